@@ -1,0 +1,75 @@
+"""Named fault points, so that tests can break the stack at exactly one place.
+
+A point costs one dictionary look-up when nothing is armed. It is armed from the environment::
+
+    TIDEMILL_FAULTS="control.create.committed:exit;store.object.rename:enospc:1:2"
+
+Each entry is ``point:action[:probability[:count]]``; the action is ``exit`` (SIGKILL to the own process),
+``eio`` or ``enospc`` (an OSError) or ``delay=SECONDS``. ``point`` may end in ``*``. Every hit is appended to the
+file named by ``TIDEMILL_FAULTS_LOG`` before the action, which is how a test proves that its fault happened.
+"""
+
+import errno
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+
+__all__ = ["point"]
+
+
+@dataclass
+class _Fault:
+    action: str
+    probability: float
+    remaining: int
+
+
+def _parse(text: str) -> dict[str, _Fault]:
+    armed: dict[str, _Fault] = {}
+    for entry in filter(None, text.split(";")):
+        name, action, *rest = entry.split(":")
+        probability = float(rest[0]) if rest else 1.0
+        armed[name] = _Fault(action, probability, int(rest[1]) if len(rest) > 1 else 1)
+    return armed
+
+
+_armed = _parse(os.environ.get("TIDEMILL_FAULTS", ""))
+_random = random.Random(int(os.environ.get("TIDEMILL_FAULTS_SEED", "0")))  # noqa: S311
+
+
+def point(name: str) -> None:
+    """Pass the fault point ``name``: a no-op unless the environment armed it.
+
+    Raises:
+        OSError: The point is armed with ``eio`` or ``enospc``.
+    """
+    if not _armed:
+        return
+    fault = _armed.get(name) or next(
+        (f for pattern, f in _armed.items() if pattern.endswith("*") and name.startswith(pattern[:-1])), None
+    )
+    if fault is None or fault.remaining <= 0 or _random.random() >= fault.probability:
+        return
+    fault.remaining -= 1
+    _record(name, fault.action)
+    if fault.action == "exit":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault.action.startswith("delay="):
+        time.sleep(float(fault.action.removeprefix("delay=")))
+    elif fault.action in ("eio", "enospc"):
+        raise OSError(getattr(errno, fault.action.upper()), f"fault injected at {name}")
+    else:
+        raise ValueError(
+            f"TIDEMILL_FAULTS: unknown action {fault.action!r} at {name}; use exit, eio, enospc or delay=S"
+        )
+
+
+def _record(name: str, action: str) -> None:
+    path = os.environ.get("TIDEMILL_FAULTS_LOG")
+    if path:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(fd, f"{name} {action} {os.getpid()}\n".encode())
+        os.fsync(fd)
+        os.close(fd)

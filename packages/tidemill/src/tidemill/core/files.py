@@ -1,0 +1,60 @@
+"""Durable small files: written beside, fsynced, renamed, directory fsynced. A reader sees the old or the new, never half."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tidemill.core import faults
+
+__all__ = ["read_json", "write_durably", "write_json"]
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``data`` so that a crash at any moment leaves either the old or the new content.
+
+    Raises:
+        OSError: The directory is missing, full or not writable. The old file is then unchanged.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            faults.point(f"files.fsync.{path.name}")
+            os.fsync(file.fileno())
+        faults.point(f"files.rename.{path.name}")
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, durably."""
+    write_durably(path, json.dumps(value, ensure_ascii=False, sort_keys=True).encode())
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON value in ``path``, or None where there is no such file.
+
+    Raises:
+        ValueError: The file is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None

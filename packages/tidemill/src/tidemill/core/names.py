@@ -1,0 +1,62 @@
+"""Names: the account, ARNs, S3 URIs."""
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["ACCOUNT_ID", "DEFAULT_REGION", "S3Uri", "default_bucket", "role_arn", "sagemaker_arn"]
+
+ACCOUNT_ID = "000000000000"
+DEFAULT_REGION = "us-west-2"
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Uri:
+    """``s3://bucket/key``; the key may be empty."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> "S3Uri":
+        """Read an S3 URI.
+
+        Raises:
+            ValueError: It does not have the form ``s3://bucket[/key]``, or the bucket name is not legal.
+        """
+        if not text.startswith("s3://"):
+            raise ValueError(f"{text!r} is not an S3 URI; expected s3://bucket/key")
+        bucket, _, key = text.removeprefix("s3://").partition("/")
+        if not is_bucket_name(bucket):
+            raise ValueError(
+                f"{text!r}: {bucket!r} is not a bucket name; allowed are 3-63 characters of a-z, 0-9, '.' and '-',"
+                " beginning and ending with a letter or digit"
+            )
+        return cls(bucket, key)
+
+    def __truediv__(self, name: str) -> "S3Uri":
+        return S3Uri(self.bucket, f"{self.key.rstrip('/')}/{name}" if self.key else name)
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def is_bucket_name(name: str) -> bool:
+    """Whether ``name`` may name a bucket. ``endpoints`` is refused: it would shadow the runtime's paths."""
+    return bool(_BUCKET.fullmatch(name)) and ".." not in name and name != "endpoints"
+
+
+def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
+    """ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name.lower()}"
+
+
+def role_arn(role: str) -> str:
+    """A role given by name or ARN, as an ARN."""
+    return role if role.startswith("arn:") else f"arn:aws:iam::{ACCOUNT_ID}:role/{role}"
+
+
+def default_bucket(region: str = DEFAULT_REGION) -> str:
+    """The bucket that AWS's SDKs use when none is named."""
+    return f"sagemaker-{region}-{ACCOUNT_ID}"

@@ -1,0 +1,52 @@
+"""The identity of a process that survives pid re-use: boot id, pid and start time."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ProcessId"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process of one boot.
+
+    Attributes:
+        boot_id: The kernel's random id of this boot.
+        pid: Process number.
+        start_ticks: Start time in clock ticks since boot (field 22 of ``/proc/PID/stat``).
+    """
+
+    boot_id: str
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId | None":
+        """The identity of the live process ``pid``, or None where there is none (a zombie counts as gone)."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return None
+        # The command name may hold spaces and parentheses: fields are counted from the last one.
+        fields = stat.rpartition(")")[2].split()
+        if fields[0] in "ZX":
+            return None
+        return cls(_boot_id(), pid, int(fields[19]))
+
+    @classmethod
+    def own(cls) -> "ProcessId":
+        """The identity of the calling process."""
+        own = cls.of(os.getpid())
+        if own is None:
+            raise RuntimeError("cannot read /proc/self/stat; is /proc mounted?")
+        return own
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        return ProcessId.of(self.pid) == self
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,125 @@
+"""The error tree of the stack.
+
+    TidemillError                 everything this package raises on purpose
+    ├── AwsError                  answers a client in AWS's own form: code, HTTP status, message
+    │   ├── ValidationException   a member is malformed or not allowed (400)
+    │   ├── ResourceInUse         the name is taken, or the resource is busy (400)
+    │   ├── ResourceNotFound      no such resource (400)
+    │   └── ...                   one class per code that several places raise
+    ├── ConfigurationError        settings, state directory or keys cannot be used
+    ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be made
+    ├── LaunchError               an instance cannot be started
+    ├── StateCorrupt              stored state fails its checksum
+    └── JobFailed                 the SDK waited for a job that failed
+
+Codes are AWS's own; `tests/contract` compares them with botocore's models. A message says what was wrong,
+the value received, what is allowed and what to do next.
+"""
+
+__all__ = [
+    "AwsError",
+    "ConfigurationError",
+    "EnvironmentBuildError",
+    "JobFailed",
+    "LaunchError",
+    "ResourceInUse",
+    "ResourceNotFound",
+    "ServiceUnavailable",
+    "StateCorrupt",
+    "TidemillError",
+    "UnknownOperation",
+    "ValidationException",
+]
+
+
+class TidemillError(Exception):
+    """Root of every error that tidemill raises on purpose."""
+
+
+class AwsError(TidemillError):
+    """An error that reaches a client in AWS's wire form.
+
+    Args:
+        code: AWS's error code, e.g. ``NoSuchKey``.
+        message: What was wrong, the value received, what is allowed, what to do next.
+        status: HTTP status.
+        headers: Extra reply headers, e.g. ``Content-Range`` of a 416.
+        members: Extra members of the error body, by their wire name, e.g. ``OriginalStatusCode`` of a ModelError.
+        close: Whether the connection must be closed after the reply, because the request body was not read.
+    """
+
+    code = "InternalFailure"
+    status = 500
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        headers: dict[str, str] | None = None,
+        members: dict[str, object] | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.status = status or type(self).status
+        self.headers = headers or {}
+        self.members = members or {}
+        self.close = close
+
+
+class ValidationException(AwsError):
+    """A request member is malformed, out of range or not allowed."""
+
+    code = "ValidationException"
+    status = 400
+
+
+class ResourceInUse(AwsError):
+    """The name is taken, or the resource is not in a state that allows the operation."""
+
+    code = "ResourceInUse"
+    status = 400
+
+
+class ResourceNotFound(AwsError):
+    """There is no such resource."""
+
+    code = "ResourceNotFound"
+    status = 400
+
+
+class UnknownOperation(AwsError):
+    """The service does not implement the operation."""
+
+    code = "UnknownOperationException"
+    status = 400
+
+
+class ServiceUnavailable(AwsError):
+    """The service cannot take the request now (disk full, shutting down); the same request may succeed later."""
+
+    code = "ServiceUnavailable"
+    status = 503
+
+
+class ConfigurationError(TidemillError):
+    """Settings, keys or the state directory cannot be used as they are."""
+
+
+class EnvironmentBuildError(TidemillError):
+    """An environment for jobs or endpoints could not be made."""
+
+
+class LaunchError(TidemillError):
+    """An instance could not be started."""
+
+
+class StateCorrupt(TidemillError):
+    """A stored row or object fails its checksum."""
+
+
+class JobFailed(TidemillError):
+    """A training job, awaited by the SDK, ended in a state other than Completed."""

@@ -1,0 +1,73 @@
+"""What passes between the wire and the services: a context and plain dictionaries in botocore's shapes.
+
+A handler receives the parsed, validated input members of its operation and answers the output members. It never
+sees HTTP, and the wire never sees a domain object.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["Caller", "Context", "FileBody", "Handler", "Reply", "Service"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who signed the request."""
+
+    access_key_id: str
+    arn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a handler may know of a request besides its input members."""
+
+    request_id: str
+    service: str
+    """botocore's service name: sagemaker, sagemaker-runtime, logs, s3, sts, iam."""
+    operation: str
+    """The operation as the model names it, e.g. ``CreateTrainingJob``."""
+    caller: Caller
+    region: str
+    headers: Mapping[str, str]
+    """Request headers, names in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBody:
+    """A streaming reply body that is a slice of a file."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer whose HTTP status or headers are not those of the model. A plain mapping is a 200.
+
+    A ``Body`` member that streams is bytes, a FileBody or an asynchronous iterator of bytes.
+    """
+
+    members: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Handler(Protocol):
+    """One operation. A streaming ``Body`` in ``request`` is an asynchronous iterator of verified, decoded bytes:
+    it raises at its end if signature, checksum or length do not hold, so publish nothing before it is exhausted."""
+
+    def __call__(self, request: dict[str, Any], context: Context) -> Awaitable[Mapping[str, Any] | Reply]: ...
+
+
+class Service(Protocol):
+    """One AWS service: its handlers by operation name. What is missing answers the protocol's unknown operation."""
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+
+BodyStream = AsyncIterator[bytes]
