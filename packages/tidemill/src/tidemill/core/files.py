@@ -1,4 +1,4 @@
-"""Durable small files: written beside, fsynced, renamed, directory fsynced. A reader sees the old or the new, never half."""
+"""Durable small files: a reader sees the old content or the new, never half of it, whatever crashes."""
 
 import contextlib
 import json

@@ -97,10 +97,10 @@ class InstanceSpec:
         framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
         notices: Lines for the job's log before anything runs (e.g. a version that was replaced).
         variables: Environment of the job on top of what the shim makes: the user's, credentials, region.
-        config: ``/opt/ml/input/config`` by file name without ``.json``: hyperparameters, inputdataconfig, resourceconfig.
+        config: ``/opt/ml/input/config`` by file name without ``.json``, e.g. hyperparameters.
         code: The submitted ``sourcedir.tar.gz``.
         model: The ``model.tar.gz`` of an endpoint.
-        entrypoint: A ContainerEntrypoint with its arguments; empty runs the user's script by the training toolkit's rules.
+        entrypoint: A ContainerEntrypoint with its arguments; empty runs the script as the training toolkit does.
         max_runtime_s: SIGTERM after that time in Training; 0 means none.
         grace_s: Between SIGTERM and SIGKILL.
         log_directory: Directory of the segment files of this instance's log stream.

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 __all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore"]
 
 
-class RecordExists(Exception):  # noqa: N818
+class RecordExists(Exception):
     """A record of that kind and name is stored already."""
 
 
