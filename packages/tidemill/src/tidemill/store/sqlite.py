@@ -1,0 +1,140 @@
+"""What is particular to SQLite: how a file is opened, which settings make it durable, what its errors mean."""
+
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from tidemill.errors import ConfigurationError
+
+__all__ = ["check_file", "in_transaction", "is_corrupt", "is_full", "is_unavailable", "make_engine", "raw_connection"]
+
+BUSY_TIMEOUT_S = 10.0
+QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024
+"""Larger files are not scanned at start: every row carries its own checksum anyway."""
+
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA cache_size=-16384",
+    "PRAGMA wal_autocheckpoint=4000",
+    "PRAGMA journal_size_limit=67108864",
+)
+
+# A flipped byte must reach the checksum instead of failing to decode.
+_decode = partial(str, encoding="utf-8", errors="surrogateescape")
+
+_HEADER = b"SQLite format 3\0"
+
+
+def make_engine(path: Path, *, read_only: bool) -> Engine:
+    """An engine without a pool on the database file ``path``.
+
+    Transactions begin when SQLAlchemy says so (the driver would begin them late), at once with the write lock
+    unless ``read_only``.
+    """
+
+    def connect() -> sqlite3.Connection:
+        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
+        raw.text_factory = _decode
+        for pragma in _PRAGMAS:
+            raw.execute(pragma).close()
+        if read_only:
+            raw.execute("PRAGMA query_only=ON").close()
+        return raw
+
+    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+    statement = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+
+    def begin(connection: Connection) -> None:
+        raw_connection(connection).execute(statement).close()
+
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def raw_connection(connection: Connection) -> sqlite3.Connection:
+    """The driver's connection below a SQLAlchemy one."""
+    raw = connection.connection.dbapi_connection
+    if not isinstance(raw, sqlite3.Connection):
+        raise TypeError(f"expected a sqlite3 connection below {connection!r}; received {raw!r}")
+    return raw
+
+
+def in_transaction(connection: Connection) -> bool:
+    """Whether the file's transaction is still open: SQLite itself rolls back on some errors, e.g. a full disk."""
+    return raw_connection(connection).in_transaction
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that is visibly no sound database.
+
+    Raises:
+        ConfigurationError: It is torn or corrupt; the message says how to recover.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        if file.read(len(_HEADER)) != _HEADER:
+            raise corrupt_file(path, "it is not an SQLite database")
+    try:
+        raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+        try:
+            raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if path.stat().st_size <= QUICK_CHECK_MAX_BYTES:
+                (verdict,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+                if verdict != "ok":
+                    raise corrupt_file(path, verdict)
+        finally:
+            raw.close()
+    except sqlite3.DatabaseError as error:
+        raise corrupt_file(path, str(error)) from error
+
+
+def corrupt_file(path: Path, reason: str) -> ConfigurationError:
+    """The error that says that the file is damaged, and what to do."""
+    backups = path.parent / "backups"
+    newest = max(backups.glob("*.db"), default=None)
+    source = newest or backups / "NEWEST.db"
+    hint = "" if newest else " (there is none yet)"
+    return ConfigurationError(
+        f"the database {path} is damaged: {reason}. Hourly backups lie in {backups}{hint}. To go back to one: stop the"
+        f" service, move {path.name}, {path.name}-wal and {path.name}-shm out of {path.parent},"
+        f" then `cp {source} {path}`, and start the service again"
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the disk (or the file's quota) is full."""
+    return _code(error) == sqlite3.SQLITE_FULL
+
+
+def is_corrupt(error: BaseException) -> bool:
+    """Whether SQLite found the file damaged."""
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the file cannot be used right now, through no fault of the statement."""
+    return _code(error) in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+    )
+
+
+def _code(error: BaseException) -> int | None:
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(origin, sqlite3.Error):
+        return None
+    code = getattr(origin, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF  # extended codes carry the kind in the low byte
