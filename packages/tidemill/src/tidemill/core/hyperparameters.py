@@ -1,0 +1,82 @@
+"""Hyperparameters on the wire: names to strings, each string a JSON text, exactly as AWS's estimators encode them.
+
+What reaches the script is therefore not always what was written: a script reads command line arguments, where true
+becomes ``True`` and a list its Python form. `surprising` names those values before a job is started with them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["decode", "encode", "is_reserved", "surprising"]
+
+_MAX_VALUE_CHARS = 2500
+_RESERVED_NAMES = frozenset({"_tuning_objective_metric", "default_user_module_name"})
+
+
+def encode(hyperparameters: Mapping[str, Any]) -> dict[str, str]:
+    """Encode each value as JSON.
+
+    Raises:
+        ValueError: A value has no JSON form or its text is longer than SageMaker's 2,500 characters.
+    """
+    return {str(name): _encode_value(str(name), value) for name, value in hyperparameters.items()}
+
+
+def decode(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Decode each value; a string that is not JSON stays as it is, as in the training toolkit."""
+    return {name: _decode_value(text) for name, text in hyperparameters.items()}
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the name belongs to the platform and does not reach the script as an argument."""
+    return name.startswith("sagemaker_") or name in _RESERVED_NAMES
+
+
+def surprising(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """One sentence per value that reaches the script in another form than a user is likely to expect."""
+    sentences = []
+    for name, value in hyperparameters.items():
+        if isinstance(value, bool):
+            sentences.append(
+                f"hyperparameter {name!r} is a bool: the script gets the argument '--{name} {value}', and argparse's"
+                " type=bool takes every non-empty text, 'False' too, for true; read it with"
+                f" type=lambda text: text == 'True', or from the SM_HP_{name.upper()} variable"
+            )
+        elif isinstance(value, (list, tuple)):
+            sentences.append(
+                f"hyperparameter {name!r} is a list: the script gets one argument, the Python text"
+                f" {str([*value])!r}; read it with ast.literal_eval, or as JSON from the SM_HP_{name.upper()} variable"
+            )
+    return sentences
+
+
+def _encode_value(name: str, value: Any) -> str:
+    try:
+        text = json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"hyperparameter {name!r} has no JSON form: {value!r} ({type(value).__name__}); use strings, numbers,"
+            " booleans, None, and lists or dictionaries of these"
+        ) from error
+    if len(text) > _MAX_VALUE_CHARS:
+        raise ValueError(
+            f"hyperparameter {name!r} takes {len(text)} characters as JSON; SageMaker allows {_MAX_VALUE_CHARS}."
+            " Put long values into a file of a channel or of source_dir"
+        )
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars and arrays, without importing NumPy."""
+    convert = getattr(value, "tolist", None)
+    if convert is None:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return convert()
+
+
+def _decode_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,91 @@
+"""Image URIs: the language in which a client says which framework it wants. Nothing is ever pulled.
+
+SageMaker names a framework version by the container image that carries it, and AWS's clients read version and
+Python out of the tag again when they attach to a job. So an image here is a spelling of three facts: the TensorFlow
+version, the device and the Python version; `parse_image` reads every spelling that AWS has used for TensorFlow.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
+
+__all__ = ["Image", "device_of", "inference_image", "parse_image", "python_inference_image", "training_image"]
+
+_PYTHON_ENDPOINT = "sagemaker-tensorflow"
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_PYTHON = re.compile(r"py\d+")
+_GPU_INSTANCE = re.compile(r"(ml\.)?(p\d|g\d)[a-z0-9]*\..*|local_gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What an image URI says.
+
+    Attributes:
+        repository: Name without registry and tag, e.g. ``tensorflow-training``.
+        framework_version: TensorFlow version as the tag has it, e.g. ``2.21.0``; None where the image is not a
+            TensorFlow one or its tag names no version.
+        device: ``cpu`` or ``gpu``; ``cpu`` where the tag says neither.
+        py_version: E.g. ``py311``; None where the tag has none.
+    """
+
+    repository: str
+    framework_version: str | None
+    device: str
+    py_version: str | None
+
+    @property
+    def serves_python_handlers(self) -> bool:
+        """Whether an endpoint with this image is the Python-handler kind; every other image is TF Serving's kind."""
+        return self.repository == _PYTHON_ENDPOINT
+
+
+def parse_image(uri: str) -> Image:
+    """Read an image URI; one that is not about TensorFlow has neither version nor Python.
+
+    Example:
+        >>> parse_image("000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311")
+        Image(repository='tensorflow-training', framework_version='2.21.0', device='cpu', py_version='py311')
+    """
+    name, _, tag = _split(uri)
+    words = tag.split("-") if "tensorflow" in name else []
+    version = words[0] if words and _VERSION.fullmatch(words[0]) else None
+    python = next((word for word in words if _PYTHON.fullmatch(word)), None)
+    return Image(name, version, "gpu" if "gpu" in words else "cpu", python)
+
+
+def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
+    """URI of the image that trains with TensorFlow ``version``; ``2.21`` means ``2.21.0``."""
+    return f"{_registry(region)}/tensorflow-training:{_full(version)}-{device}-{py_version}"
+
+
+def inference_image(version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
+    """URI of the image whose endpoint speaks TensorFlow Serving's REST API."""
+    return f"{_registry(region)}/tensorflow-inference:{_full(version)}-{device}"
+
+
+def python_inference_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
+    """URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of the user's script."""
+    return f"{_registry(region)}/{_PYTHON_ENDPOINT}:{_full(version)}-{device}-{py_version}"
+
+
+def device_of(instance_type: str) -> str:
+    """``gpu`` for the instance families that have one, else ``cpu``: the rule by which AWS's clients pick a tag."""
+    return "gpu" if _GPU_INSTANCE.fullmatch(instance_type) else "cpu"
+
+
+def _registry(region: str) -> str:
+    return f"{ACCOUNT_ID}.dkr.ecr.{region}.amazonaws.com"
+
+
+def _full(version: str) -> str:
+    if not _VERSION.fullmatch(version):
+        raise ValueError(f"framework_version {version!r} is not a version; expected numbers and dots, e.g. '2.21'")
+    return version if version.count(".") >= 2 else f"{version}.0"
+
+
+def _split(uri: str) -> tuple[str, str, str]:
+    """Repository, separator and tag. A registry may have a port, so only the last path segment is searched."""
+    name, _, _digest = uri.partition("@")
+    return name.rpartition("/")[2].partition(":")
