@@ -10,7 +10,7 @@ import errno
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,7 @@ class Database:
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
+        self._writer = writer
         self._connection = writer.connect()
         self._thread = threading.Thread(target=self._serve, name="store-write", daemon=True)
         self._thread.start()
@@ -170,7 +171,7 @@ class Database:
         self.close()
 
     @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[Connection]:
+    def _snapshot(self) -> Generator[Connection]:
         if self._closed:
             raise _closed(self.path)
         try:
@@ -194,7 +195,12 @@ class Database:
     def _serve(self) -> None:
         while (first := self._queue.get()) is not None:
             group, last = self._group(first)
-            self._commit(group)
+            try:
+                self._commit(group)
+            except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
+                for pending in group:
+                    pending.error = error
+                self._reconnect()
             _deliver(group)
             if last:
                 return
@@ -256,6 +262,11 @@ class Database:
                 raise _NotCommitted(error) from error
             savepoint.rollback()
             pending.error = self._translate(error)
+
+    def _reconnect(self) -> None:
+        self._connection.invalidate()
+        self._connection.close()
+        self._connection = self._writer.connect()
 
     def _refuse(self, group: "list[_Pending]", failure: "_NotCommitted") -> None:
         for pending in group:
