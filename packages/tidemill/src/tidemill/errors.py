@@ -10,7 +10,8 @@
     ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be made
     ├── LaunchError               an instance cannot be started
     ├── StateCorrupt              stored state fails its checksum
-    └── JobFailed                 the SDK waited for a job that failed
+    ├── JobFailed                 the SDK waited for a job that failed
+    └── EndpointFailed            the SDK waited for an endpoint that failed
 
 Codes are AWS's own; `tests/contract` compares them with botocore's models. A message says what was wrong,
 the value received, what is allowed and what to do next.
@@ -19,6 +20,7 @@ the value received, what is allowed and what to do next.
 __all__ = [
     "AwsError",
     "ConfigurationError",
+    "EndpointFailed",
     "EnvironmentBuildError",
     "JobFailed",
     "LaunchError",
@@ -123,3 +125,7 @@ class StateCorrupt(TidemillError):
 
 class JobFailed(TidemillError):
     """A training job, awaited by the SDK, ended in a state other than Completed."""
+
+
+class EndpointFailed(TidemillError):
+    """An endpoint, awaited by the SDK, ended in a state other than InService."""
