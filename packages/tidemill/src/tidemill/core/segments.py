@@ -1,0 +1,270 @@
+"""Log segments: where the lines of one stream are kept, and who appends to them.
+
+A stream is a directory of append-only files. The writer lives in the shim and stands on the standard library only;
+`tidemill.store.logs` reads. A line is `MILLISECONDS SP MESSAGE LF`; time stamps never go back, within a stream and
+across restarts; the message is the user's bytes. What follows the last LF of a file is a write cut short.
+
+Lines are written at once, without fsync: they survive a kill of the writer, not a power cut, until the segment is
+full or closed.
+"""
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tidemill.core import faults
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.files import sync_directory, write_json
+
+__all__ = [
+    "MESSAGE_MAX_BYTES",
+    "SEGMENT_BYTES",
+    "STREAM_FILE",
+    "SegmentWriter",
+    "create_stream",
+    "group_directory",
+    "segment_path",
+    "segments_of",
+    "stream_directory",
+    "time_of",
+]
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+MESSAGE_MAX_BYTES = 256 * 1024
+"""A longer line becomes several events."""
+STREAM_FILE = "stream.json"
+
+TAIL_BYTES = 2 * MESSAGE_MAX_BYTES  # holds the last complete line, and a torn one after it
+TIME_MAX_DIGITS = 15
+
+_SEGMENT = re.compile(r"([0-9]{8})\.log")
+
+
+def group_directory(root: Path, group: str) -> Path:
+    """Directory of all streams of a log group."""
+    return root / _digest(group)
+
+
+def stream_directory(root: Path, group: str, stream: str) -> Path:
+    """Directory of a log stream. Names are hashed: none of their characters reaches the file system."""
+    return group_directory(root, group) / _digest(stream)
+
+
+def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = None) -> Path:
+    """Make a log stream, durably, and return its directory. One that exists is left as it is.
+
+    Args:
+        root: Directory of all logs.
+        group: E.g. ``/aws/sagemaker/TrainingJobs``.
+        stream: E.g. ``JOB/algo-1-1700000000``.
+        clock: Gives the creation time.
+    """
+    directory = stream_directory(root, group, stream)
+    if not (directory / STREAM_FILE).exists():
+        created_ms = (clock or SystemClock()).now_ms()
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {"version": 1, "group": group, "stream": stream, "created_ms": created_ms}
+        write_json(directory / STREAM_FILE, names)
+        # Listings look into a group again only when its directory has changed.
+        os.utime(directory.parent)
+        sync_directory(directory.parent)
+        sync_directory(root)
+    return directory
+
+
+def segments_of(directory: Path) -> list[int]:
+    """Numbers of the segments of a stream, in order."""
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - names only, called often
+    except FileNotFoundError:
+        return []
+    return sorted(int(match[1]) for match in map(_SEGMENT.fullmatch, names) if match)
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    """File of a segment."""
+    return directory / f"{number:08}.log"
+
+
+def time_of(line: bytes) -> int | None:
+    """Time stamp of a stored line in milliseconds; None where it is damaged."""
+    digits, separator, _ = line[: TIME_MAX_DIGITS + 1].partition(b" ")
+    return int(digits) if separator and digits.isdigit() else None
+
+
+class SegmentWriter:
+    """Appends lines to a stream. One writer per stream; its methods may be called from several threads.
+
+    Args:
+        directory: Of the stream; made where it is missing.
+        segment_bytes: Lines that would make a file larger go to a new one.
+        clock: Gives the time stamps.
+
+    Lines that could not be written whole (disk full) are taken back, and the OSError reaches the caller, who may
+    try the same lines again.
+    """
+
+    def __init__(self, directory: Path, *, segment_bytes: int = SEGMENT_BYTES, clock: Clock | None = None) -> None:
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._torn = False
+        directory.mkdir(parents=True, exist_ok=True)
+        segments = segments_of(directory)
+        self._number = segments[-1] if segments else 1
+        self._fd = self._open(self._number)
+        self._size = _cut_torn_tail(self._fd)
+        self._last_ms = self._find_last_ms(segments)
+
+    @property
+    def last_ms(self) -> int:
+        """Time stamp of the last line; 0 before the first."""
+        return self._last_ms
+
+    def write(self, line: bytes) -> None:
+        """Append one line, given with or without its LF."""
+        self.write_many((line,))
+
+    def write_many(self, lines: Iterable[bytes]) -> None:
+        """Append lines in one go, all with the same time stamp and in the same segment.
+
+        Raises:
+            OSError: They could not be stored; none of them is.
+        """
+        with self._lock:
+            now_ms = max(self._clock.now_ms(), self._last_ms)
+            head = b"%d " % now_ms
+            data = b"".join(b"%b%b\n" % (head, message) for line in lines for message in _messages(line))
+            if self._size and self._size + len(data) > self._segment_bytes:
+                self._rotate()
+            self._append(data)
+            self._last_ms = now_ms
+
+    def sync(self) -> None:
+        """Make everything written so far survive a power cut."""
+        with self._lock:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Sync and close. Closing twice does nothing."""
+        with self._lock:
+            if self._fd >= 0:
+                fd, self._fd = self._fd, -1
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, number: int) -> int:
+        path = segment_path(self._directory, number)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        sync_directory(self._directory)
+        return fd
+
+    def _find_last_ms(self, segments: list[int]) -> int:
+        last = _last_time(self._fd, self._size)
+        for number in reversed(segments[:-1]):
+            if last is not None:
+                break
+            fd = os.open(segment_path(self._directory, number), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                last = _last_time(fd, os.fstat(fd).st_size)
+            finally:
+                os.close(fd)
+        return last or 0
+
+    def _rotate(self) -> None:
+        faults.point("segments.rotate")
+        fd = self._open(self._number + 1)
+        full, self._fd = self._fd, fd
+        self._number += 1
+        self._size = 0
+        try:
+            os.fsync(full)
+        finally:
+            os.close(full)
+
+    def _append(self, data: bytes) -> None:
+        if self._fd < 0:
+            raise ValueError(f"the log stream {self._directory} is closed; open a new SegmentWriter")
+        if not data:
+            return
+        if self._torn:  # the last failure could not be taken back then
+            os.ftruncate(self._fd, self._size)
+            self._torn = False
+        try:
+            faults.point("segments.write")
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            self._torn = True
+            os.ftruncate(self._fd, self._size)
+            self._torn = False
+            raise
+        self._size += len(data)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _messages(line: bytes) -> Iterator[bytes]:
+    """The events of a line: one, but for line feeds inside it and for its length."""
+    line = line.removesuffix(b"\n")
+    if len(line) <= MESSAGE_MAX_BYTES and b"\n" not in line:
+        yield line
+        return
+    for part in line.split(b"\n"):
+        start = 0
+        while len(part) - start > MESSAGE_MAX_BYTES:
+            end = _character_boundary(part, start + MESSAGE_MAX_BYTES)
+            yield part[start:end]
+            start = end
+        yield part[start:]
+
+
+def _character_boundary(text: bytes, end: int) -> int:
+    """The last place at or before ``end`` that does not cut a UTF-8 character; ``end`` itself in other bytes."""
+    for place in range(end, end - 4, -1):
+        if text[place] & 0xC0 != 0x80:
+            return place
+    return end
+
+
+def _cut_torn_tail(fd: int) -> int:
+    """Remove what follows the last LF, and return the size that is left."""
+    size = end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - TAIL_BYTES)
+        feed = os.pread(fd, end - start, start).rfind(b"\n")
+        if feed >= 0:
+            end = start + feed + 1
+            break
+        end = start
+    if end != size:
+        os.ftruncate(fd, end)
+    return end
+
+
+def _last_time(fd: int, size: int) -> int | None:
+    """Time stamp of the last line of a segment that has one, damaged lines left out."""
+    start = max(0, size - TAIL_BYTES)
+    lines = os.pread(fd, size - start, start).split(b"\n")[:-1]
+    if start > 0:  # the first piece is the end of a line
+        del lines[:1]
+    return next((time for time in map(time_of, reversed(lines)) if time is not None), None)
