@@ -1,6 +1,113 @@
-PYTHON ?= python3.11
-UV := .venv/bin/uv
+# The README's two commands are `make quickstart` and `make test`; everything they need they make themselves.
+# Environments: .venv (the stack and its tools), .venvs/tf-2.21 (tests of what runs inside jobs and endpoints),
+# .venvs/peers (AWS's own clients and the S3 oracle). Jobs run in environments of their own below .venvs/jobs.
 
-.PHONY: help
+PYTHON ?= python3.11
+BIN := .venv/bin
+UV := $(BIN)/uv
+JOBS_ENVIRONMENTS := $(CURDIR)/.venvs/jobs
+IN_JOB := .venvs/tf-2.21/bin/python
+PYTEST := -m pytest -q
+
+export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
+
+.PHONY: help setup quickstart test test-stack test-in-job test-peers test-faults matrix check format lock bench wheels clean
+
 help:
-	@echo "make quickstart   train, deploy and predict on a real data set"
+	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
+	@echo "make test         set up and run every test"
+	@echo "make check        lint, types, import contracts"
+	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
+	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
+	@echo "make format       format the code"
+	@echo "make lock         renew the pins in requirements/"
+	@echo "make wheels       build the distributions into dist/"
+	@echo "make clean        remove environments and build output"
+
+# --- environments ---------------------------------------------------------------------------------------------
+
+setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
+
+.venv/bin/uv:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt install python3.11 python3.11-venv python3-pip" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv: apt install python3.11-venv python3-pip" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements/dev.txt)"
+
+.venv/ready: .venv/bin/uv requirements/dev.txt packages/tidemill/pyproject.toml
+	$(UV) pip install -q -p .venv --require-hashes -r requirements/dev.txt
+	$(UV) pip install -q -p .venv --no-deps --no-build-isolation -e packages/tidemill
+	@touch $@
+
+.venvs/tf-2.21/ready: .venv/ready requirements/tf-2.21.txt requirements/tf-2.21-test.txt packages/tidemill-runtime/pyproject.toml packages/tidemill-serving/pyproject.toml
+	test -x $(IN_JOB) || $(UV) venv -q -p $(PYTHON) .venvs/tf-2.21
+	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21.txt
+	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21-test.txt
+	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --no-build-isolation -e packages/tidemill-runtime -e packages/tidemill-serving
+	@touch $@
+
+.venvs/peers/ready: .venv/ready requirements/peers.txt
+	test -x .venvs/peers/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/peers
+	$(UV) pip install -q -p .venvs/peers --require-hashes -r requirements/peers.txt
+	@touch $@
+
+# The environment in which jobs and endpoints run, built the way the service builds it.
+.venvs/jobs/ready: .venv/ready requirements/tf-2.21.txt
+	$(BIN)/tidemill environments build tf-2.21
+	@touch $@
+
+# --- the two commands -----------------------------------------------------------------------------------------
+
+quickstart: .venv/ready .venvs/jobs/ready
+	@$(BIN)/python examples/01_digits/quickstart.py
+
+test: setup test-stack test-in-job test-peers test-faults
+
+test-stack: .venv/ready .venvs/jobs/ready
+	$(BIN)/python $(PYTEST) packages/tidemill/tests
+
+test-in-job: .venvs/tf-2.21/ready
+	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests packages/tidemill-serving/tests
+
+test-peers: setup
+	$(BIN)/python $(PYTEST) tests/contract tests/e2e
+
+test-faults: setup
+	$(BIN)/python $(PYTEST) tests/faults -m "not matrix"
+
+matrix: setup
+	$(BIN)/python $(PYTEST) tests/faults -m matrix
+
+# --- checks and upkeep ----------------------------------------------------------------------------------------
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check
+	@! $(BIN)/pyrefly check tests/typing/must_fail.py >/dev/null 2>&1 || { echo "the type checker accepted tests/typing/must_fail.py" >&2; exit 1; }
+	$(BIN)/lint-imports --no-cache
+
+format: .venv/ready
+	$(BIN)/ruff check -q --fix .
+	$(BIN)/ruff format -q .
+
+COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade
+
+lock: .venv/bin/uv
+	$(COMPILE) requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) requirements/tf-2.21.in -o packages/tidemill/src/tidemill/executors/locks/tf-2.21.txt
+	$(COMPILE) requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
+	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+
+bench: setup
+	$(BIN)/python benchmarks/control_plane.py
+	$(BIN)/python benchmarks/s3_throughput.py
+	$(BIN)/python benchmarks/start_latency.py
+	$(IN_JOB) benchmarks/serving_overhead.py
+
+wheels: .venv/ready
+	rm -rf dist
+	$(UV) build -q --wheel --no-build-isolation -p $(BIN)/python -o dist packages/tidemill
+
+clean:
+	rm -rf .venv .venvs dist

@@ -1,0 +1,1 @@
+"""Use cases: what it means to create, run, stop and clean up jobs and endpoints. Knows no HTTP."""

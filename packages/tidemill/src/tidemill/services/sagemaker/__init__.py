@@ -1,0 +1,5 @@
+"""Amazon SageMaker: training jobs, models, endpoint configurations, endpoints, tags."""
+
+from tidemill.services.sagemaker.service import SageMakerService
+
+__all__ = ["SageMakerService"]

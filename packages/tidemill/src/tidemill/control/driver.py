@@ -1,0 +1,323 @@
+"""Drives every training job from its creation to its end: one task a job, each a loop of look, decide, commit.
+
+The truth is in the store and in the files of the instance, never in the task: after kill -9 the next driver starts a
+task for each job that has not ended and goes on from what it finds. Every step may therefore be done twice, and each
+is made so that the second time changes nothing.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from tidemill.control.credentials import Credentials
+from tidemill.control.plan import DataMissing, InstancePlanner
+from tidemill.control.publish import ArtifactLost, Publisher
+from tidemill.control.resources import job_record
+from tidemill.control.slots import Slots
+from tidemill.control.training import TRAINING_JOB
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
+from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.executors.base import Executor, InstanceExit, InstanceRef, InstanceStatus, Outcome, StopReason
+from tidemill.store.base import Query, Record, RecordStore
+
+__all__ = ["TrainingDriver"]
+
+_log = structlog.get_logger("tidemill.training")
+_RETRY_S = 1.0
+_LOOK_S = 5.0
+_KEY_MARGIN_S = 3600.0
+_FAILURE_LIMIT = 1024
+
+_OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
+    Outcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
+    Outcome.FAILED: (SecondaryStatus.FAILED, "Training job failed"),
+    Outcome.STOPPED: (SecondaryStatus.STOPPED, "Training job stopped"),
+    Outcome.MAX_RUNTIME: (
+        SecondaryStatus.MAX_RUNTIME_EXCEEDED,
+        "Training job reached MaxRuntimeInSeconds and was stopped",
+    ),
+}
+
+
+class TrainingDriver:
+    """Runs the accepted training jobs.
+
+    Args:
+        records: Where jobs are kept.
+        executor: Runs their instances.
+        planner: Makes specs of instances.
+        publisher: Takes artifacts over.
+        credentials: Makes the keys of a job.
+        slots: Room for instances.
+        service_variables: Environment that points a job at this service.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        executor: Executor,
+        *,
+        planner: InstancePlanner,
+        publisher: Publisher,
+        credentials: Credentials,
+        slots: Slots,
+        service_variables: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self._records = records
+        self._executor = executor
+        self._planner = planner
+        self._publisher = publisher
+        self._credentials = credentials
+        self._slots = slots
+        self._service_variables = service_variables
+        self._clock = clock
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._names: dict[str, str] = {}
+
+    async def start(self) -> None:
+        """Take up every job that has not ended, oldest first, those that run already before those that wait."""
+        jobs = [job async for job in self._unfinished()]
+        running = {job.name for job in jobs if self._executor.observe(InstanceRef(job.job_id, 0)).launched}
+        for job in sorted(jobs, key=lambda job: (job.name not in running, job.created_ms)):
+            self.wake(job.name)
+            await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
+
+    def wake(self, name: str) -> None:
+        """A job was created, or something about it changed."""
+        if name in self._wakes:
+            self._wakes[name].set()
+            return
+        self._wakes[name] = asyncio.Event()
+        self._tasks[name] = asyncio.create_task(self._drive(name), name=f"training-job {name}")
+
+    def changed(self, ref: InstanceRef) -> bool:
+        """The executor reports news of an instance. Returns whether it is one of a training job."""
+        name = self._names.get(ref.job_id)
+        if name is not None:
+            self.wake(name)
+        return name is not None
+
+    async def close(self) -> None:
+        """Leave the jobs to themselves; their instances run on."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _unfinished(self) -> Any:
+        query = Query(statuses=(TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING), descending=False, limit=100)
+        while True:
+            page = await self._records.list(TRAINING_JOB, query)
+            for record in page.records:
+                yield TrainingJob.from_document(record.document)
+            if page.next_token is None:
+                return
+            query = replace(query, after=page.next_token)
+
+    async def _drive(self, name: str) -> None:
+        try:
+            while not await self._attempt(name):
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            job_id = next((key for key, value in self._names.items() if value == name), None)
+            self._names.pop(job_id or "", None)
+            self._wakes.pop(name, None)
+            self._tasks.pop(name, None)
+
+    async def _attempt(self, name: str) -> bool:
+        """Drive a job until it has ended. False: the store could not take a write, try again."""
+        try:
+            await self._run(self._job(name))
+        except ServiceUnavailable as error:
+            _log.warning("job.delayed", name=name, reason=error.message)
+            return False
+        except Exception as error:  # noqa: BLE001 - a fault of ours must end in the job's FailureReason, not in silence
+            _log.exception("job.driver_failed", name=name)
+            await self._end(
+                self._job(name), Outcome.FAILED, failure=f"InternalServerError: {type(error).__name__}: {error}"
+            )
+        return True
+
+    async def _run(self, job: TrainingJob) -> None:
+        if job.status.terminal:
+            return
+        ref = InstanceRef(job.job_id, 0)
+        self._names[job.job_id] = job.name
+        if self._executor.observe(ref).launched:
+            self._slots.force(1)
+            self._executor.relaunch(ref)
+        elif not await self._admit(job):
+            await self._end(self._job(job.name), Outcome.STOPPED)
+            return
+        try:
+            await self._launch_and_follow(self._job(job.name), ref)
+        finally:
+            self._slots.release(1)
+
+    async def _admit(self, job: TrainingJob) -> bool:
+        """Wait for room. False: the job was stopped meanwhile (and holds no slot)."""
+        if job.stop_requested:
+            return False
+        if self._slots.try_take(1):
+            return True
+        await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
+        faults.point("control.queued")
+        granted = asyncio.create_task(self._slots.take(1))
+        try:
+            while not granted.done():
+                if self._job(job.name).stop_requested:
+                    granted.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await granted
+                    return False
+                await self._wait(job.name, granted)
+        except asyncio.CancelledError:
+            granted.cancel()
+            raise
+        await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
+        return True
+
+    async def _wait(self, name: str, *others: asyncio.Future[Any]) -> None:
+        """Until the job is woken, one of the others is done, or it is time to look anyway."""
+        woken = asyncio.create_task(self._wakes[name].wait())
+        try:
+            await asyncio.wait({woken, *others}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            woken.cancel()
+        self._wakes[name].clear()
+
+    async def _launch_and_follow(self, job: TrainingJob, ref: InstanceRef) -> None:
+        if not self._executor.observe(ref).launched:
+            try:
+                job = await self._launch(job)
+            except DataMissing as error:
+                await self._end(job, Outcome.FAILED, failure=str(error))
+                return
+            except LaunchError as error:
+                await self._end(job, Outcome.FAILED, failure=f"InternalServerError: {error}")
+                return
+        ended = await self._follow(job.name, ref)
+        if ended is None:
+            await self._end(self._job(job.name), Outcome.FAILED, failure="InternalServerError: instance agent lost")
+        else:
+            await self._finish(self._job(job.name), ended)
+
+    async def _launch(self, job: TrainingJob) -> TrainingJob:
+        runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
+        keys = await self._credentials.issue(
+            job.job_id, role=job.request["RoleArn"], session=job.name, lifetime_s=runtime_s + _KEY_MARGIN_S
+        )
+        variables = {**self._service_variables, **keys.variables}
+        spec, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
+        faults.point("control.launch.before")
+        await asyncio.to_thread(self._executor.launch, spec)
+        faults.point("control.launch.after")
+        return await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
+
+    async def _follow(self, name: str, ref: InstanceRef) -> InstanceExit | None:
+        """Until the instance has ended. None: its shim died without a last word."""
+        told = False
+        while True:
+            status = await asyncio.to_thread(self._executor.observe, ref)
+            job = await self._note_phases(self._job(name), status)
+            if status.exit is not None:
+                return status.exit
+            if not status.running:
+                return None
+            if job.stop_requested and not told:
+                await asyncio.to_thread(self._executor.stop, ref, reason=StopReason.STOPPED)
+                told = True
+                faults.point("control.stop_told")
+                continue
+            await self._wait(name)
+
+    async def _note_phases(self, job: TrainingJob, status: InstanceStatus) -> TrainingJob:
+        """Bring the job's transitions up to what the instance reports."""
+        advanced = job
+        for phase in status.phases:
+            secondary = SecondaryStatus(phase.status)
+            if not job.stop_requested and secondary != advanced.secondary_status and advanced.may_enter(secondary):
+                advanced = advanced.enter(secondary, at_ms=phase.started_ms, message=phase.message)
+        if advanced is job:
+            return job
+        reached = advanced.transitions[len(job.transitions) :]
+        job = await self._update(job.name, lambda now: now if now.stop_requested else _replay(now, advanced))
+        for transition in reached:
+            faults.point(f"control.phase.{transition.status}")
+        return job
+
+    async def _finish(self, job: TrainingJob, ended: InstanceExit) -> None:
+        outcome, failure, artifacts = ended.outcome, ended.failure, ""
+        faults.point("control.publish.before")
+        try:
+            artifacts = await self._publisher.publish(job, ended)
+        except ArtifactLost as error:
+            outcome, failure = Outcome.FAILED, str(error)
+        faults.point("control.publish.after")
+        times = {"training_started_ms": ended.training_started_ms, "training_ended_ms": ended.training_ended_ms}
+        job = await self._update(job.name, lambda now: replace(now, **times, record={**now.record, **ended.record}))
+        await self._end(job, outcome, failure=failure, model_artifacts=artifacts)
+
+    async def _end(self, job: TrainingJob, outcome: Outcome, *, failure: str = "", model_artifacts: str = "") -> None:
+        """Commit the end, then clean up. A terminal state is never left again."""
+        if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
+            # A script that ends by itself while it is being stopped has been stopped.
+            outcome = Outcome.STOPPED
+        secondary, message = _OUTCOMES[outcome]
+        at_ms = self._clock.now_ms()
+
+        def end(now: TrainingJob) -> TrainingJob:
+            if now.status.terminal:
+                return now
+            ended = now.enter(secondary, at_ms=at_ms, message=message)
+            reason = failure[:_FAILURE_LIMIT] if outcome is Outcome.FAILED else ""
+            return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
+
+        faults.point("control.finalise.before")
+        job = await self._update(job.name, end)
+        faults.point("control.finalise.after")
+        _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
+        await self._credentials.end(job.job_id)
+        await asyncio.to_thread(self._publisher.clean_up, job)
+        faults.point("control.cleaned")
+
+    async def _enter(self, job: TrainingJob, status: SecondaryStatus, message: str) -> TrainingJob:
+        at_ms = self._clock.now_ms()
+        return await self._update(
+            job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
+        )
+
+    async def _update(self, name: str, change: Any) -> TrainingJob:
+        def change_record(record: Record) -> Record | None:
+            now = TrainingJob.from_document(record.document)
+            new = change(now)
+            return None if new is now else job_record(new)
+
+        record = await self._records.update(TRAINING_JOB, name, change_record)
+        if record is None:
+            raise LookupError(f"training job {name!r} is gone from the store")
+        return TrainingJob.from_document(record.document)
+
+    def _job(self, name: str) -> TrainingJob:
+        record = self._records.get(TRAINING_JOB, name)
+        if record is None:
+            raise LookupError(f"training job {name!r} is gone from the store")
+        return TrainingJob.from_document(record.document)
+
+
+def _replay(now: TrainingJob, advanced: TrainingJob) -> TrainingJob:
+    """The transitions of ``advanced`` on top of what is stored, where the table still allows them."""
+    for transition in advanced.transitions:
+        newer = not now.transitions or transition.started_ms >= now.transitions[-1].started_ms
+        if newer and transition.status != now.secondary_status and now.may_enter(transition.status):
+            now = now.enter(transition.status, at_ms=transition.started_ms, message=transition.message)
+    return now

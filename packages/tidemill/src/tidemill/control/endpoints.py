@@ -1,0 +1,250 @@
+"""Drives every endpoint: starts its servers, watches them, takes them away, and passes invocations on.
+
+As with training jobs the truth is in the store and in the instances' files; the servers outlive this process.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+
+import structlog
+
+from tidemill.control.hosting import ENDPOINT
+from tidemill.control.invoker import Answer, Invoker, Unreachable
+from tidemill.control.plan import DataMissing, InstancePlanner
+from tidemill.control.resources import endpoint_record
+from tidemill.control.tags import Tags
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.hosting import Endpoint, EndpointStatus
+from tidemill.errors import AwsError, LaunchError, ServiceUnavailable
+from tidemill.executors.base import Executor, InstanceRef, InstanceStatus, StopReason
+from tidemill.store.base import Query, Record, RecordStore
+
+__all__ = ["EndpointDriver"]
+
+_log = structlog.get_logger("tidemill.endpoints")
+_PING_EVERY_S = 0.1
+_PING_TIMEOUT_S = 10.0
+_LOOK_S = 5.0
+_RETRY_S = 1.0
+_HEALTHY_WITHIN_MS = 15 * 60 * 1000
+
+
+class EndpointDriver:
+    """Runs the endpoints.
+
+    Args:
+        records: Where endpoints are kept.
+        executor: Runs their instances.
+        planner: Makes specs of instances.
+        tags: Forgotten with an endpoint.
+        clock: Time.
+    """
+
+    def __init__(
+        self, records: RecordStore, executor: Executor, *, planner: InstancePlanner, tags: Tags, clock: Clock
+    ) -> None:
+        self._records = records
+        self._executor = executor
+        self._planner = planner
+        self._tags = tags
+        self._clock = clock
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._names: dict[str, str] = {}
+        self._invokers: dict[InstanceRef, Invoker] = {}
+        self._turn = itertools.count()
+
+    async def start(self) -> None:
+        """Take up every endpoint that there is."""
+        async for endpoint in self._all():
+            self.wake(endpoint.name)
+
+    def wake(self, name: str) -> None:
+        """An endpoint was created, or something about it changed."""
+        if name in self._wakes:
+            self._wakes[name].set()
+            return
+        self._wakes[name] = asyncio.Event()
+        self._tasks[name] = asyncio.create_task(self._drive(name), name=f"endpoint {name}")
+
+    def changed(self, ref: InstanceRef) -> bool:
+        """The executor reports news of an instance. Returns whether it is one of an endpoint."""
+        name = self._names.get(ref.job_id)
+        if name is not None:
+            self.wake(name)
+        return name is not None
+
+    async def close(self) -> None:
+        """Leave the endpoints to themselves; their servers run on."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for invoker in self._invokers.values():
+            invoker.close()
+
+    async def invoke(self, endpoint: Endpoint, body: bytes, *, headers: Mapping[str, str], timeout_s: float) -> Answer:
+        """Pass a request to one of the endpoint's servers.
+
+        A request that a dying server cannot have seen is given to it once more after its restart.
+
+        Raises:
+            AwsError: ModelError, when no server answers in time.
+        """
+        refs = _refs(endpoint)
+        ref = refs[next(self._turn) % len(refs)]
+        try:
+            try:
+                return await self._invoker(ref).post("/invocations", body, headers=headers, timeout_s=timeout_s)
+            except Unreachable as error:
+                if error.sent:
+                    raise
+                await self._answering(ref, within_s=timeout_s)
+                return await self._invoker(ref).post("/invocations", body, headers=headers, timeout_s=timeout_s)
+        except (Unreachable, TimeoutError) as error:
+            reason = str(error) or f"the model did not answer within {timeout_s:g} s"
+            raise AwsError(f"Received no answer from primary: {reason}", code="ModelError", status=424) from error
+
+    async def _answering(self, ref: InstanceRef, *, within_s: float) -> None:
+        async with asyncio.timeout(within_s):
+            while not await self._healthy(ref):
+                await asyncio.sleep(_PING_EVERY_S)
+
+    def _invoker(self, ref: InstanceRef) -> Invoker:
+        if ref not in self._invokers:
+            self._invokers[ref] = Invoker(self._executor.socket_path(ref))
+        return self._invokers[ref]
+
+    async def _all(self) -> AsyncIterator[Endpoint]:
+        query = Query(descending=False, limit=100)
+        while True:
+            page = await self._records.list(ENDPOINT, query)
+            for record in page.records:
+                yield Endpoint.from_document(record.document)
+            if page.next_token is None:
+                return
+            query = replace(query, after=page.next_token)
+
+    async def _drive(self, name: str) -> None:
+        try:
+            while not await self._attempt(name):
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            self._names = {key: value for key, value in self._names.items() if value != name}
+            self._wakes.pop(name, None)
+            self._tasks.pop(name, None)
+
+    async def _attempt(self, name: str) -> bool:
+        endpoint = self._endpoint(name)
+        if endpoint is None:
+            return True
+        self._names[endpoint.instance_id] = name
+        try:
+            await self._launch(endpoint)
+            await self._follow(name)
+        except ServiceUnavailable as error:
+            _log.warning("endpoint.delayed", name=name, reason=error.message)
+            return False
+        except (DataMissing, LaunchError) as error:
+            await self._fail(name, str(error))
+            await self._follow(name)
+        return True
+
+    async def _launch(self, endpoint: Endpoint) -> None:
+        if endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
+            return
+        for ref in _refs(endpoint):
+            if self._executor.observe(ref).launched:
+                self._executor.relaunch(ref)
+            else:
+                spec = await asyncio.to_thread(self._planner.plan_endpoint, endpoint, ref.instance_index)
+                await asyncio.to_thread(self._executor.launch, spec)
+                faults.point("control.endpoint.launched")
+
+    async def _follow(self, name: str) -> None:
+        """Until the endpoint is gone."""
+        while (endpoint := self._endpoint(name)) is not None:
+            if endpoint.status is EndpointStatus.DELETING:
+                if await self._removed(endpoint):
+                    return
+            elif endpoint.status is not EndpointStatus.FAILED:
+                await self._check(endpoint)
+            await self._wait(name, soon=endpoint.status is EndpointStatus.CREATING)
+
+    async def _check(self, endpoint: Endpoint) -> None:
+        states = [await asyncio.to_thread(self._executor.observe, ref) for ref in _refs(endpoint)]
+        failure = next(filter(None, map(_failure, states)), "")
+        if failure:
+            await self._fail(endpoint.name, failure)
+        elif endpoint.status is EndpointStatus.CREATING:
+            if all([await self._serving(ref, state) for ref, state in zip(_refs(endpoint), states, strict=True)]):
+                await self._enter(endpoint.name, EndpointStatus.IN_SERVICE)
+                _log.info("endpoint.in_service", name=endpoint.name)
+            elif self._clock.now_ms() - endpoint.created_ms > _HEALTHY_WITHIN_MS:
+                await self._fail(endpoint.name, "The server did not answer /ping within 15 minutes; see its logs")
+
+    async def _serving(self, ref: InstanceRef, state: InstanceStatus) -> bool:
+        if not state.phases or state.phases[-1].status != "Serving":
+            return False
+        return await self._healthy(ref)
+
+    async def _healthy(self, ref: InstanceRef) -> bool:
+        try:
+            return (await self._invoker(ref).get("/ping", timeout_s=_PING_TIMEOUT_S)).status == 200
+        except (Unreachable, TimeoutError):
+            return False
+
+    async def _removed(self, endpoint: Endpoint) -> bool:
+        """Stop what still runs; when nothing does, remove the endpoint."""
+        for ref in _refs(endpoint):
+            state = await asyncio.to_thread(self._executor.observe, ref)
+            if state.launched and state.running and state.exit is None:
+                await asyncio.to_thread(self._executor.stop, ref, reason=StopReason.STOPPED)
+                return False
+        for ref in _refs(endpoint):
+            if ref in self._invokers:
+                self._invokers.pop(ref).close()
+        await asyncio.to_thread(self._executor.reap, endpoint.instance_id)
+        await self._tags.forget(endpoint.arn)
+        await self._records.delete(ENDPOINT, endpoint.name)
+        faults.point("control.endpoint.deleted")
+        return True
+
+    async def _fail(self, name: str, reason: str) -> None:
+        _log.warning("endpoint.failed", name=name, reason=reason)
+        await self._enter(name, EndpointStatus.FAILED, reason=reason)
+
+    async def _enter(self, name: str, status: EndpointStatus, *, reason: str = "") -> None:
+        def change(record: Record) -> Record | None:
+            now = Endpoint.from_document(record.document)
+            if now.status in (EndpointStatus.DELETING, status):
+                return None
+            return endpoint_record(replace(now, status=status, failure_reason=reason[:1024]))
+
+        await self._records.update(ENDPOINT, name, change)
+
+    async def _wait(self, name: str, *, soon: bool) -> None:
+        try:
+            await asyncio.wait_for(self._wakes[name].wait(), _PING_EVERY_S if soon else _LOOK_S)
+        except TimeoutError:
+            return
+        self._wakes[name].clear()
+
+    def _endpoint(self, name: str) -> Endpoint | None:
+        record = self._records.get(ENDPOINT, name)
+        return Endpoint.from_document(record.document) if record else None
+
+
+def _refs(endpoint: Endpoint) -> list[InstanceRef]:
+    return [InstanceRef(endpoint.instance_id, index) for index in range(len(endpoint.log_streams))]
+
+
+def _failure(state: InstanceStatus) -> str:
+    if state.exit is not None:
+        return state.exit.failure or "The server ended"
+    if state.launched and not state.running:
+        return "InternalServerError: instance agent lost"
+    return ""

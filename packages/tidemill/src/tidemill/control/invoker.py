@@ -1,0 +1,147 @@
+"""Calls the server of an endpoint instance over its unix socket.
+
+The socket lies deep in the state directory, where a path may be longer than the 108 bytes a socket address holds:
+it is therefore opened relative to its directory, by way of ``/proc/self/fd``.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httptools
+
+__all__ = ["Answer", "Invoker", "Unreachable"]
+
+_MAX_IDLE = 32
+
+
+class Unreachable(Exception):
+    """The server does not answer. ``sent`` tells whether it may have seen the request."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole HTTP answer; header names in lower case."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class _Reader:
+    """Collects one answer from httptools' callbacks."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self.complete = False
+        self._chunks: list[bytes] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+
+    def on_message_complete(self) -> None:
+        self.answer.body = b"".join(self._chunks)
+        self.complete = True
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.reusable = True
+        self.sent = False
+
+    async def exchange(self, request: bytes) -> Answer:
+        self.sent = False
+        self._writer.write(request)
+        await self._writer.drain()
+        self.sent = True
+        collected = _Reader()
+        parser = httptools.HttpResponseParser(collected)
+        while not collected.complete:
+            data = await self._reader.read(1 << 18)
+            if not data:
+                raise ConnectionResetError("the server closed the connection before its answer was complete")
+            parser.feed_data(data)
+        self.reusable = bool(parser.should_keep_alive())
+        collected.answer.status = int(parser.get_status_code())
+        return collected.answer
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Invoker:
+    """A pool of connections to one endpoint instance.
+
+    Args:
+        socket: Where its server listens.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._idle: list[_Connection] = []
+
+    async def get(self, path: str, *, timeout_s: float) -> Answer:
+        """Send a GET request; raises as `post`."""
+        head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
+        return await self._send(head.encode(), timeout_s=timeout_s)
+
+    async def post(self, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float) -> Answer:
+        """Send a POST request.
+
+        Raises:
+            Unreachable: No server, or it went away.
+            TimeoutError: No answer in time.
+        """
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {path} HTTP/1.1\r\nhost: endpoint\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
+        return await self._send(head.encode("latin-1") + body, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _send(self, request: bytes, *, timeout_s: float) -> Answer:
+        async with asyncio.timeout(timeout_s):
+            while self._idle:
+                # A kept connection may have been closed by the other side meanwhile: that costs nothing but a retry.
+                with contextlib.suppress(ConnectionError, httptools.HttpParserError):
+                    return await self._exchange(self._idle.pop(), request)
+            connection = None
+            try:
+                connection = await self._connect()
+                return await self._exchange(connection, request)
+            except (OSError, httptools.HttpParserError) as error:
+                sent = connection is not None and connection.sent
+                raise Unreachable(f"the endpoint's server does not answer: {error}", sent=sent) from error
+
+    async def _exchange(self, connection: _Connection, request: bytes) -> Answer:
+        kept = False
+        try:
+            answer = await connection.exchange(request)
+            kept = connection.reusable and len(self._idle) < _MAX_IDLE
+        finally:
+            if kept:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        return answer
+
+    async def _connect(self) -> _Connection:
+        directory = os.open(self._socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return _Connection(*await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._socket.name}"))
+        finally:
+            os.close(directory)

@@ -1,0 +1,71 @@
+"""Takes over what an instance left: its archives into the object store, its directory into the bin."""
+
+from pathlib import Path
+
+from tidemill.core.files import write_json
+from tidemill.core.names import S3Uri
+from tidemill.core.training import TrainingJob
+from tidemill.executors.base import Artifact, Executor, InstanceExit
+from tidemill.store.objects import ObjectStore
+
+__all__ = ["ArtifactLost", "Publisher"]
+
+
+class ArtifactLost(Exception):
+    """An archive cannot be stored; the text becomes the job's FailureReason."""
+
+
+class Publisher:
+    """Publishes the artifacts of ended jobs.
+
+    Args:
+        objects: Where they go.
+        executor: Whose directories are cleaned up.
+        jobs: Directory of all instances.
+    """
+
+    def __init__(self, objects: ObjectStore, executor: Executor, *, jobs: Path) -> None:
+        self._objects = objects
+        self._executor = executor
+        self._jobs = jobs
+
+    async def publish(self, job: TrainingJob, ended: InstanceExit) -> str:
+        """Store model.tar.gz and output.tar.gz. Doing it again changes nothing.
+
+        Returns:
+            S3 URI of model.tar.gz, or the empty string where there is none.
+
+        Raises:
+            ArtifactLost: The bucket is gone, or the file is.
+        """
+        output = S3Uri.parse(job.request["OutputDataConfig"]["S3OutputPath"])
+        published = {}
+        for name, artifact in ended.artifacts.items():
+            uri = output / job.name / "output" / f"{name}.tar.gz"
+            await self._publish_one(uri, artifact)
+            published[name] = str(uri)
+        return published.get("model", "")
+
+    async def _publish_one(self, uri: S3Uri, artifact: Artifact) -> None:
+        stored = self._objects.head(uri.bucket, uri.key)
+        if stored is not None and stored.sha256 == artifact.sha256:
+            return
+        if not self._objects.bucket_exists(uri.bucket):
+            raise ArtifactLost(f"ClientError: cannot store {uri}: its bucket was deleted while the job ran")
+        if not artifact.file.exists():
+            raise ArtifactLost(f"InternalServerError: {artifact.file.name} of the job is gone and not at {uri}")
+        await self._objects.adopt(
+            uri.bucket,
+            uri.key,
+            artifact.file,
+            sha256=artifact.sha256,
+            md5=artifact.md5,
+            size_bytes=artifact.size_bytes,
+        )
+
+    def clean_up(self, job: TrainingJob) -> None:
+        """Remove what the ended job needs no more and mark its directory as published."""
+        self._executor.reap(job.job_id)
+        directory = self._jobs / job.job_id
+        if directory.is_dir():
+            write_json(directory / "published.json", {"version": 1, "name": job.name, "ended_ms": job.ended_ms})

@@ -1,0 +1,155 @@
+"""A training job and the ways its state may go.
+
+States and their names are SageMaker's (`DescribeTrainingJob` in its API reference). A job only ever moves forward:
+`TrainingJob.enter` refuses every step that the table does not allow, which is what keeps a terminal job terminal
+whatever a late message says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["SecondaryStatus", "TrainingJob", "TrainingStatus", "Transition"]
+
+
+class TrainingStatus(StrEnum):
+    """SageMaker's TrainingJobStatus."""
+
+    IN_PROGRESS = "InProgress"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (TrainingStatus.STOPPED, TrainingStatus.COMPLETED, TrainingStatus.FAILED)
+
+
+class SecondaryStatus(StrEnum):
+    """The part of SageMaker's SecondaryStatus values that tidemill uses."""
+
+    STARTING = "Starting"
+    PENDING = "Pending"
+    DOWNLOADING_IMAGE = "DownloadingTrainingImage"
+    DOWNLOADING = "Downloading"
+    TRAINING = "Training"
+    UPLOADING = "Uploading"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+_STATUS_OF = {
+    SecondaryStatus.STOPPING: TrainingStatus.STOPPING,
+    SecondaryStatus.STOPPED: TrainingStatus.STOPPED,
+    SecondaryStatus.MAX_RUNTIME_EXCEEDED: TrainingStatus.STOPPED,
+    SecondaryStatus.COMPLETED: TrainingStatus.COMPLETED,
+    SecondaryStatus.FAILED: TrainingStatus.FAILED,
+}
+
+_ENDS = frozenset(s for s, status in _STATUS_OF.items() if status.terminal)
+_AFTER_TRAINING = _ENDS | {SecondaryStatus.STOPPING}
+_S = SecondaryStatus
+_NEXT: Mapping[SecondaryStatus, frozenset[SecondaryStatus]] = {
+    _S.STARTING: frozenset({_S.PENDING, _S.DOWNLOADING_IMAGE, _S.DOWNLOADING, _S.TRAINING, _S.UPLOADING})
+    | _AFTER_TRAINING,
+    _S.PENDING: frozenset({_S.STARTING}) | _AFTER_TRAINING,
+    _S.DOWNLOADING_IMAGE: frozenset({_S.DOWNLOADING, _S.TRAINING, _S.UPLOADING}) | _AFTER_TRAINING,
+    _S.DOWNLOADING: frozenset({_S.TRAINING, _S.UPLOADING}) | _AFTER_TRAINING,
+    _S.TRAINING: frozenset({_S.UPLOADING}) | _AFTER_TRAINING,
+    _S.UPLOADING: _AFTER_TRAINING,
+    _S.STOPPING: _ENDS,
+    **{end: frozenset() for end in _ENDS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One SecondaryStatusTransition. Times in milliseconds since the epoch."""
+
+    status: SecondaryStatus
+    started_ms: int
+    message: str
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """One training job.
+
+    Attributes:
+        name: The user's TrainingJobName.
+        job_id: Hexadecimal name of its directory; never the user's text.
+        request: The CreateTrainingJob request as it was accepted, by botocore's member names.
+        log_streams: ``JOB/algo-1-SECONDS`` in the group of training jobs, one for each instance.
+        stop_requested: The user asked for a stop.
+        model_artifacts: S3 URI of model.tar.gz, empty until there is one.
+        record: What is needed to repeat the job: environment, code and data digests, command.
+    """
+
+    name: str
+    arn: str
+    job_id: str
+    request: Mapping[str, Any]
+    created_ms: int
+    log_streams: tuple[str, ...]
+    status: TrainingStatus = TrainingStatus.IN_PROGRESS
+    transitions: tuple[Transition, ...] = ()
+    stop_requested: bool = False
+    training_started_ms: int | None = None
+    training_ended_ms: int | None = None
+    ended_ms: int | None = None
+    failure_reason: str = ""
+    model_artifacts: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def secondary_status(self) -> SecondaryStatus:
+        return self.transitions[-1].status
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the instances, ``algo-1`` first."""
+        return tuple(f"algo-{i + 1}" for i in range(len(self.log_streams)))
+
+    def may_enter(self, status: SecondaryStatus) -> bool:
+        """Whether the table allows the step."""
+        return not self.transitions or status in _NEXT[self.secondary_status]
+
+    def enter(self, status: SecondaryStatus, *, at_ms: int, message: str) -> "TrainingJob":
+        """The job in its next state, the transition before closed.
+
+        Raises:
+            ValueError: The table does not allow the step.
+        """
+        if not self.may_enter(status):
+            raise ValueError(f"training job {self.name}: cannot go from {self.secondary_status} to {status}")
+        closed = tuple(t if t.ended_ms is not None else replace(t, ended_ms=at_ms) for t in self.transitions)
+        main = _STATUS_OF.get(status, TrainingStatus.IN_PROGRESS)
+        entered = Transition(status, at_ms, message, ended_ms=at_ms if main.terminal else None)
+        return replace(
+            self,
+            status=main,
+            transitions=(*closed, entered),
+            ended_ms=at_ms if main.terminal else None,
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """JSON-able form for the store."""
+        return asdict(self) | {"request": dict(self.request), "record": dict(self.record)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "TrainingJob":
+        """The job that `to_document` wrote."""
+        fields = dict(document)
+        fields["status"] = TrainingStatus(fields["status"])
+        fields["log_streams"] = tuple(fields["log_streams"])
+        fields["transitions"] = tuple(
+            Transition(SecondaryStatus(t["status"]), t["started_ms"], t["message"], t["ended_ms"])
+            for t in fields["transitions"]
+        )
+        return cls(**fields)

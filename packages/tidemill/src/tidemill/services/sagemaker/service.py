@@ -1,0 +1,28 @@
+"""The SageMaker service: its handlers by operation name."""
+
+from collections.abc import Mapping
+
+from tidemill.control.hosting import Hosting
+from tidemill.control.tags import Tags
+from tidemill.control.training import Training
+from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.tags import TagHandlers
+from tidemill.services.sagemaker.training import TrainingHandlers
+from tidemill.wire.exchange import Handler
+
+__all__ = ["SageMakerService"]
+
+
+class SageMakerService:
+    """Amazon SageMaker's operations, as far as tidemill has them."""
+
+    def __init__(self, training: Training, hosting: Hosting, tags: Tags) -> None:
+        self._handlers: dict[str, Handler] = {
+            **TrainingHandlers(training, tags).handlers,
+            **HostingHandlers(hosting, tags).handlers,
+            **TagHandlers(tags, training, hosting).handlers,
+        }
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return self._handlers

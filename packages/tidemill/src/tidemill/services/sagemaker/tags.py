@@ -1,0 +1,53 @@
+"""Tags on the wire."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
+from tidemill.control.tags import Tags
+from tidemill.control.training import Training
+from tidemill.errors import ValidationException
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["TagHandlers"]
+
+
+class TagHandlers:
+    """List, add and delete the tags of a resource that exists."""
+
+    def __init__(self, tags: Tags, training: Training, hosting: Hosting) -> None:
+        self._tags = tags
+        self._lookups: Mapping[str, Callable[[str], object]] = {
+            "training-job": training.record,
+            "model": lambda name: hosting.record(MODEL, name),
+            "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
+            "endpoint": lambda name: hosting.record(ENDPOINT, name),
+        }
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"ListTags": self.list, "AddTags": self.add, "DeleteTags": self.delete}
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"Tags": _wire(self._tags.of(self._existing(request["ResourceArn"])))}
+
+    async def add(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"Tags": _wire(await self._tags.add(self._existing(request["ResourceArn"]), request["Tags"]))}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._tags.remove(self._existing(request["ResourceArn"]), request["TagKeys"])
+        return {}
+
+    def _existing(self, arn: str) -> str:
+        """The ARN, once it is known to belong to something."""
+        kind, _, name = arn.rpartition(":")[2].partition("/")
+        lookup = self._lookups.get(kind)
+        if lookup is None:
+            allowed = ", ".join(sorted(self._lookups))
+            raise ValidationException(f"Value {arn!r} at 'resourceArn' is not allowed: kinds with tags are {allowed}")
+        lookup(name)
+        return arn
+
+
+def _wire(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

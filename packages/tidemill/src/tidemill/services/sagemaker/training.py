@@ -1,0 +1,131 @@
+"""Training jobs on the wire."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.control.tags import Tags
+from tidemill.control.training import Training
+from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.services.sagemaker.listing import query_of
+from tidemill.services.times import when
+from tidemill.store.base import Record
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["TrainingHandlers"]
+
+# Members of CreateTrainingJob that DescribeTrainingJob shows as they were given.
+_ECHOED = (
+    "HyperParameters",
+    "RoleArn",
+    "InputDataConfig",
+    "ResourceConfig",
+    "VpcConfig",
+    "DebugHookConfig",
+    "DebugRuleConfigurations",
+    "TensorBoardOutputConfig",
+    "ExperimentConfig",
+    "ProfilerConfig",
+    "ProfilerRuleConfigurations",
+    "Environment",
+    "EnableManagedSpotTraining",
+    "RemoteDebugConfig",
+    "InfraCheckConfig",
+    "SessionChainingConfig",
+)
+
+
+class TrainingHandlers:
+    """Create, describe, list and stop training jobs."""
+
+    def __init__(self, training: Training, tags: Tags) -> None:
+        self._training = training
+        self._tags = tags
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "CreateTrainingJob": self.create,
+            "DescribeTrainingJob": self.describe,
+            "ListTrainingJobs": self.list,
+            "StopTrainingJob": self.stop,
+        }
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        tags = request.pop("Tags", [])
+        job = await self._training.create(request)
+        if tags:
+            await self._tags.add(job.arn, tags)
+        return {"TrainingJobArn": job.arn}
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return _description(self._training.record(request["TrainingJobName"]))
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        records, token = await self._training.list(query_of(request))
+        reply: dict[str, Any] = {"TrainingJobSummaries": [_summary(record) for record in records]}
+        return reply | ({"NextToken": token} if token else {})
+
+    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._training.stop(request["TrainingJobName"])
+        return {}
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    job = TrainingJob.from_document(record.document)
+    summary = {
+        "TrainingJobName": job.name,
+        "TrainingJobArn": job.arn,
+        "CreationTime": when(job.created_ms),
+        "LastModifiedTime": when(record.modified_ms),
+        "TrainingJobStatus": str(job.status),
+        "SecondaryStatus": str(job.secondary_status),
+    }
+    return summary | ({"TrainingEndTime": when(job.ended_ms)} if job.ended_ms else {})
+
+
+def _description(record: Record) -> dict[str, Any]:
+    job = TrainingJob.from_document(record.document)
+    request = job.request
+    return {
+        **{member: request[member] for member in _ECHOED if member in request},
+        "TrainingJobName": job.name,
+        "TrainingJobArn": job.arn,
+        "TrainingJobStatus": str(job.status),
+        "SecondaryStatus": str(job.secondary_status),
+        "SecondaryStatusTransitions": [_transition(t) for t in job.transitions],
+        "CreationTime": when(job.created_ms),
+        "LastModifiedTime": when(record.modified_ms),
+        "AlgorithmSpecification": request["AlgorithmSpecification"],
+        # AWS's SDKs read KmsKeyId without asking whether it is there.
+        "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86400, **request.get("StoppingCondition", {})},
+        "ModelArtifacts": {"S3ModelArtifacts": job.model_artifacts},
+        "EnableNetworkIsolation": False,
+        "EnableInterContainerTrafficEncryption": False,
+        **_times(job),
+        **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
+    }
+
+
+def _transition(transition: Any) -> dict[str, Any]:
+    shown = {
+        "Status": str(transition.status),
+        "StartTime": when(transition.started_ms),
+        "StatusMessage": transition.message,
+    }
+    return shown | ({"EndTime": when(transition.ended_ms)} if transition.ended_ms is not None else {})
+
+
+def _times(job: TrainingJob) -> dict[str, Any]:
+    started_ms = next((t.started_ms for t in job.transitions if t.status is SecondaryStatus.TRAINING), None)
+    if started_ms is None:
+        return {}
+    times: dict[str, Any] = {"TrainingStartTime": when(started_ms)}
+    if job.ended_ms is not None:
+        seconds = max(1, round((job.ended_ms - started_ms) / 1000))
+        times |= {
+            "TrainingEndTime": when(job.ended_ms),
+            "TrainingTimeInSeconds": seconds,
+            "BillableTimeInSeconds": seconds,
+        }
+    return times
