@@ -1,0 +1,50 @@
+"""What the instance has to compute with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+__all__ = ["Devices"]
+
+QUERY_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Numbers of processors that the job may use."""
+
+    num_cpus: int
+    num_gpus: int
+    num_neurons: int
+
+    @classmethod
+    def present(cls) -> Devices:
+        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls."""
+        return cls(len(os.sched_getaffinity(0)), _count_gpus(), _count_neurons())
+
+
+def _count_gpus() -> int:
+    return sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
+
+
+def _count_neurons() -> int:
+    try:
+        devices = json.loads(_output_of("neuron-ls", "-j") or "[]")
+    except ValueError:
+        return 0
+    return sum(int(device.get("nc_count", 0)) for device in devices)
+
+
+def _output_of(*command: str) -> str:
+    """Standard output of a tool, or nothing where the tool or its device is missing."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout if result.returncode == 0 else ""

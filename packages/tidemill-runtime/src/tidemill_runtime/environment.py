@@ -1,0 +1,203 @@
+"""The training environment: everything that configuration files and container variables say about this job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemill_runtime.devices import Devices
+from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.hyperparameters import Hyperparameters, as_arguments, decode
+from tidemill_runtime.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Environment"]
+
+DEFAULT_FRAMEWORK_MODULE = "sagemaker_tensorflow_container.training:main"
+DEFAULT_LOG_LEVEL = 20
+
+DISTRIBUTION_FLAGS = (
+    "sagemaker_mpi_enabled",
+    "sagemaker_parameter_server_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_multi_worker_mirrored_strategy_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_pytorch_xla_multi_worker_enabled",
+    "sagemaker_torch_distributed_enabled",
+)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One instance's view of its job. ``tidemill_runtime.variables`` turns it into SM_* variables.
+
+    Attributes:
+        layout: Paths.
+        hyperparameters: Decoded and sorted by whom they are for.
+        resource_config: Content of resourceconfig.json.
+        input_data_config: Content of inputdataconfig.json.
+        entry_point: File name of the script as given; empty for a job with its own container entry point.
+        job_name: Training job name, None where nobody said.
+        region: AWS region of the job, None where nobody said.
+        framework_module: What SM_FRAMEWORK_MODULE shows.
+        devices: Processors of the instance.
+    """
+
+    layout: Layout
+    hyperparameters: Hyperparameters
+    resource_config: Mapping[str, Any]
+    input_data_config: Mapping[str, Any]
+    entry_point: str
+    job_name: str | None
+    region: str | None
+    framework_module: str
+    devices: Devices
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str], *, devices: Devices | None = None) -> Environment:
+        """Read configuration files and container variables.
+
+        Args:
+            variables: The container's environment.
+            devices: Processors; counted where not given.
+
+        Raises:
+            ConfigurationError: A file is not a JSON object, or there is no /opt/ml.
+        """
+        layout = Layout.of(variables)
+        hyperparameters = decode(_read_object(layout.config / "hyperparameters.json"))
+        reserved = hyperparameters.reserved
+        program = variables.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
+        return cls(
+            layout=layout,
+            hyperparameters=hyperparameters,
+            resource_config=_read_object(layout.config / "resourceconfig.json"),
+            input_data_config=_read_object(layout.config / "inputdataconfig.json"),
+            entry_point=str(program or reserved.get("default_user_module_name") or ""),
+            job_name=reserved.get("sagemaker_job_name") or variables.get("TRAINING_JOB_NAME"),
+            region=reserved.get("sagemaker_region") or variables.get("AWS_REGION"),
+            framework_module=variables.get("SAGEMAKER_TRAINING_MODULE") or DEFAULT_FRAMEWORK_MODULE,
+            devices=devices or Devices.present(),
+        )
+
+    @property
+    def current_host(self) -> str:
+        """Name of this instance."""
+        return str(self.resource_config.get("current_host") or "algo-1")
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of all instances."""
+        return list(self.resource_config.get("hosts") or [self.current_host])
+
+    @property
+    def network_interface_name(self) -> str:
+        """Interface that distributed training uses."""
+        return str(self.resource_config.get("network_interface_name") or "eth0")
+
+    @property
+    def current_instance_type(self) -> str:
+        """Instance type, ``local`` where nobody said."""
+        return str(self.resource_config.get("current_instance_type") or "local")
+
+    @property
+    def current_instance_group(self) -> str | None:
+        """Group of this instance. Two key names are in use: platform and toolkit disagree."""
+        config = self.resource_config
+        return config.get("current_group_name") or config.get("current_instance_group")
+
+    @property
+    def instance_groups_dict(self) -> dict[str, Any]:
+        """Instance groups by name."""
+        return {group["instance_group_name"]: group for group in self.resource_config.get("instance_groups") or []}
+
+    @property
+    def instance_groups(self) -> list[str]:
+        """Names of the instance groups."""
+        return list(self.instance_groups_dict)
+
+    @property
+    def current_instance_group_hosts(self) -> list[str]:
+        """Instances of this instance's group."""
+        group = self.instance_groups_dict.get(self.current_instance_group or "", {})
+        return list(group.get("hosts") or [])
+
+    @property
+    def distribution_instance_groups(self) -> list[str]:
+        """Groups whose instances take part in distributed training."""
+        framework = self.hyperparameters.framework
+        named = framework.get("sagemaker_distribution_instance_groups")
+        if named is not None:
+            return list(named)
+        distributed = any(framework.get(flag) for flag in DISTRIBUTION_FLAGS)
+        return [self.current_instance_group] if distributed and self.current_instance_group else []
+
+    @property
+    def distribution_hosts(self) -> list[str]:
+        """Instances that take part in distributed training; all of them where no group was named."""
+        groups = self.instance_groups_dict
+        named = [groups[name] for name in self.distribution_instance_groups if name in groups]
+        return [host for group in named for host in group.get("hosts") or []] or self.hosts
+
+    @property
+    def is_hetero(self) -> bool:
+        """Whether there is more than one instance group."""
+        return len(self.instance_groups) > 1
+
+    @property
+    def master_hostname(self) -> str:
+        """The first instance by name."""
+        return sorted(self.hosts)[0]
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this is the first instance."""
+        return self.current_host == self.master_hostname
+
+    @property
+    def is_modelparallel_enabled(self) -> bool:
+        """Whether the job carries parameters of the model parallelism library."""
+        return bool(self.hyperparameters.user.get("mp_parameters"))
+
+    @property
+    def module_name(self) -> str:
+        """The entry point without its ``.py``."""
+        return self.entry_point[:-3] if self.entry_point.endswith(".py") else self.entry_point
+
+    @property
+    def module_dir(self) -> str:
+        """The submit directory as it was given, which is not where the code lies now."""
+        return str(self.hyperparameters.reserved.get("sagemaker_submit_directory") or self.layout.code)
+
+    @property
+    def log_level(self) -> int:
+        """Numeric level of Python's logging."""
+        level = self.hyperparameters.reserved.get("sagemaker_container_log_level")
+        return DEFAULT_LOG_LEVEL if level is None else level
+
+    @property
+    def channel_input_dirs(self) -> dict[str, str]:
+        """Directory of each channel, by name."""
+        return {name: str(self.layout.channel(name)) for name in sorted(self.input_data_config)}
+
+    @property
+    def user_arguments(self) -> tuple[str, ...]:
+        """Arguments of the script."""
+        return as_arguments(self.hyperparameters.user)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``; empty where there is no such file."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path} holds {type(value).__name__}; a JSON object is needed")
+    return value

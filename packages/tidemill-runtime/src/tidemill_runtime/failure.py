@@ -1,0 +1,171 @@
+"""``output/failure``: why a job failed, in the user's own words, within what DescribeTrainingJob shows.
+
+The form is the toolkit's four lines (head, ExitCode, ErrorMessage, Command). The platform shows 1,024 characters of
+which it takes some for a prefix, so the message is cut first: the outermost frames go, then the end of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidemill_runtime.startup import is_users_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Problem", "compose", "describe_end", "read_report", "write"]
+
+MAX_CHARACTERS = 1024 - len("AlgorithmError: ")
+MAX_COMMAND_CHARACTERS = 320
+MAX_TAIL_LINES = 8
+OUT_OF_MEMORY = "OutOfMemory: Process killed by SIGKILL (signal 9)"
+
+LIBRARY_MODULES = ("tensorflow.python.framework.errors", "horovod.", "smdistributed.")
+"""Exceptions from here give the report its head, as in SageMaker's TensorFlow container."""
+
+FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An uncaught exception, or what else is known of a failure.
+
+    Attributes:
+        kind: Type of the exception, empty where there was none.
+        message: Its text, or the last lines of standard error.
+        frames: ``{file, line, function, text}`` of the user's own code, the innermost last.
+        module: Where the type is defined.
+    """
+
+    kind: str = ""
+    message: str = ""
+    frames: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    module: str = ""
+
+
+def write(path: Path, text: str) -> None:
+    """Write the report unless the script has written its own."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def read_report(directory: Path, *, pid: int) -> Problem | None:
+    """The exception that ended the script: its own report, else the newest of its children's; None without any."""
+    own = directory / f"{pid}.json"
+    others = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in (own, *others):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return Problem(report["type"], report["message"], tuple(report["frames"]), report["module"])
+    return None
+
+
+def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str) -> Problem:
+    """What to say about a script that ended with this exit code.
+
+    Args:
+        exit_code: As of the shell's child, negative for a signal.
+        report: The uncaught exception, if one was reported.
+        stderr_tail: The last of standard error, for ends that no hook sees: sys.exit, os._exit, crashes.
+    """
+    if exit_code in (137, -signal.SIGKILL):
+        problem = _from_text(stderr_tail)
+        return Problem(message=_lines(OUT_OF_MEMORY, problem.message))
+    if exit_code < 0:
+        problem = _from_text(stderr_tail)
+        return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)
+    return report or _from_text(stderr_tail)
+
+
+def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: str = "ExecuteUserScriptError") -> str:
+    """The four lines, together at most 1,024 characters with the platform's prefix.
+
+    Args:
+        problem: What is known.
+        exit_code: Of the command.
+        command: Argument vector.
+        head: First word unless the exception of a known library takes its place.
+    """
+    if problem.kind and problem.module.startswith(LIBRARY_MODULES):
+        head = problem.kind.rpartition(".")[2]
+    frame = f'{head}:\nExitCode {exit_code}\nErrorMessage ""\nCommand ""'
+    room = MAX_CHARACTERS - len(frame)
+    line = shlex.join(command)
+    shortest = _message(problem, max_characters=room)
+    line = _cut(line, max(MAX_COMMAND_CHARACTERS, room - len(shortest)))
+    message = _message(problem, max_characters=room - len(line))
+    return f'{head}:\nExitCode {exit_code}\nErrorMessage "{message}"\nCommand "{line}"'
+
+
+def _message(problem: Problem, *, max_characters: int) -> str:
+    first = ": ".join(part for part in (problem.kind, problem.message.strip()) if part)
+    frames = [_frame_text(frame) for frame in problem.frames]
+    innermost = frames[-1] if frames else ""
+    first = _cut(first, max(0, max_characters - len(innermost)))
+    room = max_characters - len(first)
+    kept: list[str] = []
+    for text in reversed(frames):
+        room -= len(text)
+        if room < 0:
+            break
+        kept.insert(0, text)
+    return _cut(first + "".join(kept), max_characters)
+
+
+def _frame_text(frame: Mapping[str, Any]) -> str:
+    where = f'\n  File "{frame["file"]}", line {frame["line"]}'
+    where += f", in {frame['function']}" if frame.get("function") else ""
+    return _cut(where, 200) + (f"\n    {_cut(str(frame['text']), 160)}" if frame.get("text") else "")
+
+
+def _from_text(tail: str) -> Problem:
+    """Read the last traceback in what the script printed; without one, take its last lines."""
+    _, marker, trace = tail.rpartition("Traceback (most recent call last):\n")
+    problem = _from_traceback(trace.splitlines()) if marker else None
+    if problem:
+        return problem
+    lines = [line for line in tail.splitlines() if line.strip() and not line.startswith("tidemill: ")]
+    return Problem(message="\n".join(lines[-MAX_TAIL_LINES:]))
+
+
+def _from_traceback(lines: Sequence[str]) -> Problem | None:
+    frames: list[dict[str, Any]] = []
+    for number, line in enumerate(lines):
+        match = FRAME_LINE.fullmatch(line)
+        if match:
+            frames.append({**match.groupdict(), "text": ""})
+        elif line.startswith("    ") and frames:
+            frames[-1]["text"] = frames[-1]["text"] or line.strip()
+        elif not line.startswith(" "):
+            kind, _, message = line.partition(": ")
+            own = [frame for frame in frames if is_users_file(frame["file"])]
+            return Problem(kind, _lines(message, *lines[number + 1 :]), tuple(own or frames))
+    return None
+
+
+def _signal_text(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"Process killed by {name} (signal {number})"
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(line for line in lines if line)
+
+
+def _cut(text: str, max_characters: int) -> str:
+    if len(text) <= max_characters:
+        return text
+    return text[: max(0, max_characters - 3)] + "..."[: max(0, max_characters)]

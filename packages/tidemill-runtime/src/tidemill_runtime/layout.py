@@ -1,0 +1,113 @@
+"""Where things lie below /opt/ml, or below what SAGEMAKER_BASE_DIR names instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The directories and files of one job.
+
+    Attributes:
+        base: ``/opt/ml`` or its replacement.
+    """
+
+    base: Path
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Layout:
+        """The layout that the container's variables ask for.
+
+        Raises:
+            ConfigurationError: There is no such directory.
+        """
+        base = Path(variables.get("SAGEMAKER_BASE_DIR") or "/opt/ml")
+        if not base.is_dir():
+            raise ConfigurationError(
+                f"no directory {base}: a job needs /opt/ml, or SAGEMAKER_BASE_DIR set to the directory that replaces it"
+            )
+        return cls(base)
+
+    @property
+    def code(self) -> Path:
+        """User code, and the working directory of the script."""
+        return self.base / "code"
+
+    @property
+    def model(self) -> Path:
+        """What becomes model.tar.gz."""
+        return self.base / "model"
+
+    @property
+    def input(self) -> Path:
+        """Configuration and channels."""
+        return self.base / "input"
+
+    @property
+    def config(self) -> Path:
+        """The platform's JSON files."""
+        return self.input / "config"
+
+    @property
+    def output(self) -> Path:
+        """Failure report, and what becomes output.tar.gz."""
+        return self.base / "output"
+
+    @property
+    def output_data(self) -> Path:
+        """What becomes output.tar.gz."""
+        return self.output / "data"
+
+    @property
+    def output_intermediate(self) -> Path:
+        """What is uploaded while the job runs."""
+        return self.output / "intermediate"
+
+    @property
+    def failure(self) -> Path:
+        """Why the job failed."""
+        return self.output / "failure"
+
+    @property
+    def success(self) -> Path:
+        """Empty file: the script exited with status 0."""
+        return self.output / "success"
+
+    @property
+    def private(self) -> Path:
+        """What shim and runtime hand each other."""
+        return self.base / ".tidemill"
+
+    @property
+    def submitted_code(self) -> Path:
+        """The archive that the client uploaded."""
+        return self.private / "sourcedir.tar.gz"
+
+    @property
+    def reports(self) -> Path:
+        """Reports of uncaught exceptions, ``PID.json``."""
+        return self.private / "reports"
+
+    @property
+    def overlay_request(self) -> Path:
+        """What goes with exit status 75."""
+        return self.private / "needs-overlay.json"
+
+    def channel(self, name: str) -> Path:
+        """Directory of an input channel, the stem of its FIFOs in Pipe mode."""
+        return self.input / "data" / name
+
+    def create(self) -> None:
+        """Make the directories that a script may rely on."""
+        for directory in (self.code, self.model, self.output_data, self.reports):
+            directory.mkdir(parents=True, exist_ok=True)

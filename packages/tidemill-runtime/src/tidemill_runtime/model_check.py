@@ -1,0 +1,32 @@
+"""What a user may have forgotten to save. Only said, never an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["warnings_about"]
+
+SAVED_MODEL_NAMES = ("saved_model.pb", "saved_model.pbtxt")
+
+
+def warnings_about(model_dir: Path) -> list[str]:
+    """Why the content of the model directory may not be servable; empty where it is."""
+    files = [path for path in model_dir.rglob("*") if path.is_file()] if model_dir.is_dir() else []
+    if not files:
+        return [f"nothing was saved under {model_dir}, so the job has no model.tar.gz"]
+    saved = [path.parent for path in files if path.name in SAVED_MODEL_NAMES]
+    if not saved:
+        return [
+            f"there is no SavedModel under {model_dir}; TensorFlow Serving needs one, e.g. "
+            'model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))'
+        ]
+    odd = [str(path.relative_to(model_dir)) for path in saved if not path.name.isdigit() or path == model_dir]
+    if odd:
+        return [
+            f"the SavedModel in {odd[0]!r} below {model_dir} is not in a directory named by a version number; "
+            "TensorFlow Serving looks for names such as 1 or 00000123"
+        ]
+    return []

@@ -1,0 +1,92 @@
+"""Report uncaught exceptions of the user's script in a form that the runtime can read.
+
+Every job environment imports this module at interpreter start (``tidemill.pth``), so it must cost next to nothing: it
+imports what the interpreter has loaded anyway, and does nothing unless ``TIDEMILL_REPORTS`` names a directory. The
+traceback that the user sees is printed by the hook that was there before, unchanged.
+"""
+
+# pathlib would be the dearest import of an interpreter start:
+# ruff: noqa: PTH100, PTH105, PTH118, PTH120, PTH123
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+
+__all__ = ["install", "is_users_file"]
+
+MAX_FRAMES = 12
+MAX_MESSAGE_CHARACTERS = 8000
+
+
+def install(directory: str) -> None:
+    """Report uncaught exceptions of the main thread as ``directory/PID.json``, then call the hook that was there."""
+    previous: Hook = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            _write_report(directory, kind, error, trace)
+        finally:
+            previous(kind, error, trace)
+
+    sys.excepthook = report
+
+
+def _write_report(directory: str, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    import json
+
+    report = {
+        "type": kind.__qualname__,
+        "module": kind.__module__,
+        "message": _message(error)[:MAX_MESSAGE_CHARACTERS],
+        "frames": _frames(error, trace),
+    }
+    path = os.path.join(directory, f"{os.getpid()}.json")
+    try:
+        with open(path + ".tmp", "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(report, file)
+        os.replace(path + ".tmp", path)
+    except OSError:
+        return  # disk full, or the directory is gone: the runtime then reads the traceback on standard error
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the user's own __str__ failed; the report must come out all the same
+        return "<the text of this exception cannot be made>"
+
+
+def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str, Any]]:
+    """The last frames of the user's own code; of any code where there is none of the user's."""
+    import linecache
+
+    frames: list[dict[str, Any]] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals).strip()
+        frames.append({"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_name, "text": text})
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        text = (error.text or "").strip()
+        frames.append({"file": error.filename, "line": error.lineno or 0, "function": "<module>", "text": text})
+    own = [frame for frame in frames if is_users_file(frame["file"])]
+    return (own or frames)[-MAX_FRAMES:]
+
+
+def is_users_file(file: str) -> bool:
+    """Whether a source file is neither the standard library's, an installed package's nor the runtime's own."""
+    library = os.path.dirname(os.__file__) + os.sep
+    foreign = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    return not foreign and os.sep + "tidemill_runtime" + os.sep not in file
+
+
+if os.environ.get("TIDEMILL_REPORTS"):
+    install(os.environ["TIDEMILL_REPORTS"])

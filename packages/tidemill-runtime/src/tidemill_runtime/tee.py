@@ -1,0 +1,41 @@
+"""Pass the script's standard error on as it comes, bytes unchanged, and remember the last of it for messages."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["Tail", "write_all"]
+
+KEPT_BYTES = 16 << 10
+
+
+class Tail:
+    """The last 16 KiB of a stream.
+
+    Args:
+        fd: Where the bytes go.
+    """
+
+    def __init__(self, fd: int = 2) -> None:
+        self._fd = fd
+        self._kept = bytearray()
+
+    def pass_on(self, data: bytes) -> None:
+        """Write the bytes and remember them. With nobody left to read, they are remembered only."""
+        self._kept += data
+        del self._kept[:-KEPT_BYTES]
+        try:
+            write_all(self._fd, data)
+        except BrokenPipeError:
+            self._fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+    def text(self) -> str:
+        """What was kept, as text; bytes that are none are shown as replacement characters."""
+        return self._kept.decode("utf-8", "replace")
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all bytes, in as many turns as it takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,165 @@
+"""``train``: the way of one training job on one instance, from /opt/ml/input/config to output/failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime import failure, process
+from tidemill_runtime.code import SCRIPT, find_entry_point, put_in_place
+from tidemill_runtime.environment import Environment
+from tidemill_runtime.errors import InstallRequirementsError, LaunchError, RuntimeFailure
+from tidemill_runtime.events import emit
+from tidemill_runtime.launchers import Script, command_of, launcher_for
+from tidemill_runtime.layout import Layout
+from tidemill_runtime.model_check import warnings_about
+from tidemill_runtime.overlay import create_overlay, interpreter
+from tidemill_runtime.requirements import NEEDS_OVERLAY_STATUS, install, needed_by
+from tidemill_runtime.variables import script_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+__all__ = ["install_requirements", "train"]
+
+SUCCEEDED = 0
+FAILED = 1
+
+
+class _NeedsOverlay(Exception):
+    """The code asks for packages that are not installed yet."""
+
+
+def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> int:
+    """Run the user's script, or the container entry point in its place.
+
+    Args:
+        variables: The container's environment.
+        entrypoint: A ContainerEntrypoint with its arguments; empty runs the submitted script.
+
+    Returns:
+        0 if the script succeeded, 1 if anything failed (``output/failure`` says why), 75 if packages must be
+        installed first (``.tidemill/needs-overlay.json`` says which).
+    """
+    signal.signal(signal.SIGTERM, _stopped_early)  # process 1 would ignore it
+    layout = Layout.of(variables)
+    try:
+        return _train(layout, variables=variables, entrypoint=entrypoint)
+    except _NeedsOverlay:
+        return NEEDS_OVERLAY_STATUS
+    except RuntimeFailure as error:
+        _report(layout, error)
+        return FAILED
+    except Exception:
+        failure.write(layout.failure, f"Framework Error: {traceback.format_exc()[-failure.MAX_CHARACTERS + 17 :]}")
+        raise
+
+
+def install_requirements(*, variables: Mapping[str, str], overlay: Path, requirements: Path) -> int:
+    """Install the packages that ``train`` asked for.
+
+    Returns:
+        0, or 1 if pip failed (``output/failure`` says why).
+    """
+    try:
+        install(overlay, requirements)
+    except RuntimeFailure as error:
+        _report(Layout.of(variables), error)
+        return FAILED
+    return SUCCEEDED
+
+
+def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence[str]) -> int:
+    layout.create()
+    environment = Environment.read(variables)
+    launcher = launcher_for(environment)
+    overlay = variables.get("TIDEMILL_OVERLAY")
+    script = _foreign(environment, variables, entrypoint) if entrypoint else _own(environment, variables, overlay)
+    control_fd = _control_fd(variables)
+    if process.stop_requested(control_fd):
+        raise LaunchError("the job was stopped before its script was started")
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    process.adopt_orphans()
+    try:
+        child = launcher.start(script, stderr_fd=write_fd)
+    finally:
+        os.close(write_fd)
+    emit("script.started", command=list(script.argv))
+    ended = process.supervise(child, stderr_fd=read_fd, control_fd=control_fd)
+    return _conclude(layout, script, child.pid, ended)
+
+
+def _own(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
+    """The submitted script."""
+    layout = environment.layout
+    put_in_place(layout, submit_directory=environment.module_dir)
+    entry_point = find_entry_point(layout.code, environment.entry_point)
+    requirements = needed_by(entry_point)
+    if requirements and not overlay:
+        requirements.write(layout.overlay_request)
+        raise _NeedsOverlay
+    python = interpreter(overlay) if overlay else sys.executable
+    prefixes = [overlay, sys.prefix] if overlay else [sys.prefix]
+    return Script(
+        argv=command_of(entry_point, environment.user_arguments, python=python),
+        directory=layout.code,
+        variables=script_variables(environment, variables, prefixes=prefixes),
+        plain_file=entry_point.name if entry_point.kind == SCRIPT and not overlay else "",
+    )
+
+
+def _foreign(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
+    """A container entry point. It may call pip itself, so it gets an environment of its own to write to."""
+    overlay = environment.layout.private / "environment"
+    create_overlay(overlay)
+    return Script(
+        argv=tuple(entrypoint),
+        directory=environment.layout.code,
+        variables=script_variables(environment, variables, prefixes=[str(overlay), sys.prefix]),
+    )
+
+
+def _conclude(layout: Layout, script: Script, pid: int, ended: process.Ended) -> int:
+    emit("script.ended", exit_code=ended.exit_code)
+    if ended.exit_code == 0:
+        layout.success.touch()
+        for warning in warnings_about(layout.model):
+            emit("model.warning", message=warning)
+        return SUCCEEDED
+    problem = failure.describe_end(
+        exit_code=ended.exit_code,
+        report=failure.read_report(layout.reports, pid=pid),
+        stderr_tail=ended.stderr_tail,
+    )
+    failure.write(layout.failure, failure.compose(problem=problem, exit_code=ended.exit_code, command=script.argv))
+    return FAILED
+
+
+def _report(layout: Layout, error: RuntimeFailure) -> None:
+    head = type(error).__name__
+    if isinstance(error, InstallRequirementsError):
+        problem = failure.Problem(message=error.message)
+        text = failure.compose(problem=problem, exit_code=error.exit_code, command=error.command, head=head)
+    else:
+        text = f"{head}: {error}"[: failure.MAX_CHARACTERS]
+    failure.write(layout.failure, text)
+    emit("job.failed", reason=text)
+
+
+def _control_fd(variables: Mapping[str, str]) -> int | None:
+    text = variables.get("TIDEMILL_CONTROL_FD")
+    if not text:
+        return None
+    fd = int(text)
+    os.set_inheritable(fd, False)
+    return fd
+
+
+def _stopped_early(number: int, frame: FrameType | None) -> None:
+    """SIGTERM while there is no script yet: nothing to save, end at once."""
+    raise SystemExit(128 + number)
