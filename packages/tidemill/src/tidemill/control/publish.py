@@ -8,7 +8,9 @@ from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Artifact, Executor, InstanceExit
 from tidemill.store.objects import ObjectStore
 
-__all__ = ["ArtifactLost", "Publisher"]
+__all__ = ["PUBLISHED_FILE", "ArtifactLost", "Publisher"]
+
+PUBLISHED_FILE = "published.json"
 
 
 class ArtifactLost(Exception):
@@ -68,4 +70,4 @@ class Publisher:
         self._executor.reap(job.job_id)
         directory = self._jobs / job.job_id
         if directory.is_dir():
-            write_json(directory / "published.json", {"version": 1, "name": job.name, "ended_ms": job.ended_ms})
+            write_json(directory / PUBLISHED_FILE, {"version": 1, "name": job.name, "ended_ms": job.ended_ms})

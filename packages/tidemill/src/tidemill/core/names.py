@@ -49,7 +49,7 @@ def is_bucket_name(name: str) -> bool:
 
 def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
     """ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
-    return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name.lower()}"
+    return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"
 
 
 def role_arn(role: str) -> str:

@@ -1,0 +1,158 @@
+"""The composition root: every part is made here, once, and handed what it needs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from tidemill.control.credentials import Credentials
+from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.hosting import Hosting
+from tidemill.control.plan import InstancePlanner
+from tidemill.control.publish import Publisher
+from tidemill.control.slots import Slots
+from tidemill.control.sweep import sweep
+from tidemill.control.tags import Tags
+from tidemill.control.training import Training
+from tidemill.control.driver import TrainingDriver
+from tidemill.core.clock import SystemClock
+from tidemill.core.names import ACCOUNT_ID, default_bucket
+from tidemill.executors.local import LocalExecutor
+from tidemill.server.keys import Keys
+from tidemill.server.state import StateDirectory
+from tidemill.services.iam import IamService
+from tidemill.services.logs import LogsService
+from tidemill.services.runtime import RuntimeService
+from tidemill.services.s3 import S3Service
+from tidemill.services.sagemaker import SageMakerService
+from tidemill.services.sts import StsService
+from tidemill.settings import Settings
+from tidemill.store.backup import Backups
+from tidemill.store.ballast import Ballast
+from tidemill.store.database import Database
+from tidemill.store.logs import LogStreams
+from tidemill.store.objects import ObjectStore
+from tidemill.store.records import SqlRecordStore
+from tidemill.store.schema import metadata
+from tidemill.wire.credentials import Credential
+from tidemill.wire.gateway import Gateway
+
+__all__ = ["create_app"]
+
+_log = structlog.get_logger("tidemill.server")
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+
+
+def create_app(settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str]) -> "Application":
+    """The ASGI application of the service. Nothing is opened before its lifespan starts."""
+    return Application(settings, state=state, keys=keys, url=url)
+
+
+class Application:
+    """The service behind one port: a lifespan that opens and closes it, and the gateway for everything else."""
+
+    def __init__(self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str]) -> None:
+        self._settings = settings
+        self._state = state
+        self._keys = keys
+        self._url = url
+        self._gateway: Gateway | None = None
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif self._gateway is not None:
+            await self._gateway(scope, receive, send)
+
+    async def _lifespan(self, receive: _Receive, send: _Send) -> None:
+        await receive()
+        async with AsyncExitStack() as stack:
+            self._gateway = await self._open(stack)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self, stack: AsyncExitStack) -> Gateway:
+        settings, state, clock = self._settings, self._state, SystemClock()
+        database = stack.enter_context(
+            Database.open(state.database, metadata=metadata, ballast=Ballast(state.root / "ballast"))
+        )
+        records = SqlRecordStore(database, clock=clock)
+        objects = ObjectStore(database, state.objects, clock=clock)
+        await objects.ensure_bucket(default_bucket(settings.region))
+        executor = LocalExecutor(
+            state_dir=state.root, environments_dir=settings.environments_dir, isolation=settings.isolation
+        )
+        stack.callback(executor.close)
+        planner = InstancePlanner(
+            objects, logs=state.logs, region=settings.region, grace_s=settings.stop_grace_s, warm=settings.warm
+        )
+        tags = Tags(records, clock=clock)
+        user = Credential(
+            self._keys.access_key_id,
+            self._keys.secret_access_key,
+            # AWS's SDKs read the role to run jobs with out of this ARN.
+            arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/SageMakerRole/user",
+        )
+        credentials = Credentials(user, records, clock=clock)
+        publisher = Publisher(objects, executor, jobs=state.jobs)
+        jobs = TrainingDriver(
+            records,
+            executor,
+            planner=planner,
+            publisher=publisher,
+            credentials=credentials,
+            slots=Slots(settings.max_instances),
+            service_variables={"AWS_ENDPOINT_URL": self._url()},
+            clock=clock,
+        )
+        endpoints = EndpointDriver(records, executor, planner=planner, tags=tags, clock=clock)
+        training = Training(records, objects, region=settings.region, clock=clock, wake=jobs.wake)
+        hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
+        await sweep(records, executor, publisher, credentials, state_dir=state.root)
+        await self._run_in_background(stack, jobs, endpoints, executor)
+        stack.push_async_callback(_keep_backups, database, state)
+        return Gateway(
+            {
+                "sagemaker": SageMakerService(training, hosting, tags),
+                "sagemaker-runtime": RuntimeService(
+                    hosting, endpoints, region=settings.region, timeout_s=settings.invoke_timeout_s
+                ),
+                "logs": LogsService(LogStreams(state.logs), region=settings.region),
+                "sts": StsService(),
+                "iam": IamService(),
+                "s3": S3Service(objects, region=settings.region),
+            },
+            credentials,
+            region=settings.region,
+            allowed_hosts=settings.allowed_hosts,
+            clock=clock,
+        )
+
+    async def _run_in_background(
+        self, stack: AsyncExitStack, jobs: TrainingDriver, endpoints: EndpointDriver, executor: LocalExecutor
+    ) -> None:
+        stack.push_async_callback(jobs.close)
+        stack.push_async_callback(endpoints.close)
+        await jobs.start()
+        await endpoints.start()
+        listener = asyncio.create_task(_dispatch(executor, jobs, endpoints), name="executor changes")
+        stack.push_async_callback(_cancelled, listener)
+
+
+async def _dispatch(executor: LocalExecutor, jobs: TrainingDriver, endpoints: EndpointDriver) -> None:
+    """Bring news of instances to whoever drives them."""
+    while True:
+        for ref in await executor.changed(timeout_s=60):
+            if not jobs.changed(ref) and not endpoints.changed(ref):
+                _log.debug("instance.unknown", job_id=ref.job_id)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,107 @@
+"""DescribeLogStreams and GetLogEvents over the log segments."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.core.names import ACCOUNT_ID
+from tidemill.errors import AwsError
+from tidemill.store.logs import LogReader, LogStream, LogStreams
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["LogsService"]
+
+_EVENTS_DEFAULT = 10_000
+
+
+class LogsService:
+    """Amazon CloudWatch Logs, for reading.
+
+    Args:
+        streams: The streams on disk.
+        region: For ARNs.
+    """
+
+    def __init__(self, streams: LogStreams, *, region: str) -> None:
+        self._streams = streams
+        self._region = region
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"DescribeLogStreams": self.describe, "GetLogEvents": self.events}
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """All matching streams in one reply: AWS's SDKs loop for ever on a nextToken, which they do not pass back."""
+        group = _group(request)
+        found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
+        if not found:
+            raise _not_found("log group", group)
+        if request.get("orderBy") == "LastEventTime":
+            found.sort(key=lambda stream: stream.last_event_ms or 0)
+        if request.get("descending"):
+            found.reverse()
+        return {"logStreams": [self._wire(stream) for stream in found]}
+
+    async def events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        group, name = _group(request), request["logStreamName"]
+        reader = self._streams.open(group, name)
+        if reader is None:
+            raise _not_found("log stream", name)
+        return await asyncio.to_thread(_page, reader, request)
+
+    def _describe(self, group: str, prefix: str) -> list[LogStream]:
+        described = (self._streams.describe(group, name) for name in self._streams.names(group, prefix=prefix))
+        # A stream shows itself with its first line, as on CloudWatch: clients wait for that.
+        return [stream for stream in described if stream is not None and stream.first_event_ms is not None]
+
+    def _wire(self, stream: LogStream) -> dict[str, Any]:
+        return {
+            "logStreamName": stream.name,
+            "creationTime": stream.created_ms,
+            "firstEventTimestamp": stream.first_event_ms,
+            "lastEventTimestamp": stream.last_event_ms,
+            "lastIngestionTime": stream.last_event_ms,
+            "storedBytes": stream.stored_bytes,
+            "arn": f"arn:aws:logs:{self._region}:{ACCOUNT_ID}:log-group:{stream.group}:log-stream:{stream.name}",
+        }
+
+
+def _page(reader: LogReader, request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        page = reader.read(
+            token=request.get("nextToken"),
+            start_from_head=request.get("startFromHead", False),
+            start_time_ms=request.get("startTime"),
+            end_time_ms=request.get("endTime"),
+            limit=request.get("limit", _EVENTS_DEFAULT),
+        )
+    except ValueError as error:
+        raise AwsError(
+            f"The specified nextToken {request.get('nextToken')!r} is invalid: {error}",
+            code="InvalidParameterException",
+            status=400,
+        ) from error
+    return {
+        "events": [
+            {"timestamp": event.timestamp_ms, "message": event.message, "ingestionTime": event.timestamp_ms}
+            for event in page.events
+        ],
+        "nextForwardToken": page.forward_token,
+        "nextBackwardToken": page.backward_token,
+    }
+
+
+def _group(request: Mapping[str, Any]) -> str:
+    group = request.get("logGroupName")
+    if group:
+        return str(group)
+    identifier = request.get("logGroupIdentifier")
+    if not identifier:
+        raise AwsError(
+            "Either logGroupName or logGroupIdentifier is required", code="InvalidParameterException", status=400
+        )
+    return str(identifier).rpartition(":log-group:")[2]
+
+
+def _not_found(what: str, name: str) -> AwsError:
+    return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)

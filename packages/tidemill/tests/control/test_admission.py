@@ -1,0 +1,117 @@
+"""What CreateTrainingJob refuses, and that the refusal names the member, the value and what is allowed."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tidemill.control.admission import check_training_request
+from tidemill.errors import ValidationException
+
+GOOD: dict[str, Any] = {
+    "TrainingJobName": "digits",
+    "AlgorithmSpecification": {"TrainingImage": "tensorflow-training:2.21.0-cpu-py311", "TrainingInputMode": "File"},
+    "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+    "ResourceConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 30},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+    "HyperParameters": {"epochs": "3"},
+}
+
+
+def channel(name: str, uri: str = "s3://bucket/data", **more: Any) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, **more}
+
+
+def with_(**members: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(GOOD), **members}
+
+
+def output(**members: Any) -> dict[str, Any]:
+    return with_(OutputDataConfig={**GOOD["OutputDataConfig"], **members})
+
+
+REFUSED = {
+    "channel ..": (with_(InputDataConfig=[channel("..")]), "channelName", "'..'"),
+    "channel .": (with_(InputDataConfig=[channel(".")]), "channelName", "'.'"),
+    "channel twice": (with_(InputDataConfig=[channel("a"), channel("a")]), "channelName", "unique"),
+    "channels that share a variable": (
+        with_(InputDataConfig=[channel("train"), channel("Train")]),
+        "channelName",
+        "SM_CHANNEL_TRAIN",
+    ),
+    "21 channels": (with_(InputDataConfig=[channel(f"c{i}") for i in range(21)]), "inputDataConfig", "21 channels"),
+    "channel without bucket": (with_(InputDataConfig=[channel("a", "s3://")]), "s3Uri", "'s3://'"),
+    "channel of a local file": (with_(InputDataConfig=[channel("a", "file:///etc")]), "s3Uri", "file:///etc"),
+    "manifest": (
+        with_(
+            InputDataConfig=[
+                {
+                    "ChannelName": "a",
+                    "DataSource": {"S3DataSource": {"S3DataType": "ManifestFile", "S3Uri": "s3://bucket/m"}},
+                }
+            ]
+        ),
+        "s3DataType",
+        "ManifestFile",
+    ),
+    "pipe mode": (with_(InputDataConfig=[channel("a", InputMode="Pipe")]), "inputMode", "Pipe"),
+    "gzip in file mode": (with_(InputDataConfig=[channel("a", CompressionType="Gzip")]), "compressionType", "Gzip"),
+    "output to a file": (output(S3OutputPath="file:///etc"), "s3OutputPath", "file:///etc"),
+    "kms key": (output(KmsKeyId="alias/mine"), "kmsKeyId", "alias/mine"),
+    "runtime 0": (with_(StoppingCondition={"MaxRuntimeInSeconds": 0}), "maxRuntimeInSeconds", "0"),
+    "runtime -1": (with_(StoppingCondition={"MaxRuntimeInSeconds": -1}), "maxRuntimeInSeconds", "-1"),
+    "runtime 2^63": (with_(StoppingCondition={"MaxRuntimeInSeconds": 2**63}), "maxRuntimeInSeconds", str(2**63)),
+    "wait below runtime": (
+        with_(StoppingCondition={"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 59}),
+        "maxWaitTimeInSeconds",
+        "59",
+    ),
+    "101 hyperparameters": (with_(HyperParameters={f"h{i}": "1" for i in range(101)}), "hyperParameters", "101"),
+    "NUL in a hyperparameter": (with_(HyperParameters={"a": "x\0y"}), "hyperParameters", "NUL"),
+    "101 variables": (with_(Environment={f"V{i}": "1" for i in range(101)}), "environment", "101"),
+    "SM_ variable": (with_(Environment={"SM_MODEL_DIR": "/etc"}), "environment.SM_MODEL_DIR", "/etc"),
+    "AWS keys": (with_(Environment={"AWS_ACCESS_KEY_ID": "mine"}), "environment.AWS_ACCESS_KEY_ID", "mine"),
+    "two instances": (
+        with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 2, "VolumeSizeInGB": 1}),
+        "instanceCount",
+        "2",
+    ),
+    "network isolation": (with_(EnableNetworkIsolation=True), "enableNetworkIsolation", "True"),
+    "checkpoints": (with_(CheckpointConfig={"S3Uri": "s3://bucket/c"}), "checkpointConfig", "s3://bucket/c"),
+    "retries": (with_(RetryStrategy={"MaximumRetryAttempts": 2}), "retryStrategy", "2"),
+    "marketplace": (
+        with_(AlgorithmSpecification={"AlgorithmName": "other", "TrainingInputMode": "File"}),
+        "algorithmName",
+        "other",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_what_cannot_be_honoured_is_refused_by_name(case: str) -> None:
+    request, member, value = REFUSED[case]
+    with pytest.raises(ValidationException) as refusal:
+        check_training_request(request)
+    assert member in refusal.value.message
+    assert value in refusal.value.message
+    assert refusal.value.status == 400
+
+
+ACCEPTED = {
+    "the plain request": GOOD,
+    "shell characters in values": with_(
+        HyperParameters={"note": "; touch x", "q": "$(id) `id`", "--": "-v", "a b": "="}
+    ),
+    "loader variables, inside the sandbox": with_(Environment={"LD_PRELOAD": "/x.so", "PYTHONPATH": "/x"}),
+    "debugger defaults of SDK v2": with_(
+        DebugHookConfig={"S3OutputPath": "s3://bucket/"}, ProfilerConfig={"S3OutputPath": "s3://bucket/"}
+    ),
+    "20 channels": with_(InputDataConfig=[channel(f"c{i}") for i in range(20)]),
+}
+
+
+@pytest.mark.parametrize("case", list(ACCEPTED))
+def test_what_can_be_honoured_passes(case: str) -> None:
+    check_training_request(ACCEPTED[case])

@@ -1,0 +1,86 @@
+"""Room for instances: first come, first served."""
+
+import asyncio
+
+from tidemill.control.slots import Slots
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def _fifo() -> list[str]:
+    slots = Slots(2)
+    assert slots.try_take(2)
+    order: list[str] = []
+
+    async def job(name: str, count: int) -> None:
+        await slots.take(count)
+        order.append(name)
+
+    tasks = []
+    for name, count in (("first", 2), ("second", 1), ("third", 1)):
+        tasks.append(asyncio.create_task(job(name, count)))
+        await settle()
+    slots.release(1)
+    await settle()
+    assert order == [], "the second may not overtake the first, although it would fit"
+    slots.release(1)
+    await settle()
+    assert order == ["first"]
+    slots.release(2)
+    await asyncio.gather(*tasks)
+    return order
+
+
+def test_a_small_job_does_not_overtake_a_large_one() -> None:
+    assert asyncio.run(_fifo()) == ["first", "second", "third"]
+
+
+async def _cancelled() -> int:
+    slots = Slots(1)
+    assert slots.try_take(1)
+    waiting = asyncio.create_task(slots.take(1))
+    behind = asyncio.create_task(slots.take(1))
+    await settle()
+    waiting.cancel()
+    await settle()
+    slots.release(1)
+    await behind
+    slots.release(1)
+    return slots.free
+
+
+def test_a_cancelled_wait_gives_up_its_place() -> None:
+    assert asyncio.run(_cancelled()) == 1
+
+
+async def _too_large() -> bool:
+    slots = Slots(2)
+    assert slots.try_take(1)
+    large = asyncio.create_task(slots.take(5))
+    await settle()
+    assert not large.done()
+    slots.release(1)
+    await large
+    return slots.try_take(1)
+
+
+def test_a_job_larger_than_the_machine_runs_alone() -> None:
+    assert asyncio.run(_too_large()) is False
+
+
+def test_nobody_takes_a_slot_past_those_who_wait() -> None:
+    async def run() -> bool:
+        slots = Slots(2)
+        slots.force(2)
+        waiting = asyncio.create_task(slots.take(2))
+        await settle()
+        slots.release(1)
+        taken = slots.try_take(1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return taken
+
+    assert asyncio.run(run()) is False
