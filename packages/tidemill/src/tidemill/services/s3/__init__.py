@@ -1,0 +1,5 @@
+"""S3: buckets, objects, listings, multipart uploads, tags."""
+
+from tidemill.services.s3.service import S3Service
+
+__all__ = ["S3Service"]

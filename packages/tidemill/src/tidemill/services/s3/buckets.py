@@ -1,0 +1,85 @@
+"""Bucket operations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.errors import AwsError
+from tidemill.services.s3.attributes import OWNER, bounded, timestamp
+from tidemill.store.objects import ObjectStore
+from tidemill.wire.exchange import Context, Handler, Reply
+
+__all__ = ["BucketOperations"]
+
+BUCKETS_MAX = 10_000
+
+
+class BucketOperations:
+    """ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation."""
+
+    def __init__(self, objects: ObjectStore, *, region: str) -> None:
+        self._objects = objects
+        self._region = region
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {
+            "CreateBucket": self.create,
+            "DeleteBucket": self.delete,
+            "GetBucketLocation": self.location,
+            "HeadBucket": self.head,
+            "ListBuckets": self.list,
+        }
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListBuckets; pages after a name."""
+        prefix, after = request.get("Prefix") or "", request.get("ContinuationToken") or ""
+        limit = bounded(request.get("MaxBuckets"), name="MaxBuckets", most=BUCKETS_MAX) or 1
+        wanted = [entry for entry in self._objects.buckets() if entry[0].startswith(prefix) and entry[0] > after]
+        members: dict[str, Any] = {
+            "Buckets": [
+                {"Name": name, "CreationDate": timestamp(created_ms), "BucketRegion": self._region}
+                for name, created_ms in wanted[:limit]
+            ],
+            "Owner": OWNER,
+        }
+        if prefix:
+            members["Prefix"] = prefix
+        if len(wanted) > limit:
+            members["ContinuationToken"] = wanted[limit - 1][0]
+        return members
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """CreateBucket."""
+        name = request["Bucket"]
+        wanted = (request.get("CreateBucketConfiguration") or {}).get("LocationConstraint")
+        if wanted and wanted not in (self._region, context.region):
+            raise AwsError(
+                f"the location constraint {wanted!r} does not fit this service, whose region is {self._region!r};"
+                " give that one, or none",
+                code="IllegalLocationConstraintException",
+                status=400,
+            )
+        if not await self._objects.create_bucket(name):
+            raise AwsError(
+                f"the bucket {name!r} exists already and is yours; use it as it is",
+                code="BucketAlreadyOwnedByYou",
+                status=409,
+                members={"BucketName": name},
+            )
+        return {"Location": f"/{name}"}
+
+    async def head(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """HeadBucket."""
+        self._objects.require_bucket(request["Bucket"])
+        return {"BucketRegion": self._region}
+
+    async def location(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetBucketLocation; the oldest region answers with nothing."""
+        self._objects.require_bucket(request["Bucket"])
+        return {} if self._region == "us-east-1" else {"LocationConstraint": self._region}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Reply:
+        """DeleteBucket."""
+        await self._objects.delete_bucket(request["Bucket"])
+        return Reply(status=204)

@@ -1,0 +1,104 @@
+"""Conditional requests: ETags and times that must, or must not, hold before something is read or written."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill.store.object_errors import InvalidArgument, PreconditionFailed, no_such_key
+from tidemill.store.object_rows import ObjectInfo
+from tidemill.store.objects import Precondition
+
+__all__ = ["copy_precondition", "delete_precondition", "is_unmodified", "write_precondition"]
+
+
+def is_unmodified(request: Mapping[str, Any], info: ObjectInfo, *, prefix: str = "") -> bool:
+    """Whether a read must be answered "not modified" instead of with the object.
+
+    Args:
+        request: Holds ``IfMatch``, ``IfNoneMatch``, ``IfModifiedSince``, ``IfUnmodifiedSince``.
+        info: The object.
+        prefix: Of those member names, e.g. ``CopySource``.
+
+    Raises:
+        PreconditionFailed: ``IfMatch`` or ``IfUnmodifiedSince`` does not hold.
+    """
+    if_match = request.get(f"{prefix}IfMatch")
+    if if_match is not None:
+        if not _matches(if_match, info.etag):
+            raise _failed(f"{prefix}IfMatch", if_match, info)
+    elif (since := request.get(f"{prefix}IfUnmodifiedSince")) is not None and _modified_after(info, since):
+        raise _failed(f"{prefix}IfUnmodifiedSince", since, info)
+    if_none_match = request.get(f"{prefix}IfNoneMatch")
+    if if_none_match is not None:
+        return _matches(if_none_match, info.etag)
+    since = request.get(f"{prefix}IfModifiedSince")
+    return since is not None and not _modified_after(info, since)
+
+
+def copy_precondition(request: Mapping[str, Any], source: ObjectInfo) -> None:
+    """Refuse a copy whose conditions on the source do not hold.
+
+    Raises:
+        PreconditionFailed: They do not.
+    """
+    if is_unmodified(request, source, prefix="CopySource"):
+        raise PreconditionFailed(
+            f"the source s3://{source.bucket}/{source.key} is the version that the copy was to skip"
+            f" (ETag {source.etag!r})",
+            members={"Condition": "x-amz-copy-source-If-None-Match"},
+        )
+
+
+def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
+    """The precondition of a put, or None where it has no conditions.
+
+    Raises:
+        InvalidArgument: ``IfNoneMatch`` is something else than ``*``.
+    """
+    if_match, if_none_match = request.get("IfMatch"), request.get("IfNoneMatch")
+    if if_none_match is not None and if_none_match.strip() != "*":
+        raise InvalidArgument(f"If-None-Match of a write is {if_none_match!r}; only '*' is allowed")
+    if if_match is None and if_none_match is None:
+        return None
+
+    def check(present: ObjectInfo | None) -> None:
+        if if_none_match is not None and present is not None:
+            raise _failed("IfNoneMatch", if_none_match, present)
+        if if_match is not None:
+            if present is None:
+                raise no_such_key(request["Bucket"], request["Key"])
+            if not _matches(if_match, present.etag):
+                raise _failed("IfMatch", if_match, present)
+
+    return check
+
+
+def delete_precondition(if_match: str | None) -> Precondition | None:
+    """The precondition of a delete, or None where it has none. A key that is not there is fine."""
+    if if_match is None:
+        return None
+
+    def check(present: ObjectInfo | None) -> None:
+        if present is not None and not _matches(if_match, present.etag):
+            raise _failed("IfMatch", if_match, present)
+
+    return check
+
+
+def _matches(condition: str, etag: str) -> bool:
+    wanted = (entry.strip().removeprefix("W/").strip('"') for entry in condition.split(","))
+    return any(entry in ("*", etag) for entry in wanted)
+
+
+def _modified_after(info: ObjectInfo, since: datetime) -> bool:
+    """HTTP dates have whole seconds: an object of the same second is not after it."""
+    moment = since if since.tzinfo else since.replace(tzinfo=UTC)
+    return info.modified_ms // 1000 > int(moment.timestamp())
+
+
+def _failed(condition: str, value: object, info: ObjectInfo) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"the condition {condition}={value} does not hold for s3://{info.bucket}/{info.key}: its ETag is"
+        f" {info.etag!r}; read the object again and decide anew",
+        members={"Condition": condition},
+    )

@@ -1,0 +1,128 @@
+"""CopyObject, and reading the source of any copy."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tidemill.errors import AwsError
+from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
+from tidemill.services.s3.checksums import base64_of, begin, member_of
+from tidemill.services.s3.conditions import copy_precondition, write_precondition
+from tidemill.services.s3.ranges import Slice
+from tidemill.store.object_errors import InvalidArgument
+from tidemill.store.object_keys import check_key
+from tidemill.store.object_rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects import ObjectStore
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["CopyOperations", "copy_source", "read_slice"]
+
+_READ_BYTES = 1024 * 1024
+
+
+class CopyOperations:
+    """CopyObject. The copy shares the bytes of its source, so it costs one row; a multipart ETag is kept."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {"CopyObject": self.copy}
+
+    async def copy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """CopyObject."""
+        bucket, key = request["Bucket"], request["Key"]
+        check_key(key)
+        source = copy_source(self._objects, request["CopySource"])
+        copy_precondition(request, source)
+        attributes = await self._with_checksum(request, source, _attributes(request, context, source))
+        info = await self._objects.copy(
+            source, bucket, key, attributes=attributes, precondition=write_precondition(request)
+        )
+        result = {"ETag": quoted(info.etag), "LastModified": timestamp(info.modified_ms), **info.checksums}
+        return {"CopyObjectResult": {**result, "ChecksumType": info.checksum_type} if info.checksums else result}
+
+    async def _with_checksum(
+        self, request: Mapping[str, Any], source: ObjectInfo, attributes: ObjectAttributes
+    ) -> ObjectAttributes:
+        """Checksums stay with the bytes; one that the source lacks is computed when it is asked for."""
+        algorithm = request.get("ChecksumAlgorithm")
+        kept = replace(attributes, checksums=source.checksums, checksum_type=source.checksum_type)
+        if algorithm is None or (member_of(algorithm) in source.checksums and source.checksum_type == "FULL_OBJECT"):
+            return kept
+        checksum = begin(algorithm)
+        async for chunk in read_slice(self._objects, source, Slice(0, source.size_bytes)):
+            checksum.update(chunk)
+        value = base64_of(checksum)
+        return replace(kept, checksums={member_of(algorithm): value}, checksum_type="FULL_OBJECT")
+
+
+def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
+    """The object that ``CopySource`` names: ``bucket/key``, URL-encoded, with or without a leading slash.
+
+    Raises:
+        InvalidArgument: It does not have that form.
+        AwsError: NoSuchBucket, NoSuchKey, NoSuchVersion.
+    """
+    path, _, version = text.partition("?versionId=")
+    if version not in ("", "null"):
+        raise AwsError(
+            f"the copy source names the version {version!r}: buckets here keep one version of each object",
+            code="NoSuchVersion",
+            status=404,
+        )
+    bucket, _, key = unquote(path).removeprefix("/").partition("/")
+    if not bucket or not key:
+        raise InvalidArgument(f"the copy source {text!r} cannot be used; expected BUCKET/KEY, URL-encoded")
+    return objects.require(bucket, key)
+
+
+async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> AsyncIterator[bytes]:
+    """The bytes of a slice, read in threads.
+
+    Raises:
+        ObjectDamaged: The file is missing or has another length.
+    """
+    objects.check_readable(info)
+    path, offset, remaining = objects.file_of(info), piece.offset, piece.size_bytes
+    while remaining:
+        chunk = await objects.contents.run(_read, path, offset, min(_READ_BYTES, remaining))
+        if not chunk:
+            raise objects.damaged(info)
+        offset += len(chunk)
+        remaining -= len(chunk)
+        yield chunk
+
+
+def _read(path: Path, offset: int, size_bytes: int) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        return file.read(size_bytes)
+
+
+def _attributes(request: Mapping[str, Any], context: Context, source: ObjectInfo) -> ObjectAttributes:
+    given = attributes_of(request, context.headers)
+    directive = request.get("MetadataDirective") or "COPY"
+    if directive not in ("COPY", "REPLACE"):
+        raise InvalidArgument(f"MetadataDirective is {directive!r}; allowed are COPY and REPLACE")
+    if directive == "COPY" and (source.bucket, source.key) == (request["Bucket"], request["Key"]):
+        raise AwsError(
+            f"s3://{source.bucket}/{source.key} would be copied onto itself without any change; set"
+            " MetadataDirective=REPLACE, or choose another key",
+            code="InvalidRequest",
+            status=400,
+        )
+    tags = given.tags if request.get("TaggingDirective") == "REPLACE" else source.tags
+    if directive == "REPLACE":
+        return replace(given, tags=tags, part_sizes=source.part_sizes)
+    return ObjectAttributes(
+        content_type=source.content_type,
+        metadata=source.metadata,
+        headers=source.headers,
+        tags=tags,
+        part_sizes=source.part_sizes,
+    )

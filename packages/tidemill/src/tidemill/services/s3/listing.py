@@ -1,0 +1,129 @@
+"""ListObjects and ListObjectsV2."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
+from tidemill.store.object_errors import InvalidArgument
+from tidemill.store.object_listing import ObjectPage, after_key, after_prefix
+from tidemill.store.object_rows import ObjectInfo
+from tidemill.store.objects import ObjectStore
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["ListOperations", "encoder_of"]
+
+LIST_MAX = 1000
+
+
+class ListOperations:
+    """ListObjects, ListObjectsV2."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {"ListObjects": self.list_1, "ListObjectsV2": self.list_2}
+
+    async def list_1(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListObjects; goes on after a marker that is a key or a common prefix."""
+        encode = encoder_of(request)
+        marker = request.get("Marker") or ""
+        page, members = await self._page(request, _start_after(marker, request.get("Delimiter") or ""), owner=True)
+        members["Marker"] = encode(marker)
+        if page.next_start is not None and request.get("Delimiter"):
+            members["NextMarker"] = encode(page.last)
+        return members
+
+    async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListObjectsV2; goes on where the token of the page before says."""
+        encode = encoder_of(request)
+        token, start_after = request.get("ContinuationToken"), request.get("StartAfter") or ""
+        delimiter = request.get("Delimiter") or ""
+        start = _start_after(start_after, delimiter) if token is None else _start_of_token(token)
+        page, members = await self._page(request, start, owner=bool(request.get("FetchOwner")))
+        members["KeyCount"] = len(page.objects) + len(page.prefixes)
+        if start_after:
+            members["StartAfter"] = encode(start_after)
+        if token is not None:
+            members["ContinuationToken"] = token
+        if page.next_start is not None:
+            members["NextContinuationToken"] = _token(page.next_start)
+        return members
+
+    async def _page(
+        self, request: Mapping[str, Any], start: bytes, *, owner: bool
+    ) -> tuple[ObjectPage, dict[str, Any]]:
+        encode = encoder_of(request)
+        prefix, delimiter = request.get("Prefix") or "", request.get("Delimiter") or ""
+        limit = bounded(request.get("MaxKeys"), name="MaxKeys", most=LIST_MAX)
+        page = await self._objects.page(request["Bucket"], prefix=prefix, delimiter=delimiter, start=start, limit=limit)
+        members: dict[str, Any] = {
+            "Name": request["Bucket"],
+            "Prefix": encode(prefix),
+            "MaxKeys": limit,
+            "IsTruncated": page.next_start is not None,
+            "Contents": [_entry(info, encode, owner=owner) for info in page.objects],
+            "CommonPrefixes": [{"Prefix": encode(common)} for common in page.prefixes],
+        }
+        if delimiter:
+            members["Delimiter"] = encode(delimiter)
+        if request.get("EncodingType"):
+            members["EncodingType"] = request["EncodingType"]
+        return page, members
+
+
+def encoder_of(request: Mapping[str, Any]) -> Callable[[str], str]:
+    """How keys are written in the reply: percent-encoded where the client asked for it.
+
+    Raises:
+        InvalidArgument: It asked for another encoding.
+    """
+    encoding = request.get("EncodingType")
+    if encoding is None:
+        return str
+    if encoding != "url":
+        raise InvalidArgument(f"EncodingType is {encoding!r}; only 'url' is allowed")
+    # A space as %20 and a plus as %2B read the same whether or not the client takes a plus for a space.
+    return lambda text: quote(text, safe="/*-._")
+
+
+def _entry(info: ObjectInfo, encode: Callable[[str], str], *, owner: bool) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "Key": encode(info.key),
+        "LastModified": timestamp(info.modified_ms),
+        "ETag": quoted(info.etag),
+        "Size": info.size_bytes,
+        "StorageClass": "STANDARD",
+    }
+    if info.checksums:
+        members["ChecksumAlgorithm"] = [name.removeprefix("Checksum") for name in info.checksums]
+        members["ChecksumType"] = info.checksum_type
+    if owner:
+        members["Owner"] = OWNER
+    return members
+
+
+def _start_after(marker: str, delimiter: str) -> bytes:
+    """A marker that ends a folder stands for all that is in it."""
+    if not marker:
+        return b""
+    return after_prefix(marker) if delimiter and marker.endswith(delimiter) else after_key(marker)
+
+
+def _token(start: bytes) -> str:
+    return base64.urlsafe_b64encode(b"1" + start).decode()
+
+
+def _start_of_token(token: str) -> bytes:
+    try:
+        data = base64.b64decode(token, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data.startswith(b"1"):
+        raise InvalidArgument(f"the continuation token {token[:128]!r} is not one of this service; begin anew without")
+    return data[1:]

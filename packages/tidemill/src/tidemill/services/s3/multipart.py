@@ -1,0 +1,281 @@
+"""Multipart operations: begin, upload or copy parts, complete, abort, list."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidemill.core.names import ACCOUNT_ID
+from tidemill.errors import AwsError
+from tidemill.services.s3.attributes import OWNER, attributes_of, bounded, quoted, timestamp
+from tidemill.services.s3.checksums import (
+    base64_of,
+    begin,
+    check_algorithm,
+    checksum_members,
+    composite,
+    member_of,
+)
+from tidemill.services.s3.conditions import copy_precondition, write_precondition
+from tidemill.services.s3.copying import copy_source, read_slice
+from tidemill.services.s3.listing import encoder_of
+from tidemill.services.s3.ranges import copy_range
+from tidemill.services.s3.writing import body_of
+from tidemill.store.object_keys import check_key
+from tidemill.store.object_rows import ObjectAttributes, PartInfo, UploadInfo
+from tidemill.store.objects import ObjectStore
+from tidemill.store.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
+from tidemill.wire.checksums import Checksum
+from tidemill.wire.exchange import Context, Handler, Reply
+
+__all__ = ["MultipartOperations"]
+
+PAGE_MAX = 1000
+_INITIATOR = {"ID": ACCOUNT_ID, "DisplayName": "tidemill"}
+
+
+class MultipartOperations:
+    """The seven operations of multipart uploads."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._uploads = Uploads(objects)
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {
+            "AbortMultipartUpload": self.abort,
+            "CompleteMultipartUpload": self.complete,
+            "CreateMultipartUpload": self.create,
+            "ListMultipartUploads": self.list_uploads,
+            "ListParts": self.list_parts,
+            "UploadPart": self.upload_part,
+            "UploadPartCopy": self.copy_part,
+        }
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """CreateMultipartUpload."""
+        bucket, key = request["Bucket"], request["Key"]
+        check_key(key)
+        algorithm = request.get("ChecksumAlgorithm") or ""
+        checksum_type = _checksum_type(algorithm, request.get("ChecksumType"))
+        attributes = replace(attributes_of(request, context.headers), checksum_type=checksum_type)
+        upload = await self._uploads.begin(bucket, key, attributes=attributes, algorithm=algorithm)
+        return {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id, **_announced(upload)}
+
+    async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """UploadPart."""
+        upload = self._open(request)
+        body = body_of(request)
+        async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
+            checksums = checksum_members(body.checksums)
+            if upload.algorithm and member_of(upload.algorithm) not in checksums:
+                raise AwsError(
+                    f"the upload was begun with ChecksumAlgorithm={upload.algorithm}, but this part carries"
+                    f" {', '.join(checksums) or 'no checksum'}; send {member_of(upload.algorithm)} with every part",
+                    code="InvalidRequest",
+                    status=400,
+                )
+            part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
+        return {"ETag": quoted(part.etag), **checksums}
+
+    async def copy_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """UploadPartCopy."""
+        upload = self._open(request)
+        source = copy_source(self._objects, request["CopySource"])
+        copy_precondition(request, source)
+        piece = copy_range(request.get("CopySourceRange"), source.size_bytes)
+        digests = [begin(upload.algorithm)] if upload.algorithm else []
+        chunks = read_slice(self._objects, source, piece)
+        async with self._objects.contents.receive(chunks, size_bytes=piece.size_bytes, digests=digests) as content:
+            if piece.size_bytes == source.size_bytes and content.sha256 != source.sha256:
+                raise self._objects.damaged(source)
+            checksums = {member_of(upload.algorithm): base64_of(digests[0])} if digests else {}
+            part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
+        return {"CopyPartResult": {"ETag": quoted(part.etag), "LastModified": timestamp(part.modified_ms), **checksums}}
+
+    async def complete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """CompleteMultipartUpload."""
+        bucket, key = request["Bucket"], request["Key"]
+        upload = self._uploads.require(bucket, key, request["UploadId"], complete_too=True)
+        whole = begin(upload.algorithm) if _is_whole(upload) else None
+
+        def describe(parts: tuple[PartInfo, ...]) -> ObjectAttributes:
+            _check_size(request, parts)
+            checksums = _checksums_of(upload, parts, whole)
+            _check_checksums(request, checksums)
+            return replace(upload.attributes, checksums=checksums)
+
+        completed = await self._uploads.complete(
+            upload,
+            _named_parts(request),
+            describe=describe,
+            digests=[] if whole is None else [whole],
+            precondition=write_precondition(request),
+        )
+        return _completed_reply(request, context, completed)
+
+    async def abort(self, request: dict[str, Any], context: Context) -> Reply:
+        """AbortMultipartUpload."""
+        await self._uploads.abort(request["Bucket"], request["Key"], request["UploadId"])
+        return Reply(status=204)
+
+    async def list_parts(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListParts."""
+        upload = self._uploads.require(request["Bucket"], request["Key"], request["UploadId"])
+        limit = bounded(request.get("MaxParts"), name="MaxParts", most=PAGE_MAX)
+        after = int(request.get("PartNumberMarker") or 0)
+        found = self._uploads.parts(upload, after=after, limit=limit + 1)
+        shown = found[:limit]
+        return {
+            "Bucket": upload.bucket,
+            "Key": upload.key,
+            "UploadId": upload.upload_id,
+            "PartNumberMarker": after,
+            "NextPartNumberMarker": shown[-1].part_number if shown else after,
+            "MaxParts": limit,
+            "IsTruncated": len(found) > limit > 0,
+            "Parts": [_part_entry(part) for part in shown],
+            "Initiator": _INITIATOR,
+            "Owner": OWNER,
+            "StorageClass": "STANDARD",
+            **_announced(upload),
+        }
+
+    async def list_uploads(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListMultipartUploads."""
+        encode = encoder_of(request)
+        prefix, delimiter = request.get("Prefix") or "", request.get("Delimiter") or ""
+        key_marker, id_marker = request.get("KeyMarker") or "", request.get("UploadIdMarker") or ""
+        limit = bounded(request.get("MaxUploads"), name="MaxUploads", most=PAGE_MAX)
+        page = await self._uploads.page(
+            request["Bucket"], prefix=prefix, delimiter=delimiter, after=(key_marker, id_marker), limit=limit
+        )
+        members: dict[str, Any] = {
+            "Bucket": request["Bucket"],
+            "KeyMarker": encode(key_marker),
+            "UploadIdMarker": id_marker,
+            "Prefix": encode(prefix),
+            "MaxUploads": limit,
+            "IsTruncated": page.last is not None,
+            "Uploads": [
+                {**_upload_entry(upload), "Key": encode(upload.key), **_announced(upload)} for upload in page.uploads
+            ],
+            "CommonPrefixes": [{"Prefix": encode(common)} for common in page.prefixes],
+        }
+        if page.last is not None:
+            members["NextKeyMarker"], members["NextUploadIdMarker"] = encode(page.last[0]), page.last[1]
+        if delimiter:
+            members["Delimiter"] = encode(delimiter)
+        if request.get("EncodingType"):
+            members["EncodingType"] = request["EncodingType"]
+        return members
+
+    def _open(self, request: Mapping[str, Any]) -> UploadInfo:
+        check_part_number(request["PartNumber"])
+        return self._uploads.require(request["Bucket"], request["Key"], request["UploadId"])
+
+
+def _checksum_type(algorithm: str, wanted: str | None) -> str:
+    if not algorithm:
+        return "FULL_OBJECT"
+    check_algorithm(algorithm)
+    checksum_type = wanted or ("FULL_OBJECT" if algorithm == "CRC64NVME" else "COMPOSITE")
+    allowed = {"CRC64NVME": ("FULL_OBJECT",), "SHA1": ("COMPOSITE",), "SHA256": ("COMPOSITE",)}
+    choices = allowed.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
+    if checksum_type not in choices:
+        raise AwsError(
+            f"ChecksumType={checksum_type} does not go with ChecksumAlgorithm={algorithm}; use {' or '.join(choices)}",
+            code="InvalidRequest",
+            status=400,
+        )
+    return checksum_type
+
+
+def _is_whole(upload: UploadInfo) -> bool:
+    return bool(upload.algorithm) and upload.attributes.checksum_type == "FULL_OBJECT"
+
+
+def _announced(upload: UploadInfo) -> dict[str, str]:
+    if not upload.algorithm:
+        return {}
+    return {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.attributes.checksum_type}
+
+
+def _named_parts(request: Mapping[str, Any]) -> list[NamedPart]:
+    parts = (request.get("MultipartUpload") or {}).get("Parts") or []
+    try:
+        return [
+            NamedPart(part_number=part["PartNumber"], etag=part["ETag"].strip('"'), checksums=checksum_members(part))
+            for part in parts
+        ]
+    except KeyError as missing:
+        raise AwsError(
+            f"a part in the request has no {missing.args[0]}; every part needs PartNumber and ETag",
+            code="MalformedXML",
+            status=400,
+        ) from None
+
+
+def _checksums_of(upload: UploadInfo, parts: tuple[PartInfo, ...], whole: Checksum | None) -> dict[str, str]:
+    if not upload.algorithm:
+        return {}
+    member = member_of(upload.algorithm)
+    if whole is not None:
+        return {member: base64_of(whole)}
+    return {member: composite(upload.algorithm, (part.checksums[member] for part in parts))}
+
+
+def _check_checksums(request: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
+    for member, value in checksum_members(request).items():
+        found = checksums.get(member)
+        # A client may leave out the number of parts that ends a composite checksum.
+        if found is not None and value not in (found, found.partition("-")[0]):
+            raise AwsError(
+                f"the object made of the parts has {member} {found!r}, but the request announced {value!r}",
+                code="BadDigest",
+                status=400,
+            )
+
+
+def _check_size(request: Mapping[str, Any], parts: tuple[PartInfo, ...]) -> None:
+    announced = request.get("MpuObjectSize")
+    size_bytes = sum(part.size_bytes for part in parts)
+    if announced is not None and int(announced) != size_bytes:
+        raise AwsError(
+            f"the parts have {size_bytes} bytes together, but MpuObjectSize announced {announced}",
+            code="InvalidRequest",
+            status=400,
+        )
+
+
+def _completed_reply(request: Mapping[str, Any], context: Context, completed: CompletedUpload) -> dict[str, Any]:
+    bucket, key = request["Bucket"], request["Key"]
+    members: dict[str, Any] = {
+        "Location": f"http://{context.headers.get('host', 'localhost')}/{bucket}/{key}",
+        "Bucket": bucket,
+        "Key": key,
+        "ETag": quoted(completed.etag),
+        **completed.checksums,
+    }
+    return {**members, "ChecksumType": completed.checksum_type} if completed.checksums else members
+
+
+def _part_entry(part: PartInfo) -> dict[str, Any]:
+    return {
+        "PartNumber": part.part_number,
+        "LastModified": timestamp(part.modified_ms),
+        "ETag": quoted(part.etag),
+        "Size": part.size_bytes,
+        **part.checksums,
+    }
+
+
+def _upload_entry(upload: UploadInfo) -> dict[str, Any]:
+    return {
+        "UploadId": upload.upload_id,
+        "Initiated": timestamp(upload.initiated_ms),
+        "StorageClass": "STANDARD",
+        "Owner": OWNER,
+        "Initiator": _INITIATOR,
+    }

@@ -1,0 +1,83 @@
+"""GetObject and HeadObject: whole objects, ranges and parts, under conditions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.services.s3.attributes import described
+from tidemill.services.s3.conditions import is_unmodified
+from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
+from tidemill.store.object_errors import InvalidArgument
+from tidemill.store.object_rows import ObjectInfo
+from tidemill.store.objects import WHOLE_READ_BYTES, ObjectStore
+from tidemill.wire.exchange import Context, FileBody, Handler, Reply
+
+__all__ = ["ReadOperations"]
+
+_OVERRIDES = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
+_UNMODIFIED_MEMBERS = ("ETag", "LastModified", "CacheControl", "Expires")
+
+
+class ReadOperations:
+    """GetObject, HeadObject."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {"GetObject": self.get, "HeadObject": self.head}
+
+    async def get(self, request: dict[str, Any], context: Context) -> Reply:
+        """GetObject. A small object is verified before it is sent; a large one goes out as a slice of its file."""
+        info = self._objects.require(request["Bucket"], request["Key"])
+        reply, piece = _answer(request, info)
+        if reply.status == 304:
+            return reply
+        return Reply(members={**reply.members, "Body": await self._body(info, piece)}, status=reply.status)
+
+    async def head(self, request: dict[str, Any], context: Context) -> Reply:
+        """HeadObject."""
+        info = self._objects.require(request["Bucket"], request["Key"])
+        reply, _ = _answer(request, info)
+        return reply
+
+    async def _body(self, info: ObjectInfo, piece: Slice | None) -> bytes | FileBody:
+        if piece is None and info.size_bytes <= WHOLE_READ_BYTES:
+            return await self._objects.read_bytes(info)
+        self._objects.check_readable(info)
+        part = piece or Slice(0, info.size_bytes)
+        return FileBody(path=self._objects.file_of(info), offset=part.offset, size_bytes=part.size_bytes)
+
+
+def _answer(request: Mapping[str, Any], info: ObjectInfo) -> tuple[Reply, Slice | None]:
+    """Everything but the body, and which slice of the object that is (None for all of it)."""
+    members = described(info)
+    if is_unmodified(request, info):
+        return Reply(members={name: members[name] for name in _UNMODIFIED_MEMBERS if name in members}, status=304), None
+    for name in _OVERRIDES:
+        if request.get(f"Response{name}") is not None:
+            members[name] = request[f"Response{name}"]
+    piece = _slice(request, info)
+    if piece is None:
+        members["ContentLength"] = info.size_bytes
+        if request.get("ChecksumMode") == "ENABLED" and info.checksums:
+            # Only here: the checksum of the whole makes clients reject a part of it.
+            members.update(info.checksums, ChecksumType=info.checksum_type)
+        return Reply(members=members), None
+    members["ContentLength"] = piece.size_bytes
+    if request.get("PartNumber") is not None and info.part_sizes:
+        members["PartsCount"] = len(info.part_sizes)
+    if piece.size_bytes == 0:  # the only part of an empty object
+        return Reply(members=members), piece
+    members["ContentRange"] = piece.content_range(info.size_bytes)
+    return Reply(members=members, status=206), piece
+
+
+def _slice(request: Mapping[str, Any], info: ObjectInfo) -> Slice | None:
+    part_number = request.get("PartNumber")
+    if part_number is None:
+        return requested_slice(request.get("Range"), info.size_bytes)
+    if request.get("Range") is not None:
+        raise InvalidArgument("both Range and PartNumber are given; give one of them")
+    return part_slice(info, part_number)

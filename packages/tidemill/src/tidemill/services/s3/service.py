@@ -1,0 +1,62 @@
+"""The S3 service: its handlers by operation, each behind the check of what cannot be honoured.
+
+Versioning, policies, access control lists, replication and the like have no handler: they are unknown operations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.errors import AwsError, StateCorrupt
+from tidemill.services.s3.buckets import BucketOperations
+from tidemill.services.s3.copying import CopyOperations
+from tidemill.services.s3.listing import ListOperations
+from tidemill.services.s3.multipart import MultipartOperations
+from tidemill.services.s3.reading import ReadOperations
+from tidemill.services.s3.refusals import Refusals
+from tidemill.services.s3.writing import WriteOperations
+from tidemill.store.objects import ObjectStore
+from tidemill.wire.exchange import Context, Handler, Reply
+
+__all__ = ["S3Service"]
+
+
+class S3Service:
+    """S3 over an object store.
+
+    Args:
+        objects: The store.
+        region: Where the buckets are said to be.
+        plain_without_key: Accept ``ServerSideEncryption=aws:kms`` without a key id and store the object in plain form,
+            without claiming encryption in any reply; else such requests are refused. AWS's SDK version 2 sends it
+            with every source archive that it uploads.
+    """
+
+    def __init__(self, objects: ObjectStore, *, region: str, plain_without_key: bool = False) -> None:
+        refusals = Refusals(plain_without_key=plain_without_key)
+        operations = (
+            BucketOperations(objects, region=region),
+            CopyOperations(objects),
+            ListOperations(objects),
+            MultipartOperations(objects),
+            ReadOperations(objects),
+            WriteOperations(objects),
+        )
+        self._handlers = {
+            name: _checked(handler, refusals) for group in operations for name, handler in group.handlers.items()
+        }
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return self._handlers
+
+
+def _checked(handler: Handler, refusals: Refusals) -> Handler:
+    async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+        refusals.check(request)
+        try:
+            return await handler(request, context)
+        except StateCorrupt as error:
+            raise AwsError(str(error), code="InternalError", status=500) from error
+
+    return handle

@@ -1,0 +1,133 @@
+"""PutObject, DeleteObject, DeleteObjects and object tags."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidemill.errors import AwsError
+from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
+from tidemill.services.s3.checksums import checksum_members
+from tidemill.services.s3.conditions import delete_precondition, write_precondition
+from tidemill.store.object_keys import check_key
+from tidemill.store.objects import ObjectStore
+from tidemill.wire.exchange import Context, Handler, Reply
+
+__all__ = ["WriteOperations", "body_of"]
+
+DELETE_MAX = 1000
+
+
+class WriteOperations:
+    """PutObject, DeleteObject, DeleteObjects, GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
+        return {
+            "DeleteObject": self.delete,
+            "DeleteObjectTagging": self.delete_tags,
+            "DeleteObjects": self.delete_many,
+            "GetObjectTagging": self.get_tags,
+            "PutObject": self.put,
+            "PutObjectTagging": self.put_tags,
+        }
+
+    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """PutObject: everything that can be refused is refused before the body is read."""
+        bucket, key = request["Bucket"], request["Key"]
+        check_key(key)
+        self._objects.require_bucket(bucket)
+        attributes = attributes_of(request, context.headers)
+        precondition = write_precondition(request)
+        if precondition is not None:
+            precondition(self._objects.head(bucket, key))
+        body = body_of(request)
+        async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
+            checksums = checksum_members(body.checksums)
+            info = await self._objects.publish(
+                bucket, key, content, attributes=replace(attributes, checksums=checksums), precondition=precondition
+            )
+        members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums}
+        return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Reply:
+        """DeleteObject."""
+        precondition = delete_precondition(request.get("IfMatch"))
+        await self._objects.delete(request["Bucket"], [request["Key"]], precondition=precondition)
+        return Reply(status=204)
+
+    async def delete_many(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """DeleteObjects: all in one transaction, but for those with a condition of their own."""
+        wanted = (request.get("Delete") or {}).get("Objects") or []
+        if not 1 <= len(wanted) <= DELETE_MAX:
+            raise AwsError(
+                f"the request names {len(wanted)} objects; 1 to {DELETE_MAX} are allowed",
+                code="MalformedXML",
+                status=400,
+            )
+        errors: list[dict[str, str]] = []
+        plain: list[str] = []
+        deleted: list[dict[str, str]] = []
+        for entry in wanted:
+            try:
+                await self._delete_conditional(request["Bucket"], entry, plain)
+            except AwsError as error:
+                if error.code == "NoSuchBucket":
+                    raise
+                errors.append({"Key": entry["Key"], "Code": error.code, "Message": error.message})
+            else:
+                deleted.append({"Key": entry["Key"]})
+        await self._objects.delete(request["Bucket"], plain)
+        quiet = bool(request["Delete"].get("Quiet"))
+        return {"Deleted": [] if quiet else deleted, "Errors": errors}
+
+    async def get_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetObjectTagging."""
+        return {"TagSet": tag_set(self._objects.require(request["Bucket"], request["Key"]))}
+
+    async def put_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """PutObjectTagging."""
+        await self._objects.set_tags(request["Bucket"], request["Key"], tags_of_set(request["Tagging"]))
+        return {}
+
+    async def delete_tags(self, request: dict[str, Any], context: Context) -> Reply:
+        """DeleteObjectTagging."""
+        await self._objects.set_tags(request["Bucket"], request["Key"], {})
+        return Reply(status=204)
+
+    async def _delete_conditional(self, bucket: str, entry: Mapping[str, Any], plain: list[str]) -> None:
+        """Delete an entry that has conditions; leave any other to ``plain``."""
+        version_id = entry.get("VersionId")
+        if version_id not in (None, "null"):
+            raise AwsError(
+                f"there is no version {version_id!r}: buckets here keep one version of each object",
+                code="NoSuchVersion",
+                status=404,
+            )
+        precondition = delete_precondition(entry.get("ETag"))
+        if precondition is None:
+            plain.append(entry["Key"])
+        else:
+            await self._objects.delete(bucket, [entry["Key"]], precondition=precondition)
+
+
+def body_of(request: Mapping[str, Any]) -> Any:
+    """The body of a put: an asynchronous iterator with the checksums that were verified on the way."""
+    body = request.get("Body")
+    return _NoBody() if body is None or body == b"" else body
+
+
+class _NoBody:
+    """An empty body."""
+
+    checksums: Mapping[str, str] = {}
+    size_bytes = 0
+
+    def __aiter__(self) -> "_NoBody":
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
