@@ -1,0 +1,116 @@
+"""From `fit()` on a constructed estimator to the first line of the user's script, beside starting it by hand.
+
+    python benchmarks/start_latency.py [--rounds 5] [--cold]
+
+`--cold` also builds the environment of jobs from nothing in a directory of its own (the packages come from uv's
+cache where they are there). The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process
+that has TensorFlow imported.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tidemill.executors.environments import Environments
+from tidemill.sdk import Session, TensorFlow
+from tidemill.settings import Settings
+from tidemill.testing import Service
+
+FIRST_LINE = "import time; print('AT', time.time(), flush=True)\n"
+WITH_TENSORFLOW = "import tensorflow, time; print('AT', time.time(), flush=True)\n"
+
+
+def moment(output: str) -> float:
+    """The time that the script printed."""
+    return float(next(line.split()[-1] for line in output.splitlines() if "AT " in line))
+
+
+def by_hand(python: Path, script: Path) -> float:
+    """Seconds from the start of the process to the script's line."""
+    begun = time.time()
+    done = subprocess.run([python, script], capture_output=True, text=True, check=True)
+    return moment(done.stdout) - begun
+
+
+def by_fit(service: Service, script: Path) -> float:
+    """Seconds from `fit()` to the script's line."""
+    estimator = TensorFlow(
+        entry_point=str(script),
+        role="SageMakerRole",
+        instance_count=1,
+        instance_type="local",
+        framework_version="2.21",
+        py_version="py311",
+        sagemaker_session=Session(boto_session=service.boto3_session()),
+    )
+    output = io.StringIO()
+    begun = time.time()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        estimator.fit()
+    return moment(output.getvalue()) - begun
+
+
+def rounds(count: int, *measures: Callable[[], float]) -> list[list[float]]:
+    """Each measure once to warm up, then in turn."""
+    for measure in measures:
+        measure()
+    return [list(values) for values in zip(*([m() for m in measures] for _ in range(count)), strict=True)]
+
+
+def row(name: str, values: list[float]) -> str:
+    """Median, least and greatest."""
+    return f"{name:34} median {statistics.median(values):6.3f} s  (min {min(values):.3f}, max {max(values):.3f})"
+
+
+def compare(title: str, count: int, python: Path, script: Path, service: Service) -> None:
+    """Print by hand, by fit, ratio and difference."""
+    hand, fit = rounds(count, lambda: by_hand(python, script), lambda: by_fit(service, script))
+    added = statistics.median(fit) - statistics.median(hand)
+    print(title)
+    print(row("  by hand", hand))
+    print(row("  by fit()", fit))
+    print(f"  added {added:.3f} s, ratio {statistics.median(fit) / statistics.median(hand):.2f}")
+
+
+def cold(script: Path) -> None:
+    """Print the figure of a first job ever: the environment is built."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = {"TIDEMILL_ENVIRONMENTS_DIR": str(Path(directory) / "environments")}
+        with Service(state_dir=Path(directory) / "state", variables=settings) as service:
+            print(f"cold, the environment is built first: {by_fit(service, script):.1f} s")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cold", action="store_true")
+    options = parser.parse_args()
+    environment = Environments(Settings().environments_dir).ensure(
+        "tf-2.21", log=lambda line: print(line, file=sys.stderr)
+    )
+    python = environment.prefix / "bin/python"
+    with tempfile.TemporaryDirectory() as directory:
+        first, heavy = Path(directory) / "first.py", Path(directory) / "heavy.py"
+        first.write_text(FIRST_LINE)
+        heavy.write_text(WITH_TENSORFLOW)
+        with Service(state_dir=Path(directory) / "state") as service:
+            compare("first line of the script", options.rounds, python, first, service)
+            compare("first line after `import tensorflow`", options.rounds, python, heavy, service)
+        with Service(state_dir=Path(directory) / "warm", variables={"TIDEMILL_WARM": "1"}) as service:
+            compare("the same, TIDEMILL_WARM=1", options.rounds, python, heavy, service)
+        if options.cold:
+            cold(first)
+    print(f"load average {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What the tests across packages share: one service a session, and jobs submitted as plain requests."""
+
+import io
+import json
+import tarfile
+import textwrap
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.testing import Service
+
+ROOT = Path(__file__).parents[1]
+IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
+ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
+BUCKET = "sagemaker-us-west-2-000000000000"
+DEADLINE_S = 120.0
+
+
+def archive(files: Mapping[str, str]) -> bytes:
+    """A sourcedir.tar.gz with the given texts."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in files.items():
+            data = textwrap.dedent(text).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+class Jobs:
+    """Training jobs of a service, by plain boto3."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.sagemaker = service.client("sagemaker")
+        self.s3 = service.client("s3")
+        self.logs_client = service.client("logs")
+
+    def request(
+        self, script: str, *, name: str | None = None, files: Mapping[str, str] | None = None, **members: Any
+    ) -> dict[str, Any]:
+        """A CreateTrainingJob request for a script, whose code is uploaded."""
+        name = name or f"job-{uuid.uuid4().hex[:12]}"
+        key = f"{name}/source/sourcedir.tar.gz"
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=archive({"train.py": script, **(files or {})}))
+        hyperparameters = {
+            "sagemaker_program": json.dumps("train.py"),
+            "sagemaker_submit_directory": json.dumps(f"s3://{BUCKET}/{key}"),
+            **members.pop("HyperParameters", {}),
+        }
+        return {
+            "TrainingJobName": name,
+            "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+            "RoleArn": ROLE,
+            "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
+            "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 600},
+            "HyperParameters": hyperparameters,
+            **members,
+        }
+
+    def create(self, script: str, **options: Any) -> str:
+        """Create a job; returns its name."""
+        request = self.request(script, **options)
+        self.sagemaker.create_training_job(**request)
+        return str(request["TrainingJobName"])
+
+    def describe(self, name: str) -> dict[str, Any]:
+        return self.sagemaker.describe_training_job(TrainingJobName=name)
+
+    def wait(self, name: str, *, until: tuple[str, ...] = ("Completed", "Failed", "Stopped")) -> dict[str, Any]:
+        """Until the job's status or secondary status is one of ``until``."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            job = self.describe(name)
+            if {job["TrainingJobStatus"], job["SecondaryStatus"]} & set(until):
+                return job
+            if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"):
+                pytest.fail(f"{name} is {job['TrainingJobStatus']} before {until}: {job.get('FailureReason')}")
+            time.sleep(0.05)
+        pytest.fail(f"{name} did not reach {until} in {DEADLINE_S} s: {self.describe(name)}")
+
+    def run(self, script: str, **options: Any) -> dict[str, Any]:
+        """Create a job and wait for its end."""
+        return self.wait(self.create(script, **options))
+
+    def log(self, name: str) -> list[str]:
+        """All lines of the job's log."""
+        group = "/aws/sagemaker/TrainingJobs"
+        streams = self.logs_client.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/")
+        lines: list[str] = []
+        for stream in streams["logStreams"]:
+            token: dict[str, str] = {}
+            while True:
+                page = self.logs_client.get_log_events(
+                    logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True, **token
+                )
+                lines += [event["message"] for event in page["events"]]
+                if token.get("nextToken") == page["nextForwardToken"]:
+                    break
+                token = {"nextToken": page["nextForwardToken"]}
+        return lines
+
+    def object(self, uri: str) -> bytes:
+        """Content of an S3 object."""
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def model_files(self, job: Mapping[str, Any]) -> dict[str, bytes]:
+        """Files of a job's model.tar.gz."""
+        data = self.object(job["ModelArtifacts"]["S3ModelArtifacts"])
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            return {m.name.removeprefix("./"): tar.extractfile(m).read() for m in tar if m.isfile()}  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def jobs(tidemill_service: Service) -> Jobs:
+    """Jobs of the session's service."""
+    return Jobs(tidemill_service)
+
+
+@pytest.fixture(scope="session")
+def jobs_of() -> type[Jobs]:
+    """For tests that start services of their own."""
+    return Jobs
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model.tar.gz with a SavedModel that halves its input and adds two."""
+    import subprocess
+
+    directory = tmp_path_factory.mktemp("saved-model")
+    script = directory / "make.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, tarfile
+            import tensorflow as tf
+
+            class Half(tf.Module):
+                @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+                def __call__(self, x):
+                    return {"y": x * 0.5 + 2.0}
+
+            model = Half()
+            tf.saved_model.save(model, sys.argv[1] + "/1", signatures=model.__call__)
+            with tarfile.open(sys.argv[1] + "/model.tar.gz", "w:gz") as tar:
+                tar.add(sys.argv[1] + "/1", arcname="1")
+            """
+        )
+    )
+    python = ROOT / ".venvs/tf-2.21/bin/python"
+    subprocess.run([python, script, directory], check=True, capture_output=True)
+    return directory / "model.tar.gz"
