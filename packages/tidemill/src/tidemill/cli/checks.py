@@ -1,0 +1,202 @@
+"""What `tidemill doctor` looks at. Each check answers for itself, and names the remedy where it is not content."""
+
+import importlib.metadata
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.cli.text import size
+from tidemill.errors import ConfigurationError, EnvironmentBuildError
+from tidemill.server.discovery import ServiceRecord, find_service
+from tidemill.server.exports import REMOVED_VARIABLES
+from tidemill.server.keys import Keys
+from tidemill.server.listener import listening
+from tidemill.server.state import StateDirectory, network_filesystem
+
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
+
+__all__ = ["Finding", "Level", "examine"]
+
+_PYTHONS = ((3, 11), (3, 13))
+_ROOM_BYTES = 5 * 1024**3
+_ROOM_INODES = 100_000
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        remedy: What to do; empty where nothing is to be done.
+    """
+
+    name: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+def examine(settings: "Settings") -> Iterator[Finding]:
+    """Run every check, in the order in which they are worth reading."""
+    checks: tuple[Callable[[Settings], Finding], ...] = (
+        _python,
+        _uv,
+        _isolation,
+        _processors,
+        _state_directory,
+        _keys,
+        _room,
+        _service,
+        _shell,
+        _pipe_mode,
+    )
+    for check in checks:
+        yield check(settings)
+
+
+def _python(_settings: "Settings") -> Finding:
+    here = ".".join(map(str, sys.version_info[:3]))
+    lowest, highest = _PYTHONS
+    if lowest <= sys.version_info[:2] <= highest:
+        return Finding("python", Level.OK, here)
+    span = f"{lowest[0]}.{lowest[1]} to {highest[0]}.{highest[1]}"
+    return Finding("python", Level.FAIL, f"{here} is not supported", f"install tidemill under Python {span}")
+
+
+def _uv(_settings: "Settings") -> Finding:
+    from tidemill.executors.uv_command import find_uv
+
+    try:
+        return Finding("uv", Level.OK, find_uv())
+    except EnvironmentBuildError as error:
+        return Finding("uv", Level.FAIL, str(error), f"{shlex.quote(sys.executable)} -m pip install uv")
+
+
+def _isolation(settings: "Settings") -> Finding:
+    from tidemill.executors.base import Isolation
+    from tidemill.executors.sandbox import detect
+
+    remedy = "sudo apt-get install bubblewrap; in a container, allow unprivileged user namespaces"
+    try:
+        found = detect(settings.isolation)
+    except ConfigurationError as error:
+        return Finding("isolation", Level.FAIL, str(error), remedy)
+    text = f"{found.sandbox.isolation} ({found.reason})"
+    asked_for = settings.isolation == Isolation.PLAIN
+    if found.sandbox.isolation is not Isolation.PLAIN or asked_for:
+        return Finding("isolation", Level.OK, text)
+    return Finding("isolation", Level.WARN, text, remedy)
+
+
+def _processors(settings: "Settings") -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    text = f"{count} usable; {settings.max_instances} instances at a time"
+    if settings.max_instances <= count:
+        return Finding("processors", Level.OK, text)
+    return Finding("processors", Level.WARN, f"{text}: more than processors", f"set TIDEMILL_MAX_INSTANCES={count}")
+
+
+def _state_directory(settings: "Settings") -> Finding:
+    root = settings.state_dir.absolute()
+    another = "name another directory with TIDEMILL_STATE_DIR or --state-dir"
+    place = _existing(root)
+    kind = network_filesystem(place)
+    if kind:
+        return Finding("state directory", Level.FAIL, f"{root} lies on {kind}: locks do not hold there", another)
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Finding("state directory", Level.FAIL, f"{place} is not writable for you", another)
+    if place == root:
+        mode = stat.S_IMODE(root.stat().st_mode)
+        if mode & 0o077 and any(root.iterdir()):
+            remedy = f"chmod 700 {shlex.quote(str(root))}"
+            return Finding(
+                "state directory", Level.FAIL, f"{root} has mode {mode:04o}, others can look into it", remedy
+            )
+    return Finding("state directory", Level.OK, str(root) if place == root else f"{root} (made at the first start)")
+
+
+def _keys(settings: "Settings") -> Finding:
+    try:
+        keys = Keys.load(StateDirectory(settings.state_dir.absolute()).keys_file)
+    except ConfigurationError as error:
+        return Finding("keys", Level.FAIL, str(error), "chmod 600 the file, or delete it and start the service again")
+    return Finding("keys", Level.OK, f"{keys.access_key_id}, for you alone" if keys else "made at the first start")
+
+
+def _room(settings: "Settings") -> Finding:
+    short: list[str] = []
+    seen: list[str] = []
+    for label, path in (("state", settings.state_dir), ("environments", settings.environments_dir)):
+        figures = os.statvfs(_existing(path.absolute()))
+        free_bytes = figures.f_bavail * figures.f_frsize
+        seen.append(f"{label} {size(free_bytes)}")
+        # Some file systems make inodes as they go, and count none.
+        if free_bytes < _ROOM_BYTES or (figures.f_files and figures.f_favail < _ROOM_INODES):
+            short.append(f"{label}: {size(free_bytes)} and {figures.f_favail} inodes free")
+    if not short:
+        return Finding("room on disk", Level.OK, f"free: {', '.join(seen)}")
+    return Finding(
+        "room on disk", Level.WARN, "; ".join(short), "`tidemill gc`, or free space; jobs fail on a full disk"
+    )
+
+
+def _service(settings: "Settings") -> Finding:
+    try:
+        record: ServiceRecord | None = find_service(StateDirectory(settings.state_dir.absolute()))
+        if record is not None:
+            return Finding("service", Level.OK, f"runs at {record.url} (pid {record.pid})")
+        with listening(host=settings.host, port=settings.port):
+            return Finding("service", Level.OK, f"does not run; port {settings.port} is free for it")
+    except ConfigurationError as error:
+        return Finding("service", Level.FAIL, str(error), "tidemill up --port 0")
+
+
+def _shell(settings: "Settings") -> Finding:
+    record = find_service(StateDirectory(settings.state_dir.absolute()))
+    url = record.url if record else None
+    elsewhere = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if (name == "AWS_ENDPOINT_URL" or name.startswith("AWS_ENDPOINT_URL_")) and value != url
+    ]
+    spoiling = [name for name in REMOVED_VARIABLES if os.environ.get(name)]
+    if elsewhere or spoiling:
+        text = f"AWS clients of this shell go elsewhere: {', '.join(elsewhere + spoiling)}"
+        return Finding(
+            "shell", Level.WARN, text, f'unset {" ".join(_names(elsewhere) + spoiling)}; eval "$(tidemill env)"'
+        )
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        return Finding("shell", Level.OK, "AWS clients of this shell talk to the service")
+    return Finding("shell", Level.OK, 'AWS clients of this shell talk to AWS; eval "$(tidemill env)" changes that')
+
+
+def _pipe_mode(_settings: "Settings") -> Finding:
+    try:
+        version = importlib.metadata.version("sagemaker_tensorflow")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("sagemaker_tensorflow", Level.OK, "no foreign distribution in this environment")
+    text = f"AWS's sagemaker_tensorflow {version} is installed beside tidemill: it fits one TensorFlow version only"
+    return Finding("sagemaker_tensorflow", Level.WARN, text, f"{sys.executable} -m pip uninstall sagemaker_tensorflow")
+
+
+def _existing(path: Path) -> Path:
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _names(assignments: list[str]) -> list[str]:
+    return [assignment.partition("=")[0] for assignment in assignments]

@@ -1,0 +1,29 @@
+"""`tidemill doctor`: is this machine fit, and what would make it so."""
+
+from dataclasses import asdict
+
+import typer
+
+from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.text import print_json, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
+    """Check this machine, and say what to do. Exit code 1 when something fails."""
+    from tidemill.cli.checks import Level, examine
+
+    findings = list(examine(load_settings(state_dir=state_dir)))
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_table(("", "CHECK", "FOUND"), [(str(each.level), each.name, each.text) for each in findings])
+        for each in findings:
+            if each.remedy:
+                typer.echo(f"{each.name}: {each.remedy}")
+    if any(each.level is Level.FAIL for each in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,79 @@
+"""`tidemill down`: end the service, leave its jobs."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+
+if TYPE_CHECKING:
+    from tidemill.cli.service import LocalService
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_LOOK_EVERY_S = 0.5
+
+
+@app.command()
+def down(
+    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Stop running jobs first, and wait for them.")] = False,
+    state_dir: StateDirOption = None,
+) -> None:
+    """End the service. Running jobs go on: the next service finds them again."""
+    from tidemill.cli.service import LocalService
+    from tidemill.server.background import end_service
+    from tidemill.server.discovery import connect
+    from tidemill.server.state import StateDirectory
+
+    settings = load_settings(state_dir=state_dir)
+    state = StateDirectory(settings.state_dir.absolute())
+    connection = connect(state)
+    if connection is None:
+        typer.echo(f"no service runs on {state.root}")
+        return
+    service = LocalService(state, connection)
+    jobs, endpoints = _what_runs(service)
+    if stop_jobs and jobs is None:
+        raise CommandFailed("the service does not answer, so its jobs cannot be stopped; without --stop-jobs it ends")
+    if stop_jobs and jobs:
+        _stop(service, jobs, timeout_s=settings.stop_grace_s + 30)
+        jobs = None
+    end_service(connection.service)
+    typer.echo(f"tidemill at {connection.service.url} has ended")
+    if jobs:
+        typer.echo(f"{_count(jobs, 'job')} still running: {', '.join(jobs)}")
+    if endpoints:
+        typer.echo(f"{_count(endpoints, 'endpoint')} kept, unreachable until `tidemill up`: {', '.join(endpoints)}")
+
+
+def _what_runs(service: "LocalService") -> tuple[list[str] | None, list[str]]:
+    """Names of live jobs (None: the service does not answer) and of endpoints."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        jobs = [job["TrainingJobName"] for job in service.live_jobs()]
+        return jobs, [endpoint["EndpointName"] for endpoint in service.endpoints()]
+    except (BotoCoreError, ClientError) as error:
+        typer.echo(f"what runs cannot be asked: {error}", err=True)
+        return None, []
+
+
+def _stop(service: "LocalService", jobs: list[str], *, timeout_s: float) -> None:
+    for name in jobs:
+        service.sagemaker.stop_training_job(TrainingJobName=name)
+    typer.echo(f"stopping {_count(jobs, 'job')}: {', '.join(jobs)}")
+    deadline_s = time.monotonic() + timeout_s
+    while remaining := {job["TrainingJobName"] for job in service.live_jobs()}.intersection(jobs):
+        if time.monotonic() > deadline_s:
+            raise CommandFailed(
+                f"{', '.join(sorted(remaining))} did not stop within {timeout_s:g} s; the service was left running"
+            )
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _count(names: list[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' if len(names) != 1 else ''}"

@@ -1,0 +1,46 @@
+"""Options that several verbs share, and the settings they end up in."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
+
+__all__ = ["JsonOption", "StateDirOption", "load_settings"]
+
+StateDirOption = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="DIR", help="State directory of the service (default: TIDEMILL_STATE_DIR)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def load_settings(**flags: Any) -> "Settings":
+    """Settings with the flags that were given on top.
+
+    Raises:
+        ConfigurationError: The settings file or a ``TIDEMILL_*`` variable is wrong.
+    """
+    from tidemill.settings import Settings
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValueError as error:
+        raise ConfigurationError(_text(error)) from error
+
+
+def _text(error: ValueError) -> str:
+    pydantic = sys.modules["pydantic"]
+    if not isinstance(error, pydantic.ValidationError):
+        return f"the settings file cannot be read: {error}; correct it, or name another with TIDEMILL_CONFIG"
+    faults = (
+        f"{'.'.join(map(str, fault['loc']))}={fault['input']!r}: {fault['msg']}"
+        for fault in error.errors(include_url=False)
+    )
+    return f"settings: {'; '.join(faults)} (flag, TIDEMILL_* variable or settings file)"

@@ -1,0 +1,49 @@
+"""`tidemill ps`: jobs and endpoints."""
+
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.text import age, print_json, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def ps(
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="With --all: at most so many jobs, newest first.")] = 100,
+    json: JsonOption = False,
+    state_dir: StateDirOption = None,
+) -> None:
+    """List running jobs and endpoints."""
+    from tidemill.cli.service import require_service
+
+    service = require_service(load_settings(state_dir=state_dir))
+    jobs = list(islice(service.jobs(), limit)) if all_jobs else service.live_jobs()
+    endpoints = service.endpoints()
+    if json:
+        print_json({"jobs": jobs, "endpoints": endpoints})
+        return
+    if not jobs and not endpoints:
+        typer.echo("no jobs, no endpoints" if all_jobs else "nothing runs; `tidemill ps --all` lists ended jobs")
+    if jobs:
+        print_table(("JOB", "STATUS", "PHASE", "AGE", "TOOK"), [_job_row(job) for job in jobs])
+    if jobs and endpoints:
+        typer.echo()
+    if endpoints:
+        print_table(("ENDPOINT", "STATUS", "AGE"), [_endpoint_row(endpoint) for endpoint in endpoints])
+
+
+def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
+    created, ended = job["CreationTime"], job.get("TrainingEndTime")
+    took = age(created, until=ended) if ended else ""
+    return job["TrainingJobName"], job["TrainingJobStatus"], job.get("SecondaryStatus", ""), age(created), took
+
+
+def _endpoint_row(endpoint: dict[str, Any]) -> tuple[str, ...]:
+    return endpoint["EndpointName"], endpoint["EndpointStatus"], age(endpoint["CreationTime"])

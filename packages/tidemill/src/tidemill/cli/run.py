@@ -1,0 +1,89 @@
+"""`tidemill run`: a client script as it is, with the imports that AWS's SDK may lack and the service at hand."""
+
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    client: Annotated[
+        Path, typer.Argument(metavar="CLIENT.py", exists=True, dir_okay=False, readable=True, help="The script.")
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Run a client script against the local service, which is started if need be.
+
+    `sagemaker.tensorflow` and its neighbours are answered where AWS's own package does not have them. Where the
+    environment names an endpoint already, that one is used and nothing is started.
+    """
+    settings = load_settings(state_dir=state_dir)
+    if not _endpoint_is_named(settings):
+        _enter_service(settings)
+    if state_dir is not None:
+        # What the script starts by itself has to find the same service.
+        os.environ["TIDEMILL_STATE_DIR"] = str(state_dir.absolute())
+    import tidemill.compat  # noqa: F401
+
+    _run_script(client.absolute(), arguments or [])
+
+
+def _endpoint_is_named(settings: "Settings") -> bool:
+    return bool(settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
+
+
+def _enter_service(settings: "Settings") -> None:
+    """Put this process into the environment that `tidemill env` prints."""
+    from tidemill.server.background import start_in_background
+    from tidemill.server.discovery import connect
+    from tidemill.server.exports import REMOVED_VARIABLES, client_environment
+    from tidemill.server.state import StateDirectory
+
+    state = StateDirectory(settings.state_dir.absolute())
+    connection = connect(state)
+    if connection is None:
+        started = start_in_background(settings)
+        typer.echo(f"tidemill runs at {started.url} (pid {started.pid}); `tidemill down` ends it", err=True)
+        connection = connect(state)
+    if connection is None:
+        raise CommandFailed(f"the service that was started has ended again; see {state.service_log}")
+    for name in REMOVED_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(client_environment(connection, state=state))
+
+
+def _run_script(client: Path, arguments: list[str]) -> None:
+    sys.argv = [str(client), *arguments]
+    sys.path.insert(0, str(client.parent))
+    try:
+        runpy.run_path(str(client), run_name="__main__")
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        # The script's own error, shown as Python would, without the frames that led to it.
+        traceback.print_exception(type(error), error, _from_script(error.__traceback__, client))
+        raise typer.Exit(1) from error
+
+
+def _from_script(trace: TracebackType | None, client: Path) -> TracebackType | None:
+    frame = trace
+    while frame is not None and frame.tb_frame.f_code.co_filename != str(client):
+        frame = frame.tb_next
+    return frame or trace

@@ -1,0 +1,95 @@
+"""What the verbs print: tables, ages, sizes, and text of others made safe for a terminal."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+__all__ = ["age", "print_json", "print_table", "printable", "size"]
+
+# CSI, OSC/DCS/APC/PM strings with their terminators, two-character escapes.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """``text`` without escape sequences and control characters, tabs excepted: a log must not drive a terminal.
+
+    A carriage return, as progress bars write it, leaves what a terminal would show last.
+    """
+    shown = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub("", shown)
+
+
+def age(since: datetime, *, until: datetime | None = None) -> str:
+    """A duration in its largest two units, e.g. ``3m12s``."""
+    seconds = max(0, int(((until or datetime.now(UTC)) - since).total_seconds()))
+    units = [("d", 86400), ("h", 3600), ("m", 60), ("s", 1)]
+    for index, (letter, length) in enumerate(units[:-1]):
+        if seconds >= length:
+            below, below_length = units[index + 1]
+            return f"{seconds // length}{letter}{seconds % length // below_length}{below}"
+    return f"{seconds}s"
+
+
+def size(size_bytes: int) -> str:
+    """Bytes in a binary unit, e.g. ``1.5 GiB``."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def print_json(value: Any) -> None:
+    """Print for programs; times become ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, default=_jsonable))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns; on a terminal the last one is folded to its width, in a pipe nothing is cut."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, shown)
+        return
+    widths = [max(len(line[i]) for line in [list(columns), *shown]) for i in range(len(columns))]
+    for line in [list(columns), *shown]:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", width=shutil.get_terminal_size().columns)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+_STYLES = {
+    "Completed": "green",
+    "InService": "green",
+    "ok": "green",
+    "InProgress": "cyan",
+    "Stopped": "yellow",
+    "Stopping": "yellow",
+    "warn": "yellow",
+    "Failed": "red",
+    "fail": "red",
+}
+
+
+def _jsonable(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    raise TypeError(f"{type(value).__name__} cannot be printed as JSON")

@@ -1,0 +1,96 @@
+"""`tidemill train`: submit a training script."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.options import StateDirOption, load_settings
+
+__all__ = ["app", "hyperparameter"]
+
+app = typer.Typer()
+
+
+@app.command()
+def train(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")],
+    source_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory that goes along.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=PATH|s3://...", help="A channel; repeatable.")
+    ] = None,
+    hp: Annotated[
+        list[str] | None, typer.Option("--hp", metavar="NAME=VALUE", help="A hyperparameter; repeatable.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable; repeatable.")
+    ] = None,
+    instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
+    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
+    framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    job_name: Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")] = None,
+    output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="Where the model goes.")] = None,
+    max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after that time.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Train with SCRIPT on the local service, which is started if need be. Exit code 1 when the job fails."""
+    settings = load_settings(state_dir=state_dir)
+    from tidemill.sdk import Session, TensorFlow
+    from tidemill.sdk.connection import connect
+
+    estimator = TensorFlow(
+        entry_point=str(script),
+        source_dir=str(source_dir) if source_dir else None,
+        role="tidemill",
+        instance_count=instance_count,
+        instance_type=instance_type,
+        framework_version=framework_version or settings.default_framework,
+        py_version="py310",
+        hyperparameters={name: hyperparameter(value) for name, value in _pairs("--hp", hp)} or None,
+        environment=dict(_pairs("--env", variables)) or None,
+        sagemaker_session=Session(connect(settings=settings)),
+        **_given(output_path=output_path, max_run=max_run),
+    )
+    channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
+    estimator.fit(channels or None, wait=wait, job_name=job_name)
+    job = estimator.latest_training_job
+    if not wait and job is not None:
+        typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
+
+
+def hyperparameter(text: str) -> int | float | str:
+    """A number where ``text`` is one in JSON, else the text itself: ``true`` stays what the script is to see."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if number else text
+
+
+def _pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
+    pairs = [value.partition("=") for value in values or ()]
+    for (name, sign, _), value in zip(pairs, values or (), strict=True):
+        if not sign or not name:
+            raise typer.BadParameter(f"{value!r} has not the form NAME=VALUE", param_hint=option)
+    names = [name for name, _, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise typer.BadParameter(f"{', '.join(twice)} given more than once", param_hint=option)
+    return [(name, value) for name, _, value in pairs]
+
+
+def _uri(value: str) -> str:
+    if value.startswith(("s3://", "file://")):
+        return value
+    path = Path(value)
+    if not path.exists():
+        raise typer.BadParameter(f"{value!r} is neither an s3:// URI nor an existing path", param_hint="--input")
+    return path.absolute().as_uri()
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,0 +1,167 @@
+"""Start the service as a process of its own, and end it: what `tidemill up` and `tidemill down` do."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.core.process import ProcessId
+from tidemill.errors import ConfigurationError
+from tidemill.server.discovery import ServiceRecord, find_service
+from tidemill.server.state import StateDirectory
+from tidemill.settings import Settings
+
+__all__ = ["end_service", "service_command", "start_in_background", "wait_for_end"]
+
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 30.0
+
+_IN_USE = 3
+_LOG_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+def start_in_background(settings: Settings, *, timeout_s: float = START_TIMEOUT_S) -> ServiceRecord:
+    """Start a detached service, and come back when it answers. It outlives its parent and its terminal.
+
+    Of several callers at the same moment one starts it; the others get the same service.
+
+    Raises:
+        ConfigurationError: It did not start; the text holds what it said.
+    """
+    state = StateDirectory(settings.state_dir.absolute())
+    _make_root(state)
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        _rotate(state.service_log)
+        started = _attempt(settings, state=state, timeout_s=deadline_s - time.monotonic())
+        record = _other_service(state, deadline_s=deadline_s) if started.status == _IN_USE else find_service(state)
+        if record is not None:
+            return record
+        # Only where the holder of the lock was on its way out is there a reason to try again.
+        if started.status != _IN_USE or time.monotonic() > deadline_s:
+            raise ConfigurationError(_failure(state, started))
+
+
+def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
+    """The command line of a service in the foreground, with absolute paths."""
+    # -P: a file in the caller's directory must not shadow a module of the service.
+    return [
+        *(sys.executable, "-P", "-m", "tidemill.cli", "up", "--foreground"),
+        *("--ready-fd", str(ready_fd)),
+        *("--state-dir", str(settings.state_dir.absolute())),
+        *("--host", settings.host),
+        *("--port", str(settings.port)),
+        *("--isolation", settings.isolation),
+    ]
+
+
+def end_service(record: ServiceRecord, *, timeout_s: float = END_TIMEOUT_S) -> None:
+    """Ask the service to end, and wait until its process is gone. Jobs run on.
+
+    Raises:
+        ConfigurationError: It is still there after ``timeout_s``.
+    """
+    if not record.process.alive:
+        return
+    os.kill(record.pid, signal.SIGTERM)
+    if not wait_for_end(record.process, timeout_s=timeout_s):
+        raise ConfigurationError(
+            f"the service (pid {record.pid}, {record.url}) did not end within {timeout_s:g} s; its log says what it"
+            f" waits for. `kill -9 {record.pid}` ends it at once: jobs and stored state survive that"
+        )
+
+
+def wait_for_end(process: ProcessId, *, timeout_s: float) -> bool:
+    """Wait until a process is gone, without polling. Answers whether it is."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        # The number may have been given to another process between the caller's look and the open.
+        return not process.alive or bool(select.select([fd], [], [], timeout_s)[0])
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """One attempt: exit status of the child (None while it serves) and where its part of the log begins."""
+
+    status: int | None
+    log_offset: int
+
+
+def _attempt(settings: Settings, *, state: StateDirectory, timeout_s: float) -> _Start:
+    fd = os.open(state.service_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "ab") as log:
+        offset = log.seek(0, os.SEEK_END)
+        reader, writer = os.pipe()
+        with os.fdopen(reader, "rb", buffering=0) as ready:
+            try:
+                process = _spawn(settings, log_fd=log.fileno(), ready_fd=writer)
+            finally:
+                os.close(writer)
+            answered = bool(select.select([ready], [], [], timeout_s)[0])
+            if answered and ready.read(4096):
+                return _Start(None, offset)
+    if not answered:
+        # Silent for too long: it must not come up later, when nobody waits for it any more.
+        process.kill()
+    return _Start(process.wait(), offset)
+
+
+def _make_root(state: StateDirectory) -> None:
+    try:
+        state.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"state directory {state.root} cannot be made: {error.strerror}; name another with --state-dir"
+        ) from error
+
+
+def _spawn(settings: Settings, *, log_fd: int, ready_fd: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        service_command(settings, ready_fd=ready_fd),
+        stdin=subprocess.DEVNULL,
+        stdout=log_fd,
+        stderr=log_fd,
+        cwd=settings.state_dir.absolute(),
+        env=_absolute_environment(settings),
+        pass_fds=[ready_fd],
+        start_new_session=True,
+    )
+
+
+def _absolute_environment(settings: Settings) -> dict[str, str]:
+    """The caller's environment, with the paths that were relative to its directory made absolute."""
+    variables = os.environ | {"TIDEMILL_ENVIRONMENTS_DIR": str(settings.environments_dir.absolute())}
+    config = os.environ.get("TIDEMILL_CONFIG")
+    return variables | ({"TIDEMILL_CONFIG": str(Path(config).absolute())} if config else {})
+
+
+def _other_service(state: StateDirectory, *, deadline_s: float) -> ServiceRecord | None:
+    """The service that holds the lock, once it listens; None when it has gone instead."""
+    while time.monotonic() < deadline_s:
+        record, holder = find_service(state), state.holder()
+        if record is not None or holder is None or not holder.alive:
+            return record
+        time.sleep(0.05)
+    return None
+
+
+def _failure(state: StateDirectory, started: _Start) -> str:
+    said = state.service_log.read_bytes()[started.log_offset :].decode(errors="replace").strip().splitlines()
+    # An expected error is one line in our form; anything else is shown by its end.
+    ours = [line.removeprefix("tidemill: ") for line in said if line.startswith("tidemill: ")]
+    text = (ours or [line.strip() for line in said] or [f"it ended with status {started.status}"])[-1]
+    return f"the service did not start: {text} (log: {state.service_log})"
+
+
+def _rotate(log: Path) -> None:
+    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+        log.replace(log.with_suffix(".log.1"))

@@ -1,0 +1,92 @@
+"""How clients on this machine find the service: `service.json` in the state directory.
+
+The file is written when the socket listens and removed at an orderly end. After a crash it stays behind, so a reader
+believes it only while the very process it names lives.
+"""
+
+from dataclasses import asdict, dataclass, fields
+
+from tidemill.core.clock import Clock
+from tidemill.core.files import read_json, write_json
+from tidemill.core.process import ProcessId
+from tidemill.errors import ConfigurationError
+from tidemill.server.keys import Keys
+from tidemill.server.state import StateDirectory
+
+__all__ = ["Connection", "ServiceRecord", "connect", "find_service"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRecord:
+    """Content of `service.json`.
+
+    Attributes:
+        pid: With ``boot_id`` and ``start_ticks``, the identity of the service's process.
+        url: Where it listens, e.g. ``http://127.0.0.1:8780``.
+        region: The AWS region that it plays.
+        started_ms: When the socket began to listen, in milliseconds since the epoch.
+    """
+
+    pid: int
+    boot_id: str
+    start_ticks: int
+    url: str
+    region: str
+    started_ms: int
+    version: int = 1
+
+    @classmethod
+    def of_this_process(cls, *, url: str, region: str, clock: Clock) -> "ServiceRecord":
+        """The record of the calling process."""
+        own = ProcessId.own()
+        return cls(
+            pid=own.pid,
+            boot_id=own.boot_id,
+            start_ticks=own.start_ticks,
+            url=url,
+            region=region,
+            started_ms=clock.now_ms(),
+        )
+
+    @property
+    def process(self) -> ProcessId:
+        """Identity of the service's process."""
+        return ProcessId(self.boot_id, self.pid, self.start_ticks)
+
+    def publish(self, state: StateDirectory) -> None:
+        """Write the record where `find_service` looks."""
+        write_json(state.service_file, asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What a client on this machine needs: the running service and the keys to sign with."""
+
+    service: ServiceRecord
+    keys: Keys
+
+
+def find_service(state: StateDirectory) -> ServiceRecord | None:
+    """The live service of a state directory, or None. The record of a dead one is not believed."""
+    try:
+        content = read_json(state.service_file)
+        # A newer service may say more: what this reader does not know, it leaves out.
+        known = {field.name for field in fields(ServiceRecord)}
+        record = None if content is None else ServiceRecord(**{k: v for k, v in content.items() if k in known})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{state.service_file} is not a service record ({error}); a newer tidemill may have written it:"
+            " update this one, or delete the file if no service runs"
+        ) from error
+    return record if record is not None and record.process.alive else None
+
+
+def connect(state: StateDirectory) -> Connection | None:
+    """The live service of a state directory with its keys, or None where none runs.
+
+    Raises:
+        ConfigurationError: The keys cannot be used.
+    """
+    record = find_service(state)
+    keys = Keys.load(state.keys_file) if record is not None else None
+    return Connection(record, keys) if record is not None and keys is not None else None

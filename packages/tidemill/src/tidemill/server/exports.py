@@ -1,0 +1,69 @@
+"""The environment that sends unmodified AWS clients to the local service, and the file it points to.
+
+One endpoint variable serves every boto3 client. Two things would still leave the machine: the SDK's telemetry and its
+way to the default bucket, which asks STS at AWS's own address. The SDK's configuration file answers both.
+"""
+
+import os
+from collections.abc import Mapping
+
+from tidemill.core.files import write_durably
+from tidemill.core.names import default_bucket
+from tidemill.server.discovery import Connection
+from tidemill.server.state import StateDirectory
+
+__all__ = ["REMOVED_VARIABLES", "client_environment", "write_client_files"]
+
+REMOVED_VARIABLES = ("AWS_PROFILE", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
+"""Variables that would win over the exports, or spoil their signature."""
+
+_SDK_DEFAULTS = """\
+# Written by tidemill at every start of the service. AWS's SageMaker Python SDK reads it.
+SchemaVersion: '1.0'
+SageMaker:
+  PythonSDK:
+    Modules:
+      TelemetryOptOut: true
+      Session:
+        DefaultS3Bucket: {bucket}
+"""
+
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def write_client_files(state: StateDirectory, *, region: str) -> None:
+    """Write the files that `client_environment` names."""
+    content = _SDK_DEFAULTS.format(bucket=default_bucket(region))
+    write_durably(state.client / "sagemaker.yaml", content.encode())
+
+
+def client_environment(
+    connection: Connection, *, state: StateDirectory, ambient: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Variables under which boto3, the AWS CLI and AWS's SDKs talk to the service, in the order they are printed.
+
+    Args:
+        ambient: The environment on top of which they will stand (default: this process's). Where it names an HTTP
+            proxy, ``NO_PROXY`` is added to, because a proxy cannot reach loopback.
+    """
+    region = connection.service.region
+    variables = {
+        "AWS_ENDPOINT_URL": connection.service.url,
+        "AWS_ACCESS_KEY_ID": connection.keys.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": connection.keys.secret_access_key,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_REGION": region,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(state.client / "sagemaker.yaml"),
+        "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
+        "SAGEMAKER_VALIDATE_ROLE": "false",
+    }
+    return variables | _proxy_exception(os.environ if ambient is None else ambient)
+
+
+def _proxy_exception(ambient: Mapping[str, str]) -> dict[str, str]:
+    if not any(ambient.get(name) for name in _PROXIES):
+        return {}
+    hosts = [host for host in (ambient.get("no_proxy") or ambient.get("NO_PROXY") or "").split(",") if host]
+    value = ",".join(dict.fromkeys(["127.0.0.1", "localhost", "::1", *hosts]))
+    return {"NO_PROXY": value, "no_proxy": value}

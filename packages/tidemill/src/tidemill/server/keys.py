@@ -1,0 +1,88 @@
+"""The access key pair of the service: made at the first start, kept in a file that only its owner can read.
+
+There is no default key, and no start without one: every request is signed, on loopback too.
+"""
+
+import os
+import secrets
+import stat
+import string
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemill.core.files import read_json, write_json
+from tidemill.errors import ConfigurationError
+
+__all__ = ["Keys"]
+
+_ID_ALPHABET = string.ascii_uppercase + "234567"
+_SECRET_ALPHABET = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key pair that clients sign with.
+
+    Attributes:
+        access_key_id: 20 characters, begins with ``AKIA`` as a long-term key of AWS does.
+        secret_access_key: 40 characters. Never shown by ``repr``.
+    """
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> "Keys":
+        """A new random pair."""
+        return cls(
+            "AKIA" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(16)),
+            "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(40)),
+        )
+
+    @classmethod
+    def load(cls, file: Path) -> "Keys | None":
+        """The pair in ``file``, or None where there is no such file.
+
+        Raises:
+            ConfigurationError: Others may read the file, or it does not hold a key pair.
+        """
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            return None
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077 or status.st_uid != os.geteuid():
+            raise ConfigurationError(
+                f"keys file {file} has mode {mode:04o} and owner {status.st_uid}: it must be readable by you alone"
+                f" (mode 0600); if nobody else has read it, `chmod 600 {file}`, else delete it and start the service"
+                " again: that makes new keys"
+            )
+        return cls._parse(file)
+
+    @classmethod
+    def load_or_create(cls, file: Path) -> "Keys":
+        """The pair in ``file``; made and stored durably, with mode 0600, at the first call.
+
+        Raises:
+            ConfigurationError: As in `load`.
+        """
+        keys = cls.load(file)
+        if keys is None:
+            keys = cls.generate()
+            record = {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret_access_key}
+            write_json(file, {"version": 1} | record)
+        return keys
+
+    @classmethod
+    def _parse(cls, file: Path) -> "Keys":
+        try:
+            record = read_json(file) or {}
+            keys = cls(record["access_key_id"], record["secret_access_key"])
+            if not all(isinstance(text, str) and text for text in (keys.access_key_id, keys.secret_access_key)):
+                raise ValueError("empty key")
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigurationError(
+                f"keys file {file} does not hold a key pair ({type(error).__name__}: {error}); restore it, or delete it"
+                " and start the service again: that makes new keys"
+            ) from error
+        return keys

@@ -1,0 +1,236 @@
+"""The state directory: its tree, its permissions, and the lock that keeps a second service out.
+
+One service owns one directory. The lock is `flock` on a file that also names its holder, so the refusal can say
+who that is; the kernel drops it with the process, however that ends. Where things lie is said here and nowhere else.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.core.files import read_json, write_json
+from tidemill.core.process import ProcessId
+from tidemill.errors import ConfigurationError
+
+__all__ = ["StateDirectory", "StateInUse", "network_filesystem"]
+
+STATE_VERSION = 1
+
+_NETWORK_FILESYSTEMS = {
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFF534D42: "CIFS",
+    0xFE534D42: "SMB",
+    0x01021997: "9P",
+    0x5346414F: "AFS",
+}
+
+
+class StateInUse(ConfigurationError):
+    """Another live service holds the state directory.
+
+    Attributes:
+        pid: Its process, where the lock file names it.
+        url: Its address, where it has said one.
+    """
+
+    def __init__(self, root: Path, *, pid: int | None, url: str | None) -> None:
+        holder = f"pid {pid}" if pid is not None else "a process that has not yet said who it is"
+        super().__init__(
+            f"{root} is in use by {holder} ({url or 'it does not listen yet'}); talk to that service, end it with"
+            " `tidemill down`, or give this one a directory of its own with --state-dir"
+        )
+        self.pid = pid
+        self.url = url
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """Paths of the state directory, and the right to use it. Making this object touches nothing."""
+
+    root: Path
+
+    @property
+    def lock_file(self) -> Path:
+        """Held with flock for the life of the service; names its holder."""
+        return self.root / "lock"
+
+    @property
+    def service_file(self) -> Path:
+        """Says where the service listens, while it does."""
+        return self.root / "service.json"
+
+    @property
+    def keys_file(self) -> Path:
+        return self.root / "keys.json"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "state.db"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def client(self) -> Path:
+        """Files that clients are pointed to by `tidemill env`."""
+        return self.root / "client"
+
+    @property
+    def service_log(self) -> Path:
+        """Standard error of a detached service."""
+        return self.root / "service.log"
+
+    @property
+    def notify_socket(self) -> Path:
+        return self.root / "notify.sock"
+
+    def create(self, *, magic: Callable[[Path], int] | None = None) -> None:
+        """Make the tree with mode 0700, or check the one that is there.
+
+        Args:
+            magic: Answers the file system type of a path; the default asks the kernel.
+
+        Raises:
+            ConfigurationError: It cannot be made, belongs to somebody else, is open to others, lies on a network
+                file system, holds files that are not ours, or was written by a newer version.
+        """
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_owner()
+            self._check_filesystem(magic)
+            self._claim()
+            for directory in (self.objects, self.jobs, self.logs, self.client):
+                directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"state directory {self.root} cannot be used: {error.strerror or error};"
+                " name a directory that you may write with --state-dir or TIDEMILL_STATE_DIR"
+            ) from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the directory for this process.
+
+        Raises:
+            StateInUse: Another process holds it.
+        """
+        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._in_use() from None
+            own = ProcessId.own()
+            record = {"version": 1, "pid": own.pid, "boot_id": own.boot_id, "start_ticks": own.start_ticks}
+            # Written in place: a rename would put a file there that nobody has locked.
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(record).encode(), 0)
+            yield
+        finally:
+            os.close(fd)
+
+    def holder(self) -> ProcessId | None:
+        """The process that wrote its name into the lock last; it need not live."""
+        record = _read_record(self.lock_file) or {}
+        try:
+            return ProcessId(record["boot_id"], record["pid"], record["start_ticks"])
+        except KeyError:
+            return None
+
+    def _check_owner(self) -> None:
+        status = self.root.stat()
+        if status.st_uid != os.geteuid():
+            raise ConfigurationError(
+                f"state directory {self.root} belongs to user {status.st_uid}, you are user {os.geteuid()};"
+                " name one of your own with --state-dir"
+            )
+
+    def _check_filesystem(self, magic: Callable[[Path], int] | None) -> None:
+        kind = network_filesystem(self.root, magic=magic)
+        if kind is not None:
+            raise ConfigurationError(
+                f"state directory {self.root} lies on {kind}: locks and the database's shared memory do not hold"
+                " there; name a directory on a local disk with --state-dir"
+            )
+
+    def _claim(self) -> None:
+        marker = self.root / "state.json"
+        record = _read_record(marker)
+        if record is None:
+            self._claim_empty(marker)
+        elif record.get("version") != STATE_VERSION:
+            raise ConfigurationError(
+                f"state directory {self.root} has version {record.get('version')!r}, this tidemill reads version"
+                f" {STATE_VERSION}; update tidemill, or name another directory with --state-dir"
+            )
+        mode = stat.S_IMODE(self.root.stat().st_mode)
+        if mode & 0o077:
+            raise ConfigurationError(
+                f"state directory {self.root} has mode {mode:04o}: others on this machine could read keys and data;"
+                f" close it with `chmod 700 {self.root}`"
+            )
+
+    def _claim_empty(self, marker: Path) -> None:
+        # The detached start opens the log before the service claims the directory.
+        strange = sorted(entry.name for entry in self.root.iterdir() if entry.name != self.service_log.name)
+        # A first start that was cut short leaves nothing but the marker's temporary file.
+        strange = [name for name in strange if not name.startswith(f".{marker.name}.")]
+        if strange:
+            raise ConfigurationError(
+                f"state directory {self.root} holds files that are not tidemill's ({', '.join(strange[:3])});"
+                " name an empty or new directory with --state-dir"
+            )
+        self.root.chmod(0o700)
+        write_json(marker, {"version": STATE_VERSION})
+
+    def _in_use(self) -> StateInUse:
+        holder = _read_record(self.lock_file) or {}
+        service = _read_record(self.service_file) or {}
+        pid = holder.get("pid")
+        url = service.get("url") if service.get("pid") == pid else None
+        return StateInUse(self.root, pid=pid, url=url)
+
+
+def network_filesystem(path: Path, *, magic: Callable[[Path], int] | None = None) -> str | None:
+    """Name of the network file system that holds ``path``, or None where it is a local one."""
+    return _NETWORK_FILESYSTEMS.get((magic or _filesystem_magic)(path))
+
+
+def _filesystem_magic(path: Path) -> int:
+    """The kernel's number for the type of the file system that holds ``path``; 0 where it cannot be asked."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    # struct statfs begins with f_type, a machine word on every 64-bit Linux; the rest is room for the others.
+    buffer = ctypes.create_string_buffer(512)
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    return int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    try:
+        value = read_json(path)
+    except ValueError:
+        # The holder is writing it at this moment.
+        return {}
+    return value if isinstance(value, dict) else None
