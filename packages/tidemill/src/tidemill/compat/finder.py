@@ -1,0 +1,75 @@
+"""The meta path finder: answers an import of AWS's names when nobody else has.
+
+It stands right after the path finder, so that whatever is installed wins: AWS's SDK v2 wholly, and of v3, which has no
+``sagemaker.tensorflow``, everything that it does have. No file under the import name ``sagemaker`` exists, because that
+would break AWS's own package.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from tidemill import __version__
+from tidemill.compat.names import MODULES
+
+__all__ = ["CompatFinder", "install"]
+
+
+class CompatFinder(MetaPathFinder):
+    """Finds the modules named in `tidemill.compat.names`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of one of our modules, or None."""
+        del path, target
+        if fullname not in MODULES:
+            return None
+        is_package = any(name.startswith(f"{fullname}.") for name in MODULES)
+        return ModuleSpec(fullname, _CompatLoader(), origin="tidemill.compat", is_package=is_package)
+
+
+class _CompatLoader(Loader):
+    """Fills a module with names that are looked up when they are first used."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        del spec
+        return None  # an ordinary module
+
+    def exec_module(self, module: ModuleType) -> None:
+        names = MODULES[module.__name__]
+        module.__doc__ = "Answered by tidemill: AWS's SDK is not installed here, or no longer has this module."
+        members: dict[str, Any] = {"__all__": sorted(names), "__version__": __version__}
+        members["__getattr__"] = _lookup(module, names)
+        members["__dir__"] = lambda: [*module.__dict__, *names]
+        module.__dict__.update(members)
+
+
+def install() -> None:
+    """Put the finder in its place; a second call changes nothing."""
+    if any(isinstance(finder, CompatFinder) for finder in sys.meta_path):
+        return
+    place = sys.meta_path.index(PathFinder) + 1 if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(place, CompatFinder())
+
+
+def _lookup(module: ModuleType, names: Any) -> Any:
+    def look_up(name: str) -> Any:
+        if name in names:
+            home, _, attribute = names[name].partition(":")
+            value = getattr(importlib.import_module(home), attribute)
+            setattr(module, name, value)
+            return value
+        submodule = f"{module.__name__}.{name}"
+        if submodule in MODULES:
+            # `import sagemaker` and then `sagemaker.tensorflow.TensorFlow`: AWS's package imports its modules itself.
+            return importlib.import_module(submodule)
+        raise AttributeError(
+            f"module {module.__name__!r} has no attribute {name!r}; tidemill answers {', '.join(sorted(names))}"
+        )
+
+    return look_up

@@ -1,0 +1,203 @@
+"""The estimator's arguments: both generations of names, settled into one frozen record.
+
+The first documents say ``train_instance_count``, today's say ``instance_count``; both work, with the same value even
+together. What belonged to legacy mode is refused with the form that replaced it, and an unknown name is never dropped.
+"""
+
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tidemill.core import hyperparameters as hps
+from tidemill.core.images import device_of, parse_image, training_image
+from tidemill.sdk import distribution as distributions
+from tidemill.sdk.naming import check_name
+
+__all__ = ["EARLIER_NAMES", "Arguments", "settle", "tags_of"]
+
+DEFAULT_FRAMEWORK = "2.21"
+DEFAULT_PYTHON = "py311"
+
+EARLIER_NAMES = {
+    "train_instance_count": "instance_count",
+    "train_instance_type": "instance_type",
+    "train_volume_size": "volume_size",
+    "train_volume_kms_key": "volume_kms_key",
+    "train_max_run": "max_run",
+    "train_max_wait": "max_wait",
+    "train_use_spot_instances": "use_spot_instances",
+    "image_name": "image_uri",
+    "distributions": "distribution",
+}
+
+_LEGACY_MODE = {
+    "training_steps": "pass hyperparameters={'training_steps': ...} and read --training_steps in the script",
+    "evaluation_steps": "pass hyperparameters={'evaluation_steps': ...} and read --evaluation_steps in the script",
+    "checkpoint_path": "pass model_dir=... (the script gets it as --model_dir), or checkpoint_s3_uri=...",
+    "requirements_file": "put a requirements.txt beside the entry point in source_dir; it is installed by itself",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """An estimator's arguments under today's names. Times are seconds, sizes are GB as in SageMaker's API."""
+
+    entry_point: str
+    role: str = "SageMakerRole"
+    instance_count: int = 1
+    instance_type: str = "local"
+    source_dir: str | None = None
+    dependencies: Sequence[str] = ()
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    framework_version: str | None = None
+    py_version: str | None = None
+    image_uri: str | None = None
+    script_mode: bool | None = None
+    model_dir: str | bool | None = None
+    distribution: Mapping[str, Any] = field(default_factory=dict)
+    compiler_config: Any = None
+    base_job_name: str | None = None
+    output_path: str | None = None
+    output_kms_key: str | None = None
+    code_location: str | None = None
+    input_mode: str = "File"
+    volume_size: int = 30
+    volume_kms_key: str | None = None
+    max_run: int = 24 * 60 * 60
+    max_wait: int | None = None
+    max_retry_attempts: int | None = None
+    use_spot_instances: bool = False
+    keep_alive_period_in_seconds: int | None = None
+    instance_groups: Sequence[Any] | None = None
+    environment: Mapping[str, str] | None = None
+    tags: Any = None
+    subnets: Sequence[str] | None = None
+    security_group_ids: Sequence[str] | None = None
+    encrypt_inter_container_traffic: bool = False
+    enable_network_isolation: bool = False
+    metric_definitions: Sequence[Mapping[str, str]] | None = None
+    enable_sagemaker_metrics: bool | None = None
+    checkpoint_s3_uri: str | None = None
+    checkpoint_local_path: str | None = None
+    model_uri: str | None = None
+    model_channel_name: str = "model"
+    container_log_level: int = 20
+    container_entry_point: Sequence[str] | None = None
+    container_arguments: Sequence[str] | None = None
+    disable_output_compression: bool = False
+    tensorboard_output_config: Any = None
+    debugger_hook_config: Any = None
+    rules: Sequence[Any] | None = None
+    profiler_config: Any = None
+    disable_profiler: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.base_job_name is not None:
+            check_name("base_job_name", self.base_job_name)
+        _positive("instance_count", self.instance_count)
+        _positive("volume_size", self.volume_size)
+        _positive("max_run", self.max_run)
+        if self.input_mode not in ("File", "Pipe", "FastFile"):
+            raise ValueError(f"input_mode={self.input_mode!r} is not allowed; expected File, Pipe or FastFile")
+        if self.max_wait is not None and self.max_wait < self.max_run:
+            raise ValueError(f"max_wait={self.max_wait} is less than max_run={self.max_run}; it has to cover the run")
+        if self.rules:
+            raise ValueError("rules are not supported: tidemill has no debugger; leave them out")
+        _check_mode(self)
+        distributions.check(self.distribution)
+
+    @property
+    def mpi(self) -> bool:
+        """Whether the job runs under MPI."""
+        return bool(self.distribution.get("mpi", {}).get("enabled", False))
+
+    def image(self, region: str) -> str:
+        """The image that names framework and Python."""
+        if self.image_uri is not None:
+            return self.image_uri
+        version = self.framework_version or DEFAULT_FRAMEWORK
+        return training_image(version, self.py_version or DEFAULT_PYTHON, region, device=device_of(self.instance_type))
+
+    @property
+    def served_version(self) -> str:
+        """TensorFlow version of a model that this job makes."""
+        of_image = parse_image(self.image_uri).framework_version if self.image_uri else None
+        return self.framework_version or of_image or DEFAULT_FRAMEWORK
+
+
+def settle(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
+    """Merge earlier names into today's, refuse what cannot be honoured, warn of what surprises.
+
+    Args:
+        given: Arguments by the names that the caller used.
+        stacklevel: Of the warnings, so that they point at the user's line.
+
+    Raises:
+        ValueError: Both names of one argument with different values, or a value that is not allowed.
+        TypeError: An unknown argument.
+    """
+    today: dict[str, Any] = {}
+    for name, value in given.items():
+        _refuse_legacy(name, value)
+        current = EARLIER_NAMES.get(name, name)
+        if current in today and today[current] != value:
+            earlier = next(old for old, new in EARLIER_NAMES.items() if new == current)
+            raise ValueError(
+                f"{current}={given.get(current)!r} and {earlier}={given.get(earlier)!r} are two names of one argument"
+                " with different values; give one of them"
+            )
+        today[current] = value
+    _refuse_unknown(today)
+    arguments = Arguments(**{name: value for name, value in today.items() if value is not None})
+    for sentence in hps.surprising(arguments.hyperparameters):
+        warnings.warn(sentence, UserWarning, stacklevel=stacklevel)
+    return arguments
+
+
+def tags_of(tags: Any) -> list[dict[str, str]] | None:
+    """Tags in the wire's form, from that form or from a dictionary."""
+    if tags is None:
+        return None
+    if isinstance(tags, Mapping):
+        return [{"Key": str(key), "Value": str(value)} for key, value in tags.items()]
+    return [dict(tag) for tag in tags]
+
+
+def _refuse_legacy(name: str, value: Any) -> None:
+    if name in _LEGACY_MODE and value not in (None, ""):
+        raise ValueError(
+            f"{name}={value!r} belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
+            f" {_LEGACY_MODE[name]}"
+        )
+
+
+def _refuse_unknown(today: dict[str, Any]) -> None:
+    known = {each.name for each in fields(Arguments)}
+    for name in list(today):
+        if name in _LEGACY_MODE:
+            del today[name]
+        elif name == "git_config" and today[name] is not None:
+            raise ValueError("git_config is not supported: check the repository out and give source_dir its path")
+        elif name not in known:
+            near = difflib.get_close_matches(name, sorted(known | set(EARLIER_NAMES)), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"TensorFlow() got an argument {name!r} that it does not know{hint}")
+
+
+def _check_mode(arguments: Arguments) -> None:
+    python = arguments.py_version
+    if python is not None and python.startswith("py2"):
+        raise ValueError(f"py_version={python!r}: there is no Python 2 to run on; port the script and say 'py3'")
+    if python is not None and not python.startswith("py3"):
+        raise ValueError(f"py_version={python!r} is not a version; expected 'py3' or for example 'py311'")
+    if arguments.script_mode is False and python is None and arguments.framework_version is None:
+        raise ValueError(
+            "script_mode=False asks for legacy mode, which ended with TensorFlow 1.12; leave it out or say True"
+        )
+
+
+def _positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r} is not allowed; expected a whole number from 1")

@@ -1,0 +1,132 @@
+"""Which service the SDK talks to.
+
+In this order: a boto session that the caller gives; an endpoint configured in settings or environment, with the
+environment's keys; this user's own local service, started when it does not run. Nothing here is imported or started
+before the first request.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemill.core.files import read_json
+from tidemill.core.names import DEFAULT_REGION
+from tidemill.core.process import ProcessId
+from tidemill.errors import ConfigurationError
+from tidemill.sdk.console import Console
+
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
+
+__all__ = ["LocalService", "connect", "find_local_service"]
+
+_START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalService:
+    """A running service of this user.
+
+    Attributes:
+        url: Base URL on loopback.
+        region: AWS region that it plays.
+        pid: Its process.
+        access_key_id: Key of this user.
+        secret_access_key: The key's secret.
+    """
+
+    url: str
+    region: str
+    pid: int
+    access_key_id: str
+    secret_access_key: str
+
+
+def connect(*, settings: "Settings | None" = None, console: Console | None = None) -> Any:
+    """A boto3 session whose clients reach the service.
+
+    Raises:
+        ConfigurationError: The local service does not start, or its files cannot be used.
+    """
+    from tidemill.sdk.boto import EndpointSession, loopback_session  # boto3 is loaded when it is needed
+    from tidemill.settings import Settings
+
+    chosen = settings or Settings()
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if chosen.endpoint_url:
+        return EndpointSession(endpoint_url=chosen.endpoint_url, region_name=region or chosen.region)
+    if os.environ.get("AWS_ENDPOINT_URL_SAGEMAKER") or os.environ.get("AWS_ENDPOINT_URL"):
+        # botocore reads these variables itself, one service at a time.
+        return EndpointSession(endpoint_url=None, region_name=region or chosen.region)
+    service = find_local_service(chosen.state_dir) or _start(chosen.state_dir, console or Console(sys.stderr))
+    return loopback_session(
+        endpoint_url=service.url,
+        region=service.region,
+        access_key_id=service.access_key_id,
+        secret_access_key=service.secret_access_key,
+    )
+
+
+def find_local_service(state_dir: Path) -> LocalService | None:
+    """The service that runs on this state directory, or None.
+
+    Raises:
+        ConfigurationError: A service runs, but its files cannot be read.
+    """
+    try:
+        entry = read_json(state_dir / "service.json")
+        if entry is None or not ProcessId(entry["boot_id"], entry["pid"], entry["start_ticks"]).alive:
+            return None
+        keys = read_json(state_dir / "keys.json")
+        if keys is None:
+            raise ConfigurationError(
+                f"{state_dir / 'keys.json'} is missing; restart the service: tidemill down && tidemill up"
+            )
+        return LocalService(
+            url=entry["url"],
+            region=entry.get("region", DEFAULT_REGION),
+            pid=entry["pid"],
+            access_key_id=keys["access_key_id"],
+            secret_access_key=keys["secret_access_key"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"the local service's files in {state_dir} cannot be used: {type(error).__name__}: {error}."
+            " Stop the service (tidemill down) and start it again (tidemill up)"
+        ) from error
+
+
+def _start(state_dir: Path, console: Console) -> LocalService:
+    command = [sys.executable, "-m", "tidemill.cli", "up"]
+    # A file, not a pipe: the service keeps its standard streams, and a pipe would be waited for until it ends.
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(
+                command,
+                env={**os.environ, "TIDEMILL_STATE_DIR": str(state_dir.absolute())},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=_START_TIMEOUT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        service = find_local_service(state_dir)
+        if service is None:
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip()[-2000:]
+            ended = (
+                f"did not return within {_START_TIMEOUT_S:.0f} s" if status is None else f"ended with status {status}"
+            )
+            raise ConfigurationError(
+                f"the local service does not run and could not be started: `{' '.join(command)}` {ended}."
+                f" It said:\n{said}\n"
+                "Run `tidemill up --foreground` to see why, or name another service with TIDEMILL_ENDPOINT_URL"
+            )
+    console.say(f"Started the tidemill service at {service.url} (process {service.pid}); `tidemill down` ends it.")
+    return service

@@ -1,0 +1,163 @@
+"""Channel configuration: what `fit` may be given besides plain S3 URIs."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.core.names import S3Uri
+
+__all__ = ["ShuffleConfig", "TrainingInput", "channels", "s3_input"]
+
+_DEFAULT_CHANNEL = "training"
+_ALLOWED = {
+    "distribution": ("FullyReplicated", "ShardedByS3Key"),
+    "compression": ("Gzip", "None"),
+    "record_wrapping": ("RecordIO", "None"),
+    "s3_data_type": ("S3Prefix", "ManifestFile", "AugmentedManifestFile"),
+    "input_mode": ("File", "Pipe", "FastFile"),
+}
+
+
+@dataclass(frozen=True)
+class ShuffleConfig:
+    """Shuffle the objects of a channel before each epoch.
+
+    Attributes:
+        seed: The same seed gives the same order.
+    """
+
+    seed: int
+
+
+class TrainingInput:
+    """One channel: where its data lies and how the job gets it.
+
+    Args:
+        s3_data: An S3 URI, or ``file://PATH``, which `fit` uploads.
+        distribution: ``FullyReplicated`` (all data on every instance) or ``ShardedByS3Key``.
+        compression: ``Gzip`` unpacks objects on the way; Pipe mode only.
+        content_type: MIME type of the data.
+        record_wrapping: ``RecordIO`` makes each object one record; Pipe mode only.
+        s3_data_type: ``S3Prefix``, ``ManifestFile`` or ``AugmentedManifestFile``.
+        instance_groups: Groups that get the channel, in a cluster of several groups.
+        input_mode: ``File``, ``Pipe`` or ``FastFile``; None takes the job's.
+        attribute_names: What to read from each line of an augmented manifest.
+        target_attribute_name: Not a member of a training request; refused.
+        shuffle_config: Order of the objects.
+
+    Raises:
+        ValueError: A value is not one of those allowed.
+
+    Example:
+        >>> TrainingInput("s3://bucket/train", compression="Gzip").config["CompressionType"]
+        'Gzip'
+    """
+
+    def __init__(
+        self,
+        s3_data: str,
+        distribution: str | None = None,
+        compression: str | None = None,
+        content_type: str | None = None,
+        record_wrapping: str | None = None,
+        s3_data_type: str = "S3Prefix",
+        instance_groups: list[str] | None = None,
+        input_mode: str | None = None,
+        attribute_names: list[str] | None = None,
+        target_attribute_name: str | None = None,
+        shuffle_config: ShuffleConfig | None = None,
+    ) -> None:
+        if target_attribute_name is not None:
+            raise ValueError("target_attribute_name belongs to AutoML jobs; a training channel has attribute_names")
+        distribution = distribution or "FullyReplicated"
+        _check("distribution", distribution)
+        _check("compression", compression)
+        _check("record_wrapping", record_wrapping)
+        _check("s3_data_type", s3_data_type)
+        _check("input_mode", input_mode)
+        source = {"S3DataType": s3_data_type, "S3Uri": s3_data, "S3DataDistributionType": distribution}
+        optional = {"InstanceGroupNames": instance_groups, "AttributeNames": attribute_names}
+        members = {
+            "CompressionType": compression,
+            "ContentType": content_type,
+            "RecordWrapperType": record_wrapping,
+            "InputMode": input_mode,
+            "ShuffleConfig": None if shuffle_config is None else {"Seed": shuffle_config.seed},
+        }
+        self.config: dict[str, Any] = {
+            "DataSource": {"S3DataSource": {**source, **{k: v for k, v in optional.items() if v is not None}}},
+            **{name: value for name, value in members.items() if value is not None},
+        }
+
+
+class s3_input(TrainingInput):  # noqa: N801  the name is the published one
+    """`TrainingInput` under its first name, with the argument order of that time."""
+
+    def __init__(
+        self,
+        s3_data: str,
+        distribution: str = "FullyReplicated",
+        compression: str | None = None,
+        content_type: str | None = None,
+        record_wrapping: str | None = None,
+        s3_data_type: str = "S3Prefix",
+        input_mode: str | None = None,
+        attribute_names: list[str] | None = None,
+        shuffle_config: ShuffleConfig | None = None,
+    ) -> None:
+        super().__init__(
+            s3_data,
+            distribution=distribution,
+            compression=compression,
+            content_type=content_type,
+            record_wrapping=record_wrapping,
+            s3_data_type=s3_data_type,
+            input_mode=input_mode,
+            attribute_names=attribute_names,
+            shuffle_config=shuffle_config,
+        )
+
+
+def channels(inputs: Any, *, upload: Callable[[str], str]) -> list[dict[str, Any]]:
+    """``InputDataConfig`` of what `fit` was given; ``upload`` turns a local path into an S3 URI.
+
+    Raises:
+        ValueError: A channel is neither an S3 URI, nor ``file://``, nor channel configuration.
+    """
+    if inputs is None:
+        return []
+    named = inputs if isinstance(inputs, Mapping) else {_DEFAULT_CHANNEL: inputs}
+    return [{**_config(name, value, upload), "ChannelName": name} for name, value in named.items()]
+
+
+def _config(name: str, value: Any, upload: Callable[[str], str]) -> dict[str, Any]:
+    if isinstance(value, (str, os.PathLike)):
+        uri = value if isinstance(value, str) else f"file://{os.fspath(value)}"
+        value = TrainingInput(uri)
+    config = getattr(value, "config", None)
+    if not isinstance(config, dict):
+        raise ValueError(
+            f"channel {name!r}: {value!r} ({type(value).__name__}) is no input; expected an S3 URI, file://PATH,"
+            " TrainingInput or s3_input"
+        )
+    source = config.get("DataSource", {}).get("S3DataSource")
+    if source is None:  # e.g. a file system of AWS: the service decides
+        return config
+    return {**config, "DataSource": {"S3DataSource": {**source, "S3Uri": _resolve(name, source["S3Uri"], upload)}}}
+
+
+def _resolve(name: str, uri: str, upload: Callable[[str], str]) -> str:
+    if uri.startswith("file://"):
+        return upload(uri.removeprefix("file://"))
+    try:
+        S3Uri.parse(uri)
+    except ValueError as error:
+        hint = f"; for a local path write file://{uri}" if "://" not in uri else ""
+        raise ValueError(f"channel {name!r}: {error}{hint}") from None
+    return uri
+
+
+def _check(argument: str, value: str | None) -> None:
+    if value is not None and value not in _ALLOWED[argument]:
+        raise ValueError(f"{argument}={value!r} is not allowed; expected one of {', '.join(_ALLOWED[argument])}")

@@ -1,0 +1,43 @@
+"""Names that the SDK makes up: ``BASE-YYYY-MM-DD-HH-MM-SS-mmm``, in UTC, at most 63 characters."""
+
+import re
+import time
+
+from tidemill.core.images import parse_image
+
+__all__ = ["base_of", "check_name", "image_base", "timestamped"]
+
+_MAX_CHARS = 63
+_LEGAL = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_STAMP = re.compile(r"-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}-\d{3}$")
+
+
+def timestamped(base: str, *, now_ms: int | None = None) -> str:
+    """``base`` and the time, the base cut so that the name stays legal."""
+    moment_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(moment_ms // 1000)) + f"-{moment_ms % 1000:03d}"
+    return f"{base[: _MAX_CHARS - len(stamp) - 1].rstrip('-')}-{stamp}"
+
+
+def base_of(name: str) -> str:
+    """The base of a name that `timestamped` made; any other name is its own base."""
+    return _STAMP.sub("", name)
+
+
+def image_base(image_uri: str) -> str:
+    """A legal base taken from an image's repository name."""
+    return re.sub(r"[^a-zA-Z0-9]+", "-", parse_image(image_uri).repository).strip("-") or "training"
+
+
+def check_name(argument: str, name: str) -> str:
+    """``name``, if SageMaker takes it.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if not _LEGAL.fullmatch(name):
+        raise ValueError(
+            f"{argument}={name!r} is not a legal name; allowed are 1-63 characters of a-z, A-Z, 0-9 and '-',"
+            " beginning and ending with a letter or digit"
+        )
+    return name

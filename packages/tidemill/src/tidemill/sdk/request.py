@@ -1,0 +1,168 @@
+"""A CreateTrainingJob request, member by member as AWS's estimators make it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.core import hyperparameters as hps
+from tidemill.sdk import distribution as distributions
+from tidemill.sdk.arguments import Arguments, tags_of
+
+__all__ = ["job_hyperparameters", "training_request"]
+
+
+def job_hyperparameters(
+    arguments: Arguments, *, job_name: str, entry_point: str, code_uri: str, region: str, model_dir: str | None
+) -> dict[str, str]:
+    """All hyperparameters of a job, encoded: the user's, then the platform's."""
+    values = dict(arguments.hyperparameters)
+    values |= {
+        "sagemaker_submit_directory": code_uri,
+        "sagemaker_program": entry_point,
+        "sagemaker_container_log_level": arguments.container_log_level,
+        "sagemaker_job_name": job_name,
+        "sagemaker_region": region,
+    }
+    values |= distributions.to_hyperparameters(arguments.distribution, instance_type=arguments.instance_type)
+    if model_dir is not None:
+        values["model_dir"] = model_dir
+    if arguments.compiler_config is not None:
+        values |= _compiler(arguments.compiler_config)
+    return hps.encode(values)
+
+
+def training_request(
+    arguments: Arguments,
+    *,
+    job_name: str,
+    role_arn: str,
+    image: str,
+    output_path: str,
+    hyperparameters: Mapping[str, str],
+    channels: Sequence[Mapping[str, Any]],
+    experiment_config: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The request. A member that was not asked for is left out."""
+    return _present(
+        TrainingJobName=job_name,
+        AlgorithmSpecification=_algorithm(arguments, image),
+        RoleArn=role_arn,
+        HyperParameters=dict(hyperparameters),
+        InputDataConfig=[*map(dict, channels), *_model_channel(arguments)] or None,
+        OutputDataConfig=_present(
+            S3OutputPath=output_path,
+            KmsKeyId=arguments.output_kms_key,
+            CompressionType="NONE" if arguments.disable_output_compression else None,
+        ),
+        ResourceConfig=_resources(arguments),
+        StoppingCondition=_present(MaxRuntimeInSeconds=arguments.max_run, MaxWaitTimeInSeconds=arguments.max_wait),
+        Environment=_texts(arguments.environment),
+        Tags=tags_of(arguments.tags),
+        VpcConfig=_vpc(arguments),
+        ExperimentConfig=experiment_config or None,
+        EnableNetworkIsolation=arguments.enable_network_isolation or None,
+        EnableInterContainerTrafficEncryption=arguments.encrypt_inter_container_traffic or None,
+        EnableManagedSpotTraining=arguments.use_spot_instances or None,
+        CheckpointConfig=_checkpoints(arguments),
+        RetryStrategy=None
+        if arguments.max_retry_attempts is None
+        else {"MaximumRetryAttempts": arguments.max_retry_attempts},
+        TensorBoardOutputConfig=_structure(arguments.tensorboard_output_config),
+        DebugHookConfig=_structure(arguments.debugger_hook_config),
+        ProfilerConfig=_structure(arguments.profiler_config),
+    )
+
+
+def _algorithm(arguments: Arguments, image: str) -> dict[str, Any]:
+    return _present(
+        TrainingImage=image,
+        TrainingInputMode=arguments.input_mode,
+        MetricDefinitions=_list(arguments.metric_definitions),
+        EnableSageMakerMetricsTimeSeries=arguments.enable_sagemaker_metrics,
+        ContainerEntrypoint=_list(arguments.container_entry_point),
+        ContainerArguments=_list(arguments.container_arguments),
+    )
+
+
+def _resources(arguments: Arguments) -> dict[str, Any]:
+    common = _present(
+        VolumeSizeInGB=arguments.volume_size,
+        VolumeKmsKeyId=arguments.volume_kms_key,
+        KeepAlivePeriodInSeconds=arguments.keep_alive_period_in_seconds,
+    )
+    if arguments.instance_groups:
+        return {"InstanceGroups": [_structure(group) for group in arguments.instance_groups], **common}
+    return {"InstanceCount": arguments.instance_count, "InstanceType": arguments.instance_type, **common}
+
+
+def _model_channel(arguments: Arguments) -> list[dict[str, Any]]:
+    """A model to start from, as a channel of its own."""
+    if arguments.model_uri is None:
+        return []
+    source = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": arguments.model_uri,
+        "S3DataDistributionType": "FullyReplicated",
+    }
+    return [
+        {
+            "DataSource": {"S3DataSource": source},
+            "ContentType": "application/x-sagemaker-model",
+            "InputMode": "File",
+            "ChannelName": arguments.model_channel_name,
+        }
+    ]
+
+
+def _vpc(arguments: Arguments) -> dict[str, list[str]] | None:
+    if not arguments.subnets or not arguments.security_group_ids:
+        if arguments.subnets or arguments.security_group_ids:
+            raise ValueError("subnets and security_group_ids belong together; give both or neither")
+        return None
+    return {"Subnets": list(arguments.subnets), "SecurityGroupIds": list(arguments.security_group_ids)}
+
+
+def _checkpoints(arguments: Arguments) -> dict[str, str] | None:
+    if arguments.checkpoint_s3_uri is None:
+        if arguments.checkpoint_local_path is not None:
+            raise ValueError(
+                f"checkpoint_local_path={arguments.checkpoint_local_path!r} says where checkpoints lie in the job;"
+                " checkpoint_s3_uri, where they are kept, is missing"
+            )
+        return None
+    return _present(S3Uri=arguments.checkpoint_s3_uri, LocalPath=arguments.checkpoint_local_path)
+
+
+def _compiler(config: Any) -> dict[str, Any]:
+    convert = getattr(config, "to_hyperparameters", None) or getattr(config, "_to_hyperparameter_dict", None)
+    if convert is None:
+        raise ValueError(f"compiler_config={config!r}; expected a TrainingCompilerConfig")
+    return convert()
+
+
+def _structure(value: Any) -> Any:
+    """A member that may be given as a dictionary or as one of AWS's configuration objects; False means none."""
+    if value is None or value is False:
+        return None
+    if isinstance(value, Mapping):
+        return dict(value)
+    convert = getattr(value, "_to_request_dict", None)
+    if convert is None:
+        raise ValueError(f"{value!r} ({type(value).__name__}) cannot be sent; expected a dictionary in the API's form")
+    return convert()
+
+
+def _texts(environment: Mapping[str, str] | None) -> dict[str, str] | None:
+    if not environment:
+        return None
+    for name, value in environment.items():
+        if not isinstance(value, str):
+            raise ValueError(f"environment[{name!r}]={value!r} ({type(value).__name__}); expected a string")
+    return dict(environment)
+
+
+def _list(values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+def _present(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

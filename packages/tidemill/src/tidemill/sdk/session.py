@@ -1,0 +1,245 @@
+"""Session: the SDK's way to the service, in the form that AWS's SDK gave it.
+
+Made lazily: a session that is constructed but never used loads no boto3 and starts no service.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tidemill.core import names
+from tidemill.sdk import connection
+
+__all__ = ["LocalSession", "Session", "get_execution_role"]
+
+
+class Session:
+    """Clients of one service, its default bucket and what can be done with them.
+
+    Args:
+        boto_session: A boto3 session; None finds the service as `tidemill.sdk.connection` says.
+        sagemaker_client: Used instead of one made from the boto session.
+        sagemaker_runtime_client: The same for invocations.
+        default_bucket: Where data, code and models go when no place is given.
+
+    Example:
+        >>> Session(default_bucket="my-data")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        boto_session: Any = None,
+        sagemaker_client: Any = None,
+        sagemaker_runtime_client: Any = None,
+        default_bucket: str | None = None,
+    ) -> None:
+        self._boto_session = boto_session
+        self._clients: dict[str, Any] = {}
+        if sagemaker_client is not None:
+            self._clients["sagemaker"] = sagemaker_client
+        if sagemaker_runtime_client is not None:
+            self._clients["sagemaker-runtime"] = sagemaker_runtime_client
+        self._default_bucket = default_bucket
+        self._existing: set[str] = set()
+
+    @classmethod
+    def adopt(cls, session: Any) -> "Session":
+        """This class's form of a session: itself, a new one for None, or a wrapper of one of AWS's SDK."""
+        if session is None:
+            return cls()
+        if isinstance(session, Session):
+            return session
+        if not hasattr(session, "boto_session"):
+            raise ValueError(
+                f"sagemaker_session={session!r} is no session; expected tidemill.sdk.Session or sagemaker.Session."
+                " Wrap a boto3 session: Session(boto_session=...)"
+            )
+        # AWS's own default_bucket() would ask the public STS for the account, whatever endpoint is configured.
+        bucket = getattr(session, "_default_bucket", None) or getattr(session, "_default_bucket_name_override", None)
+        runtime_client = getattr(session, "sagemaker_runtime_client", None)
+        return cls(session.boto_session, session.sagemaker_client, runtime_client, bucket)
+
+    @property
+    def boto_session(self) -> Any:
+        """The boto3 session; its clients go to the same service."""
+        if self._boto_session is None:
+            self._boto_session = connection.connect()
+        return self._boto_session
+
+    @property
+    def boto_region_name(self) -> str:
+        """The region, e.g. ``us-west-2``."""
+        return self.boto_session.region_name or names.DEFAULT_REGION
+
+    @property
+    def sagemaker_client(self) -> Any:
+        """boto3's ``sagemaker`` client."""
+        return self._client("sagemaker")
+
+    @property
+    def sagemaker_runtime_client(self) -> Any:
+        """boto3's ``sagemaker-runtime`` client."""
+        return self._client("sagemaker-runtime")
+
+    @property
+    def s3_client(self) -> Any:
+        """boto3's ``s3`` client."""
+        return self._client("s3")
+
+    @property
+    def logs_client(self) -> Any:
+        """boto3's ``logs`` client."""
+        return self._client("logs")
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether the session talks to AWS itself rather than to a service of one's own."""
+        host = urlsplit(self.sagemaker_client.meta.endpoint_url).hostname or ""
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where SageMaker's operations go."""
+        return self.sagemaker_client.meta.endpoint_url
+
+    def account_id(self) -> str:
+        """Number of the caller's account."""
+        return self._client("sts").get_caller_identity()["Account"]
+
+    def get_caller_identity_arn(self) -> str:
+        """ARN of the caller's role."""
+        arn = self._client("sts").get_caller_identity()["Arn"]
+        head, separator, tail = arn.partition(":assumed-role/")
+        return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
+
+    def expand_role(self, role: str) -> str:
+        """A role's ARN. A bare name is looked up on AWS; elsewhere the account is known and nothing is asked."""
+        if role.startswith("arn:") or not self.is_aws:
+            return names.role_arn(role)
+        return self._client("iam").get_role(RoleName=role)["Role"]["Arn"]
+
+    def default_bucket(self) -> str:
+        """The bucket for whatever has no place of its own; created if need be."""
+        if self._default_bucket is None:
+            region = self.boto_region_name
+            account = self.account_id() if self.is_aws else names.ACCOUNT_ID
+            self._default_bucket = f"sagemaker-{region}-{account}"
+        self.ensure_bucket(self._default_bucket)
+        return self._default_bucket
+
+    def ensure_bucket(self, bucket: str) -> None:
+        """Create the bucket unless it exists."""
+        if bucket in self._existing:
+            return
+        from botocore.exceptions import ClientError
+
+        try:
+            self.s3_client.head_bucket(Bucket=bucket)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                raise
+            self._create_bucket(bucket)
+        self._existing.add(bucket)
+
+    def upload_data(
+        self,
+        path: str | Path,
+        bucket: str | None = None,
+        key_prefix: str = "data",
+        callback: Callable[[int], None] | None = None,
+        extra_args: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Upload a file, or every file below a directory.
+
+        Args:
+            path: File or directory.
+            bucket: Default bucket if None.
+            key_prefix: Put before each name.
+            callback: Called with the number of bytes of each part that has gone.
+            extra_args: boto3's ``ExtraArgs``.
+
+        Returns:
+            ``s3://BUCKET/PREFIX`` of a directory, ``s3://BUCKET/PREFIX/NAME`` of a file.
+        """
+        source = Path(path)
+        target = names.S3Uri(bucket or self.default_bucket(), key_prefix.strip("/"))
+        self.ensure_bucket(target.bucket)
+        files = sorted(file for file in source.rglob("*") if file.is_file()) if source.is_dir() else [source]
+        for file in files:
+            key = (target / (file.relative_to(source).as_posix() if source.is_dir() else file.name)).key
+            self.s3_client.upload_file(
+                str(file), target.bucket, key, Callback=callback, ExtraArgs=dict(extra_args) if extra_args else None
+            )
+        return str(target if source.is_dir() else target / source.name)
+
+    def download_data(self, path: str | Path, bucket: str, key_prefix: str = "") -> list[str]:
+        """Download the object ``key_prefix``, or every object below it, into a directory; the paths written."""
+        directory = Path(path)
+        written = []
+        for page in self.s3_client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key_prefix):
+            for entry in page.get("Contents", []):
+                key = entry["Key"]
+                name = key.removeprefix(key_prefix).strip("/") or key.rpartition("/")[2]
+                target = (directory / name).resolve()
+                if not target.is_relative_to(directory.resolve()):
+                    raise ValueError(f"object key {key!r} would be written outside of {directory}; fetch it by itself")
+                if not key.endswith("/"):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    self.s3_client.download_file(bucket, key, str(target))
+                    written.append(str(target))
+        return written
+
+    def upload_string_as_file_body(self, body: str, bucket: str, key: str, kms_key: str | None = None) -> str:
+        """Store a text as an object; its S3 URI."""
+        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+        self.s3_client.put_object(Bucket=bucket, Key=key, Body=body.encode(), **encryption)
+        return f"s3://{bucket}/{key}"
+
+    def read_s3_file(self, bucket: str, key_prefix: str) -> str:
+        """The text of an object."""
+        return self.s3_client.get_object(Bucket=bucket, Key=key_prefix)["Body"].read().decode()
+
+    def describe_training_job(self, job_name: str) -> dict[str, Any]:
+        """The service's description of a training job."""
+        return self.sagemaker_client.describe_training_job(TrainingJobName=job_name)
+
+    def stop_training_job(self, job_name: str) -> None:
+        """Ask a training job to stop."""
+        self.sagemaker_client.stop_training_job(TrainingJobName=job_name)
+
+    def delete_endpoint(self, endpoint_name: str) -> None:
+        """Delete an endpoint; its configuration stays."""
+        self.sagemaker_client.delete_endpoint(EndpointName=endpoint_name)
+
+    def delete_endpoint_config(self, endpoint_config_name: str) -> None:
+        """Delete an endpoint's configuration."""
+        self.sagemaker_client.delete_endpoint_config(EndpointConfigName=endpoint_config_name)
+
+    def delete_model(self, model_name: str) -> None:
+        """Delete a model; its archive stays."""
+        self.sagemaker_client.delete_model(ModelName=model_name)
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self.boto_session.client(service, region_name=self.boto_region_name)
+        return self._clients[service]
+
+    def _create_bucket(self, bucket: str) -> None:
+        region = self.boto_region_name
+        place: dict[str, Any] = (
+            {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        )
+        try:
+            self.s3_client.create_bucket(Bucket=bucket, **place)
+        except self.s3_client.exceptions.BucketAlreadyOwnedByYou:
+            return  # somebody of ours was faster
+
+
+class LocalSession(Session):
+    """The name under which AWS's SDK ran jobs on the own machine; here every session may do that."""
+
+
+def get_execution_role(sagemaker_session: Any = None) -> str:
+    """ARN of the role that the caller plays."""
+    return Session.adopt(sagemaker_session).get_caller_identity_arn()

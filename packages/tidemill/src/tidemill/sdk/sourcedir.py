@@ -1,0 +1,122 @@
+"""The user's code as one archive: entry point, source directory and dependencies, in a fixed order and without times,
+so that the same code gives the same bytes.
+"""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SourceCode"]
+
+_LEFT_OUT = frozenset({"__pycache__", ".git"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCode:
+    """What a job runs.
+
+    Attributes:
+        entry_point: Name of the script inside the archive.
+        source_dir: Directory whose content becomes the archive's root; None packs the script alone.
+        script: Path of the script where there is no source directory.
+        dependencies: Files and directories put beside the script under their own names.
+        remote: S3 URI of an archive that is already uploaded; nothing is packed then.
+    """
+
+    entry_point: str
+    source_dir: Path | None = None
+    script: Path | None = None
+    dependencies: tuple[Path, ...] = ()
+    remote: str | None = None
+
+    @classmethod
+    def find(cls, entry_point: str, source_dir: str | None = None, dependencies: Sequence[str] = ()) -> "SourceCode":
+        """Check that everything is there.
+
+        Raises:
+            ValueError: A path does not exist, or two things would get the same name.
+        """
+        if source_dir is not None and source_dir.startswith("s3://"):
+            if dependencies:
+                raise ValueError(
+                    f"source_dir={source_dir!r} is an archive on S3 and cannot take"
+                    f" dependencies={list(dependencies)!r}; put them into the archive, or give a local source_dir"
+                )
+            return cls(entry_point, remote=source_dir)
+        paths = tuple(Path(path.removeprefix("file://")).expanduser() for path in dependencies)
+        for path in paths:
+            if not path.exists():
+                raise ValueError(f"dependencies: {path.absolute()} does not exist")
+        if source_dir is None:
+            script = Path(entry_point.removeprefix("file://")).expanduser()
+            if not script.is_file():
+                raise ValueError(f"entry_point={entry_point!r}: no file {script.absolute()}")
+            return cls(script.name, script=script, dependencies=paths)
+        directory = Path(source_dir.removeprefix("file://")).expanduser()
+        if not directory.is_dir():
+            raise ValueError(f"source_dir={source_dir!r}: no directory {directory.absolute()}")
+        if Path(entry_point).is_absolute() or not (directory / entry_point).is_file():
+            raise ValueError(
+                f"entry_point={entry_point!r} is not a file of source_dir={source_dir!r};"
+                " expected a path relative to it"
+            )
+        return cls(entry_point, source_dir=directory, dependencies=paths)
+
+    def pack(self, *, dependencies_below: str = "") -> bytes:
+        """The ``tar.gz``; dependencies lie beside the script, or in the directory ``dependencies_below/``."""
+        seen: set[str] = set()
+        buffer = io.BytesIO()
+        with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+            for name, path in self._members(dependencies_below):
+                if name in seen:
+                    raise ValueError(
+                        f"{path} and another file would both become {name!r} in the job; rename one of them"
+                    )
+                seen.add(name)
+                _add(tar, name, path)
+        return buffer.getvalue()
+
+    def _members(self, dependencies_below: str) -> Iterator[tuple[str, Path]]:
+        if self.source_dir is not None:
+            yield from _walk(self.source_dir, "")
+        if self.script is not None:
+            yield self.script.name, self.script
+        for path in self.dependencies:
+            name = f"{dependencies_below}{path.resolve().name}"
+            if path.is_dir():
+                yield name, path
+                yield from _walk(path, f"{name}/")
+            else:
+                yield name, path
+
+
+def _walk(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """Every member below a directory, directories before their content, links followed as AWS's clients do."""
+    for path in sorted(directory.iterdir()):
+        if path.name in _LEFT_OUT:
+            continue
+        if path.is_dir():
+            yield f"{prefix}{path.name}", path
+            yield from _walk(path, f"{prefix}{path.name}/")
+        elif path.is_file():
+            yield f"{prefix}{path.name}", path
+        else:
+            raise ValueError(
+                f"{path} is neither a file nor a directory and cannot be packed; remove it from the source"
+            )
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    member = tarfile.TarInfo(name)
+    executable = path.stat().st_mode & 0o100
+    member.mode = 0o755 if path.is_dir() or executable else 0o644
+    if path.is_dir():
+        member.type = tarfile.DIRTYPE
+        tar.addfile(member)
+        return
+    with path.open("rb") as content:
+        member.size = path.stat().st_size
+        tar.addfile(member, content)

@@ -1,0 +1,74 @@
+"""A submitted training job, as `TensorFlow.latest_training_job` gives it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.sdk.console import Console
+from tidemill.sdk.follow import Follower
+from tidemill.sdk.logs import LogTail
+from tidemill.sdk.session import Session
+
+__all__ = ["TrainingJob"]
+
+_KEEP_ESCAPES = "raw"
+_LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """One training job of the service.
+
+    Attributes:
+        session: The session that reaches it.
+        name: Its name.
+    """
+
+    session: Session
+    name: str
+
+    @property
+    def job_name(self) -> str:
+        """The name, under its other name."""
+        return self.name
+
+    def describe(self) -> dict[str, Any]:
+        """What DescribeTrainingJob answers now."""
+        return self.session.describe_training_job(self.name)
+
+    def stop(self) -> None:
+        """Ask the job to stop: SIGTERM, time to save, then the end."""
+        self.session.stop_training_job(self.name)
+
+    def wait(self, logs: bool | str = True) -> dict[str, Any]:
+        """Wait for the job's end, showing phases and, unless ``logs`` is false, its log lines.
+
+        Args:
+            logs: True or False; ``"raw"`` leaves escape bytes in when standard output is a terminal.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message has the whole FailureReason.
+        """
+        show = wants_logs(logs)
+        console = Console(keep_escapes=logs == _KEEP_ESCAPES)
+        return Follower(session=self.session, job_name=self.name, console=console, logs=show).follow()
+
+    def show_logs(self) -> None:
+        """Print what the job has written so far, from the beginning."""
+        console = Console()
+        tail = LogTail(self.session.logs_client, prefix=f"{self.name}/", instances=1)
+        for line in tail.read(everything=True):
+            console.log(line.message, colour=line.instance if tail.several else None)
+
+
+def wants_logs(logs: bool | str) -> bool:
+    """Whether log lines are shown: a boolean, or one of the words of AWS's SDK.
+
+    Raises:
+        ValueError: Another word.
+    """
+    if logs not in _LOG_CHOICES:
+        raise ValueError(f"logs={logs!r} is not allowed; expected True, False, 'All', 'None' or 'raw'")
+    return logs not in (False, "None", "Rules")
