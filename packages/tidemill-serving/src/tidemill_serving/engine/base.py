@@ -1,0 +1,121 @@
+"""The seam between the server and TensorFlow: load a SavedModel, run one of its signatures on arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array", "Engine", "LoadedModel", "Parallelism", "Signature", "TensorSpec"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Threads of TensorFlow; 0 lets TensorFlow choose.
+
+    Attributes:
+        inter_op: Operations that run beside each other.
+        intra_op: Threads inside one operation.
+    """
+
+    inter_op: int = 0
+    intra_op: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of a signature.
+
+    Attributes:
+        tensor: Name in the graph, e.g. ``serving_default_x:0``.
+        dtype: NumPy type; ``object`` for strings.
+        type_name: TensorFlow's name of the type, e.g. ``float``.
+        shape: Sizes, -1 where unknown; None when even the rank is.
+    """
+
+    tensor: str
+    dtype: np.dtype[Any]
+    type_name: str
+    shape: tuple[int, ...] | None
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of that shape agrees with the declared one."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            want in (-1, got) for want, got in zip(self.shape, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A named way to call a model. Inputs and outputs are sorted by name: the order of feeds and results.
+
+    Attributes:
+        key: Name in the SavedModel, e.g. ``serving_default``.
+        method_name: e.g. ``tensorflow/serving/predict``.
+    """
+
+    key: str
+    method_name: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+    @property
+    def batchable(self) -> bool:
+        """Whether rows of several requests may share one run: every first dimension is unknown."""
+        specs = [*self.inputs.values(), *self.outputs.values()]
+        return bool(self.inputs and self.outputs) and all(spec.shape and spec.shape[0] == -1 for spec in specs)
+
+
+class LoadedModel(Protocol):
+    """A SavedModel in memory. ``run`` may be called by several threads at once."""
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """Signatures that can be served, by key."""
+        ...
+
+    @property
+    def signature_defs(self) -> Mapping[str, Any]:
+        """All SignatureDef messages of the model, by key."""
+        ...
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        """Run a signature.
+
+        Args:
+            signature: One of ``signatures``.
+            feeds: Arrays in the order of ``signature.inputs``, each of the input's dtype.
+            pooled: Spread operations over TensorFlow's threads instead of running them on the calling one.
+
+        Returns:
+            Arrays in the order of ``signature.outputs``.
+
+        Raises:
+            RequestError: TensorFlow refused the feeds or failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the model. No run may be under way."""
+        ...
+
+
+class Engine(Protocol):
+    """A way to bring SavedModels into memory."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load(self, path: Path) -> LoadedModel:
+        """Load the SavedModel in the directory ``path``.
+
+        Raises:
+            StartFailed: It is no SavedModel, has no serving graph, or TensorFlow refuses it.
+        """
+        ...

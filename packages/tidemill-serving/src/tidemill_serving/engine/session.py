@@ -1,0 +1,98 @@
+"""The engine of last resort: TensorFlow's public TensorFlow-1 loader and Session.
+
+Slower to start and to run, but made of public names alone. It serves where the binding of an installed TensorFlow is
+not what `binding` needs, and tests hold the two engines against each other.
+"""
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
+from tidemill_serving.engine.graph import read_meta_graph, signatures_of
+from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
+from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
+
+__all__ = ["SessionEngine"]
+
+
+class SessionEngine:
+    """Loads SavedModels with ``tf.compat.v1``.
+
+    Raises:
+        StartFailed: TensorFlow is not installed.
+    """
+
+    name = "session"
+
+    def __init__(self, *, parallelism: Parallelism) -> None:
+        remove_hollow_package()
+        try:
+            self._tensorflow: Any = importlib.import_module("tensorflow")
+        except ModuleNotFoundError as error:
+            raise StartFailed(f"TensorFlow is not installed in this environment: {error}") from error
+        self._wheel = open_wheel()
+        self._parallelism = parallelism
+
+    def load(self, path: Path) -> LoadedModel:
+        v1 = self._tensorflow.compat.v1
+        meta_graph = read_meta_graph(path, wheel=self._wheel)
+        config = v1.ConfigProto(
+            allow_soft_placement=True,
+            inter_op_parallelism_threads=self._parallelism.inter_op,
+            intra_op_parallelism_threads=self._parallelism.intra_op,
+        )
+        session = v1.Session(graph=v1.Graph(), config=config)
+        try:
+            with session.graph.as_default():
+                v1.saved_model.loader.load(session, [v1.saved_model.tag_constants.SERVING], str(path))
+        except (self._wheel.OpError, ValueError, OSError) as error:
+            session.close()
+            raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
+        return _Model(session, meta_graph, wheel=self._wheel)
+
+
+class _Model:
+    def __init__(self, session: Any, meta_graph: Any, *, wheel: Wheel) -> None:
+        self._session = session
+        self._wheel = wheel
+        self.signatures = signatures_of(meta_graph, wheel=wheel)
+        self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
+        self._callables: dict[str, Callable[..., list[Array]]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        """Run; ``pooled`` makes no difference, since public callables always use TensorFlow's threads."""
+        with self._lock:
+            run = self._callables.get(signature.key) or self._make_callable(signature)
+        try:
+            return list(run(*feeds))
+        except ValueError as error:  # the public callable compares shapes in Python
+            raise invalid(str(error)) from error
+        except self._wheel.OpError as error:
+            code = Code.of(error.error_code)  # pyrefly: ignore[missing-attribute]
+            raise RequestError(code, str(getattr(error, "message", error))) from error
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _make_callable(self, signature: Signature) -> Callable[..., list[Array]]:
+        feeds = [spec.tensor for spec in signature.inputs.values()]
+        fetches = [spec.tensor for spec in signature.outputs.values()]
+        from_options = getattr(self._session, "_make_callable_from_options", None)
+        made: Callable[..., list[Array]]
+        if from_options is not None:  # leaves shapes to the runtime, which TensorFlow 1 models need
+            made = from_options(self._wheel.config.CallableOptions(feed=feeds, fetch=fetches))
+        else:
+            made = self._public_callable(feeds, fetches)
+        self._callables[signature.key] = made
+        return made
+
+    def _public_callable(self, feeds: list[str], fetches: list[str]) -> Callable[..., list[Array]]:
+        graph = self._session.graph
+        tensors = [graph.get_tensor_by_name(name) for name in feeds]
+        with graph.as_default():
+            made: Callable[..., list[Array]] = self._session.make_callable(fetches, feed_list=tensors)
+        return made

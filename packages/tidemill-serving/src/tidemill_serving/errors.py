@@ -1,0 +1,94 @@
+"""The error tree of the server, and TensorFlow's status codes with their HTTP statuses.
+
+    ServingError
+    ├── StartFailed     the server cannot start: no model, a model that does not load, an address in use
+    └── RequestError    answers one request: a status code of TensorFlow and a message
+
+A RequestError becomes ``{ "error": "<message>" }`` with the HTTP status that TensorFlow Serving gives to the code.
+"""
+
+from enum import Enum
+
+__all__ = ["Code", "RequestError", "ServingError", "StartFailed", "failed_precondition", "invalid", "not_found"]
+
+
+class Code(Enum):
+    """Status codes: number on the wire of gRPC, HTTP status on that of REST."""
+
+    OK = (0, 200)
+    CANCELLED = (1, 499)
+    UNKNOWN = (2, 500)
+    INVALID_ARGUMENT = (3, 400)
+    DEADLINE_EXCEEDED = (4, 504)
+    NOT_FOUND = (5, 404)
+    ALREADY_EXISTS = (6, 409)
+    PERMISSION_DENIED = (7, 403)
+    RESOURCE_EXHAUSTED = (8, 429)
+    FAILED_PRECONDITION = (9, 400)
+    ABORTED = (10, 409)
+    OUT_OF_RANGE = (11, 400)
+    UNIMPLEMENTED = (12, 501)
+    INTERNAL = (13, 500)
+    UNAVAILABLE = (14, 503)
+    DATA_LOSS = (15, 500)
+    UNAUTHENTICATED = (16, 401)
+
+    def __init__(self, number: int, http_status: int) -> None:
+        self.number = number
+        self.http_status = http_status
+
+    @classmethod
+    def of(cls, number: int) -> "Code":
+        """The code with that number; UNKNOWN for one that is not listed."""
+        return _BY_NUMBER.get(number, cls.UNKNOWN)
+
+
+_BY_NUMBER = {code.number: code for code in Code}
+
+
+class ServingError(Exception):
+    """Root of every error that the server raises on purpose."""
+
+
+class StartFailed(ServingError):
+    """The server cannot start. The message goes to standard error, the exit status is 1."""
+
+
+class RequestError(ServingError):
+    """One request cannot be answered with a result.
+
+    Args:
+        code: TensorFlow's status code; decides the HTTP status.
+        message: What the client reads.
+        http_status: Where the HTTP layer needs a status that no code has, e.g. 415.
+        headers: Extra reply headers.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        http_status: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.http_status = http_status or code.http_status
+        self.headers = headers
+
+
+def invalid(message: str) -> RequestError:
+    """An INVALID_ARGUMENT: the request itself is wrong."""
+    return RequestError(Code.INVALID_ARGUMENT, message)
+
+
+def failed_precondition(message: str) -> RequestError:
+    """A FAILED_PRECONDITION: the request does not fit this model."""
+    return RequestError(Code.FAILED_PRECONDITION, message)
+
+
+def not_found(message: str) -> RequestError:
+    """A NOT_FOUND."""
+    return RequestError(Code.NOT_FOUND, message)

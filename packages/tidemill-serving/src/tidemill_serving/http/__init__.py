@@ -1,0 +1,1 @@
+"""HTTP/1.1 on asyncio and httptools: connections, limits, bodies, drain. Knows nothing of models."""

@@ -1,0 +1,147 @@
+"""``POST /invocations`` without an inference script: which body goes to the model, and in which form its answer comes.
+
+The decisions are made by regular expressions on the text, as SageMaker's container makes them; clients rely on their
+consequences, e.g. that ``[1, 2, 5]`` is one instance and not three.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.http.message import Response
+
+__all__ = ["CustomAttributes", "finished", "read_attributes", "to_predict_body", "unsupported_media_type"]
+
+_JSON_TYPES = (b"application/json", b"application/jsonlines", b"application/jsons")
+_CSV_TYPE = b"text/csv"
+_TYPES = (*_JSON_TYPES, _CSV_TYPE)
+_HAS_DATA_KEY = re.compile(rb'"(?:instances|inputs|examples)"\s*:')
+_IS_JSON_LINES = re.compile(rb"[}\]]\s*[{\[]")
+_ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_JSON_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_JSON_NUMBERS = re.compile(rf"{_JSON_NUMBER}(?:,{_JSON_NUMBER})*")
+_CSV_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(,|$)')
+_METHODS = ("predict", "classify", "regress")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomAttributes:
+    """What the header ``X-Amzn-SageMaker-Custom-Attributes`` may choose."""
+
+    model_name: str | None = None
+    model_version: int | None = None
+    method: str = "predict"
+
+
+def read_attributes(header: bytes) -> CustomAttributes:
+    """Read the header; attributes of others are none of ours.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, a version that is no number or a method that does not exist.
+    """
+    given: Mapping[str, str] = dict(_ATTRIBUTE.findall(header.decode("latin-1")))
+    version = given.get("tfs-model-version", "").strip()
+    if version and not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise invalid(f"tfs-model-version={version} is not a version number")
+    method = given.get("tfs-method", "predict").strip()
+    if method not in _METHODS:
+        raise invalid(f"tfs-method={method} is not one of {', '.join(_METHODS)}")
+    name = given.get("tfs-model-name", "").strip()
+    return CustomAttributes(name or None, int(version) if version else None, method)
+
+
+def to_predict_body(body: bytes, content_type: bytes) -> bytes:
+    """Make TF Serving's JSON of an invocation's body.
+
+    Raises:
+        RequestError: 415 for a content type that needs an inference script.
+    """
+    if content_type in _JSON_TYPES:
+        return _from_json(body)
+    if content_type == _CSV_TYPE:
+        return _from_csv(body)
+    raise unsupported_media_type(content_type)
+
+
+def unsupported_media_type(content_type: bytes) -> RequestError:
+    """The refusal of a content type; the types that are taken stand in the header ``Accept-Post``."""
+    return RequestError(
+        Code.INVALID_ARGUMENT,
+        f"Unsupported Media Type: {content_type.decode('latin-1') or 'Unknown'}",
+        http_status=415,
+        headers=(("Accept-Post", b", ".join(_TYPES).decode()),),
+    )
+
+
+def finished(response: Response, accept: bytes) -> Response:
+    """Give an answer the form that the Accept header asks for: JSON types get it without line breaks."""
+    if b"application/json" not in accept and b"application/jsonlines" not in accept:
+        return response
+    first = accept.partition(b",")[0].strip()
+    return replace(response, body=response.body.replace(b"\n", b""), content_type=first)
+
+
+def _from_json(body: bytes) -> bytes:
+    if not body.strip():
+        return b""  # wrapped, it would be a list without instances; unwrapped, the parser says what is wrong
+    if _HAS_DATA_KEY.search(body):
+        return body
+    if _IS_JSON_LINES.search(body):
+        lines = [line for line in body.splitlines() if line.strip()]
+        if len(lines) == 1:
+            return b'{"instances":' + lines[0] + b"}"
+        return b'{"instances":[' + b",".join(lines) + b"]}"
+    if body.lstrip().startswith(b"[["):
+        return b'{"instances":' + body + b"}"
+    return b'{"instances":[' + body + b"]}"
+
+
+def _from_csv(body: bytes) -> bytes:
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise invalid(f"The CSV body is not UTF-8: byte {error.start} cannot be decoded") from error
+    rows = [_csv_row(line) for line in text.splitlines() if line.strip()]
+    if not rows:
+        return b""
+    return ('{"instances":[' + ",".join(rows) + "]}").encode()
+
+
+def _csv_row(line: str) -> str:
+    line = line.strip()
+    if _JSON_NUMBERS.fullmatch(line):
+        return f"[{line}]" if "," in line else line
+    fields = _csv_fields(line)
+    first, first_is_quoted = fields[0]
+    all_text = not first_is_quoted and not _NUMBER.fullmatch(first)
+    values = [
+        json.dumps(field) if all_text or quoted or not _NUMBER.fullmatch(field) else _json_number(field)
+        for field, quoted in fields
+    ]
+    return f"[{','.join(values)}]" if len(values) > 1 else values[0]
+
+
+def _csv_fields(line: str) -> list[tuple[str, bool]]:
+    """The fields of a line, each with whether it was quoted."""
+    fields: list[tuple[str, bool]] = []
+    position = 0
+    while True:
+        match = _CSV_FIELD.match(line, position)
+        if match is None:
+            raise invalid(f"The CSV line {line[:256]!r} has a quoted field that does not end before a comma")
+        quoted, plain, separator = match.groups()
+        fields.append((plain.strip(), False) if quoted is None else (quoted.replace('""', '"'), True))
+        if not separator:
+            return fields
+        position = match.end()
+
+
+def _json_number(text: str) -> str:
+    """A number as JSON allows it: no plus sign, no leading zeros, digits on both sides of the point."""
+    try:
+        return str(int(text))
+    except ValueError:
+        return json.dumps(float(text))

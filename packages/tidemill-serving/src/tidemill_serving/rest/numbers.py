@@ -1,0 +1,100 @@
+"""Numbers as TF Serving writes them, and JSON lists of arrays in its layout.
+
+A float takes its shortest form of 6 digits if that reads back as the same number, else 9 significant digits (17 for
+double); whole numbers get ``.0``; NaN and Infinity are bare tokens. Lists stand on one line, items apart by ``, ``.
+"""
+
+import base64
+import json
+import math
+
+import numpy as np
+import orjson
+
+from tidemill_serving.engine import Array
+
+__all__ = ["EXACT_TEXT_VALUES", "list_text"]
+
+EXACT_TEXT_VALUES = 65_536
+"""Larger float arrays are written by orjson: the shortest text that reads back as the same number, not TF Serving's."""
+_LOOP_VALUES = 48
+
+
+def list_text(array: Array, *, as_bytes: bool) -> str:
+    """The JSON text of an array.
+
+    Args:
+        array: Any shape; a scalar gives a bare value.
+        as_bytes: Write strings as ``{"b64": ...}``.
+    """
+    kind = array.dtype.kind
+    if kind in "iu":
+        return str(array.tolist())
+    if kind == "b":
+        return str(array.tolist()).replace("T", "t").replace("F", "f")
+    if kind == "O":
+        return _nested([_string_text(value, as_bytes=as_bytes) for value in array.ravel()], array.shape)
+    if array.dtype.itemsize == 2:  # half and bfloat16 read back as themselves from their float form
+        array = array.astype(np.float32)
+    if array.size > EXACT_TEXT_VALUES and np.isfinite(array).all():
+        return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return _nested(_float_texts(array.ravel()), array.shape)
+
+
+def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return texts[0]
+    if len(shape) == 1:
+        return "[" + ", ".join(texts) + "]"
+    step = math.prod(shape[1:])
+    return "[" + ", ".join(_nested(texts[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])) + "]"
+
+
+def _float_texts(values: Array) -> list[str]:
+    is_single = values.dtype == np.float32
+    if values.size <= _LOOP_VALUES or not is_single:
+        return [_float_text(value, is_single=is_single) for value in values.tolist()]
+    short = _reads_back_from_6_digits(values)
+    numbers = values.tolist()
+    return [
+        _with_point(f"{number:.6g}" if is_short else f"{number:.9g}")
+        for number, is_short in zip(numbers, short.tolist(), strict=True)
+    ]
+
+
+def _float_text(number: float, *, is_single: bool) -> str:
+    text = f"{number:.6g}"
+    if is_single:
+        if np.float32(text) != number:
+            text = f"{number:.9g}"
+    elif float(text) != number:
+        text = f"{number:.17g}"
+    return _with_point(text)
+
+
+def _with_point(text: str) -> str:
+    if "." in text or "e" in text:
+        return text
+    if text[-1].isdigit():
+        return text + ".0"
+    return {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text]
+
+
+def _reads_back_from_6_digits(values: Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """For each number, whether its 6-digit decimal is the same number again; exact for float32."""
+    wide = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exponent = np.floor(np.log10(np.abs(wide)))
+        scale = 10.0 ** (5 - exponent)
+        back = np.rint(wide * scale) / scale
+        same = np.asarray(back.astype(values.dtype) == values)
+    return same | ~np.isfinite(wide) | (wide == 0)
+
+
+def _string_text(value: bytes, *, as_bytes: bool) -> str:
+    if not as_bytes:
+        try:
+            return json.dumps(value.decode("utf-8"), ensure_ascii=False)
+        except UnicodeDecodeError:
+            pass  # no text: bytes have one JSON form only
+    return '{"b64": "' + base64.b64encode(value).decode() + '"}'

@@ -1,0 +1,182 @@
+"""Make arrays of JSON values by TF Serving's rules, with its error texts.
+
+NumPy converts what is well-formed. Only what NumPy refuses, or might take where TF Serving would not (a boolean among
+numbers, a float for an integer), is walked value by value to find the first thing that is wrong.
+"""
+
+import base64
+import binascii
+import math
+from typing import Any
+
+import numpy as np
+
+from tidemill_serving.engine import Array, TensorSpec
+from tidemill_serving.errors import RequestError, invalid
+from tidemill_serving.rest.json_text import json_type, shown
+
+__all__ = ["FLOAT_TYPES", "cast", "is_bytes_object", "string_value", "tensor", "tensor_of_rows"]
+
+_BYTES_KEY = "b64"
+FLOAT_TYPES = frozenset({"float", "double", "half", "bfloat16"})
+"""TensorFlow's names of the types that take any JSON number."""
+_MAX_RANK = 60
+
+
+def is_bytes_object(value: Any) -> bool:
+    """Whether a value is ``{"b64": "..."}``, the form of bytes that are no text."""
+    return isinstance(value, dict) and len(value) == 1 and _BYTES_KEY in value
+
+
+def tensor(value: Any, spec: TensorSpec) -> Array:
+    """Make the array of one JSON value.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, saying what does not fit.
+    """
+    array = _quickly(value, spec)
+    if array is not None:
+        return array
+    shape = _shape_of(value)
+    flat: list[Any] = []
+    _walk(value, 0, shape, spec, flat)
+    return _assemble(flat, shape, spec)
+
+
+def tensor_of_rows(rows: list[Any], spec: TensorSpec, *, key: str | None = None) -> Array:
+    """Make the array of a list of rows; an error names the row (and the key, where rows are objects).
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, ``Failed to process element: I of 'instances' list. Error: ...``.
+    """
+    array = _quickly(rows, spec)
+    if array is not None:
+        return array
+    shape = _shape_of(rows[0])
+    flat: list[Any] = []
+    for index, row in enumerate(rows):
+        try:
+            if _shape_of(row) != shape:
+                raise invalid(f"Expecting shape {_brackets(shape)} but got: {_brackets(_shape_of(row))}")
+            _walk(row, 0, shape, spec, flat)
+        except RequestError as error:
+            where = f"element: {index}" + (f" key: {key}" if key else "")
+            raise invalid(
+                f"Failed to process {where} of 'instances' list. Error: {error.code.name}: {error.message}"
+            ) from error
+    return _assemble(flat, (len(rows), *shape), spec)
+
+
+def cast(array: Array, spec: TensorSpec) -> Array | None:
+    """Cast numbers that JSON gave to the dtype of an input; None where a value must not be taken as it is."""
+    kind = array.dtype.kind
+    if spec.type_name in FLOAT_TYPES:
+        return array.astype(spec.dtype, copy=False) if kind in "fiu" else None
+    if spec.dtype.kind in "iu":
+        return array.astype(spec.dtype) if kind in "iu" and _within(array, spec.dtype) else None
+    if spec.dtype.kind == "b":
+        return array if kind == "b" else None
+    return None
+
+
+def _quickly(value: Any, spec: TensorSpec) -> Array | None:
+    if spec.type_name == "string":
+        return None
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError):  # ragged, or deeper than NumPy goes
+        return None
+    if array.dtype.kind not in "fiub" or array.size == 0 or array.ndim > _MAX_RANK:
+        return None
+    if spec.dtype.kind != "b" and _holds_booleans(value):
+        return None
+    if array.dtype.kind == "f" and spec.type_name not in FLOAT_TYPES:
+        return None
+    return cast(array, spec)
+
+
+def _holds_booleans(value: Any) -> bool:
+    """Whether True or False stands anywhere: NumPy takes them for 1 and 0 among numbers, TF Serving does not."""
+    if not isinstance(value, list):
+        return isinstance(value, bool)
+    if value and isinstance(value[0], list):
+        return any(_holds_booleans(item) for item in value)
+    return bool in set(map(type, value))
+
+
+def _within(array: Array, dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return int(array.min()) >= limits.min and int(array.max()) <= limits.max
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    """The shape by first elements; deeper lists must agree with it."""
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        if len(shape) > _MAX_RANK:
+            raise invalid(f"JSON Value: {shown(value)} is nested deeper than {_MAX_RANK} lists")
+        if not value:
+            break
+        value = value[0]
+    return tuple(shape)
+
+
+def _walk(value: Any, level: int, shape: tuple[int, ...], spec: TensorSpec, flat: list[Any]) -> None:
+    if level == len(shape):
+        flat.append(_scalar(value, spec))
+        return
+    if not isinstance(value, list):
+        raise invalid(f"Expecting tensor size: {math.prod(shape[level:])} but got: 1 (JSON Value: {shown(value)})")
+    if len(value) != shape[level]:
+        raise invalid(
+            f"Encountered list at unexpected size: {len(value)} at level: {level} expected size: {shape[level]}"
+        )
+    for item in value:
+        _walk(item, level + 1, shape, spec, flat)
+
+
+def _scalar(value: Any, spec: TensorSpec) -> Any:
+    if spec.type_name == "string":
+        return string_value(value)
+    wanted = (
+        isinstance(value, bool)
+        if spec.dtype.kind == "b"
+        else isinstance(value, int) and not isinstance(value, bool) and _fits(value, spec.dtype)
+        if spec.dtype.kind in "iu"
+        else isinstance(value, int | float) and not isinstance(value, bool) and spec.type_name in FLOAT_TYPES
+    )
+    if wanted:
+        return value
+    raise invalid(f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {spec.type_name}")
+
+
+def string_value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if is_bytes_object(value) and isinstance(value[_BYTES_KEY], str):
+        try:
+            return base64.b64decode(value[_BYTES_KEY], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise invalid(f"Unable to base64 decode: {shown(value[_BYTES_KEY])}") from error
+    raise invalid(f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: string")
+
+
+def _fits(value: int, dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= value <= limits.max)
+
+
+def _assemble(flat: list[Any], shape: tuple[int, ...], spec: TensorSpec) -> Array:
+    if spec.type_name == "string":
+        array = np.empty(len(flat), dtype=object)
+        array[:] = flat
+        return array.reshape(shape)
+    try:
+        return np.array(flat, dtype=spec.dtype).reshape(shape)
+    except OverflowError as error:
+        raise invalid(f"A number is out of the range of the expected type: {spec.type_name}") from error
+
+
+def _brackets(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
