@@ -7,7 +7,7 @@ is made so that the second time changes nothing.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -113,7 +113,7 @@ class TrainingDriver:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _unfinished(self) -> Any:
+    async def _unfinished(self) -> AsyncIterator[TrainingJob]:
         query = Query(statuses=(TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING), descending=False, limit=100)
         while True:
             page = await self._records.list(TRAINING_JOB, query)
@@ -263,8 +263,15 @@ class TrainingDriver:
         except ArtifactLost as error:
             outcome, failure = Outcome.FAILED, str(error)
         faults.point("control.publish.after")
-        times = {"training_started_ms": ended.training_started_ms, "training_ended_ms": ended.training_ended_ms}
-        job = await self._update(job.name, lambda now: replace(now, **times, record={**now.record, **ended.record}))
+        job = await self._update(
+            job.name,
+            lambda now: replace(
+                now,
+                training_started_ms=ended.training_started_ms,
+                training_ended_ms=ended.training_ended_ms,
+                record={**now.record, **ended.record},
+            ),
+        )
         await self._end(job, outcome, failure=failure, model_artifacts=artifacts)
 
     async def _end(self, job: TrainingJob, outcome: Outcome, *, failure: str = "", model_artifacts: str = "") -> None:
@@ -296,7 +303,7 @@ class TrainingDriver:
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
         )
 
-    async def _update(self, name: str, change: Any) -> TrainingJob:
+    async def _update(self, name: str, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
         def change_record(record: Record) -> Record | None:
             now = TrainingJob.from_document(record.document)
             new = change(now)

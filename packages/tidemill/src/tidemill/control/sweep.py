@@ -37,7 +37,7 @@ async def sweep(
         job_id = directory.ref.job_id
         if (directory.path.parent / PUBLISHED_FILE).exists():
             continue
-        spec = read_json(directory.spec_file)
+        spec: dict[str, str] = read_json(directory.spec_file) or {}
         if spec["kind"] == "training":
             job = _job(records, spec["job_name"], job_id)
             if job is not None and job.status.terminal:

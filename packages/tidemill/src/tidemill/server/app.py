@@ -1,13 +1,14 @@
 """The composition root: every part is made here, once, and handed what it needs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
 
 from tidemill.control.credentials import Credentials
+from tidemill.control.driver import TrainingDriver
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import Hosting
 from tidemill.control.plan import InstancePlanner
@@ -16,9 +17,9 @@ from tidemill.control.slots import Slots
 from tidemill.control.sweep import sweep
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
-from tidemill.control.driver import TrainingDriver
 from tidemill.core.clock import SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
+from tidemill.errors import TidemillError
 from tidemill.executors.local import LocalExecutor
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
@@ -37,11 +38,12 @@ from tidemill.store.objects import ObjectStore
 from tidemill.store.records import SqlRecordStore
 from tidemill.store.schema import metadata
 from tidemill.wire.credentials import Credential
-from tidemill.wire.gateway import Gateway
+from tidemill.wire.gateway import BodyLimits, Gateway
 
 __all__ = ["create_app"]
 
 _log = structlog.get_logger("tidemill.server")
+_BACKUP_RETRY_S = 600.0
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -84,6 +86,7 @@ class Application:
         )
         records = SqlRecordStore(database, clock=clock)
         objects = ObjectStore(database, state.objects, clock=clock)
+        stack.push_async_callback(objects.close)
         await objects.ensure_bucket(default_bucket(settings.region))
         executor = LocalExecutor(
             state_dir=state.root, environments_dir=settings.environments_dir, isolation=settings.isolation
@@ -116,7 +119,9 @@ class Application:
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
         await sweep(records, executor, publisher, credentials, state_dir=state.root)
         await self._run_in_background(stack, jobs, endpoints, executor)
-        stack.push_async_callback(_keep_backups, database, state)
+        _background(stack, _make_backups(Backups(database, state.root / "backups", clock=clock)), "backups")
+        _background(stack, _sweep_objects(objects), "sweep of objects")
+        _log.info("service.isolation", mode=str(executor.isolation), reason=executor.isolation_reason)
         return Gateway(
             {
                 "sagemaker": SageMakerService(training, hosting, tags),
@@ -132,6 +137,7 @@ class Application:
             region=settings.region,
             allowed_hosts=settings.allowed_hosts,
             clock=clock,
+            limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
 
     async def _run_in_background(
@@ -141,8 +147,7 @@ class Application:
         stack.push_async_callback(endpoints.close)
         await jobs.start()
         await endpoints.start()
-        listener = asyncio.create_task(_dispatch(executor, jobs, endpoints), name="executor changes")
-        stack.push_async_callback(_cancelled, listener)
+        _background(stack, _dispatch(executor, jobs, endpoints), "executor changes")
 
 
 async def _dispatch(executor: LocalExecutor, jobs: TrainingDriver, endpoints: EndpointDriver) -> None:
@@ -151,6 +156,34 @@ async def _dispatch(executor: LocalExecutor, jobs: TrainingDriver, endpoints: En
         for ref in await executor.changed(timeout_s=60):
             if not jobs.changed(ref) and not endpoints.changed(ref):
                 _log.debug("instance.unknown", job_id=ref.job_id)
+
+
+async def _make_backups(backups: Backups) -> None:
+    while True:
+        await asyncio.sleep(backups.wait_s())
+        try:
+            await backups.make()
+        except (OSError, TidemillError) as error:
+            _log.warning("backup.failed", reason=str(error))
+            await asyncio.sleep(_BACKUP_RETRY_S)
+
+
+async def _sweep_objects(objects: ObjectStore) -> None:
+    removed = await objects.sweep()
+    if removed:
+        _log.info("objects.swept", files=removed)
+
+
+def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
+    """Run ``work`` until the stack unwinds; a failure is logged when it happens, not when somebody asks."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_report)
+    stack.push_async_callback(_cancelled, task)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("background.failed", task=task.get_name(), exc_info=task.exception())
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

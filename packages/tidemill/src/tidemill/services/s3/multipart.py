@@ -19,7 +19,6 @@ from tidemill.services.s3.conditions import copy_precondition, write_preconditio
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.listing import encoder_of
 from tidemill.services.s3.ranges import copy_range
-from tidemill.services.s3.writing import body_of
 from tidemill.store.object_keys import check_key
 from tidemill.store.object_rows import ObjectAttributes, PartInfo, UploadInfo
 from tidemill.store.objects import ObjectStore
@@ -66,7 +65,7 @@ class MultipartOperations:
     async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPart."""
         upload = self._open(request)
-        body = body_of(request)
+        body = request["Body"]
         async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
             checksums = checksum_members(body.checksums)
             if upload.algorithm and member_of(upload.algorithm) not in checksums:

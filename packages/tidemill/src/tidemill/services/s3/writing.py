@@ -12,7 +12,7 @@ from tidemill.store.object_keys import check_key
 from tidemill.store.objects import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["WriteOperations", "body_of"]
+__all__ = ["WriteOperations"]
 
 DELETE_MAX = 1000
 
@@ -44,7 +44,7 @@ class WriteOperations:
         precondition = write_precondition(request)
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
-        body = body_of(request)
+        body = request["Body"]
         async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
             checksums = checksum_members(body.checksums)
             info = await self._objects.publish(
@@ -112,22 +112,3 @@ class WriteOperations:
             plain.append(entry["Key"])
         else:
             await self._objects.delete(bucket, [entry["Key"]], precondition=precondition)
-
-
-def body_of(request: Mapping[str, Any]) -> Any:
-    """The body of a put: an asynchronous iterator with the checksums that were verified on the way."""
-    body = request.get("Body")
-    return _NoBody() if body is None or body == b"" else body
-
-
-class _NoBody:
-    """An empty body."""
-
-    checksums: Mapping[str, str] = {}
-    size_bytes = 0
-
-    def __aiter__(self) -> "_NoBody":
-        return self
-
-    async def __anext__(self) -> bytes:
-        raise StopAsyncIteration
