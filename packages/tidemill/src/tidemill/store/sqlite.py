@@ -1,5 +1,7 @@
 """What is particular to SQLite: how a file is opened, which settings make it durable, what its errors mean."""
 
+import contextlib
+import os
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -8,9 +10,19 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from tidemill.errors import ConfigurationError
+from tidemill.errors import ConfigurationError, StateCorrupt
 
-__all__ = ["check_file", "in_transaction", "is_corrupt", "is_full", "is_unavailable", "make_engine", "raw_connection"]
+__all__ = [
+    "check_file",
+    "copy",
+    "corrupt_file",
+    "in_transaction",
+    "is_corrupt",
+    "is_full",
+    "is_unavailable",
+    "make_engine",
+    "raw_connection",
+]
 
 BUSY_TIMEOUT_S = 10.0
 QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024
@@ -94,6 +106,36 @@ def check_file(path: Path) -> None:
             raw.close()
     except sqlite3.DatabaseError as error:
         raise corrupt_file(path, str(error)) from error
+
+
+def copy(path: Path, target: Path) -> None:
+    """Copy one snapshot of the database in ``path`` to the new file ``target``, durably.
+
+    Raises:
+        StateCorrupt: The copy, and so the database, is damaged.
+        OSError: The copy cannot be written.
+    """
+    target.unlink(missing_ok=True)
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as source,
+            contextlib.closing(sqlite3.connect(target)) as copied,
+        ):
+            source.backup(copied)  # in one step: smaller ones begin again at every commit
+            # One file, without a log beside it: a copy can be put in place by cp.
+            copied.execute("PRAGMA journal_mode=DELETE").close()
+            (verdict,) = copied.execute("PRAGMA quick_check(1)").fetchone()
+        os.fsync(fd)
+    except sqlite3.Error as error:
+        if is_corrupt(error):
+            verdict = str(error)
+        else:
+            raise OSError(f"cannot copy the database {path} to {target}: {error}") from error
+    finally:
+        os.close(fd)
+    if verdict != "ok":
+        raise StateCorrupt(f"no backup was made: {corrupt_file(path, verdict)}")
 
 
 def corrupt_file(path: Path, reason: str) -> ConfigurationError:
