@@ -1,0 +1,267 @@
+"""Request bodies: read whole under a limit, or streamed, decoded and verified on the way.
+
+A ``BodyStream`` is what a handler gets for a streaming member. It raises at its end if the hash, a checksum, a
+signature or the length does not hold, so a handler publishes nothing before it is exhausted.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from tidemill.errors import AwsError
+from tidemill.wire.checksums import (
+    HEADER_PREFIX,
+    MEMBERS,
+    Checksum,
+    checksum_headers,
+    expected_digest,
+    new_checksum,
+)
+from tidemill.wire.chunked import ChunkedDecoder, ChunkSigner
+from tidemill.wire.request import Request
+from tidemill.wire.sigv4 import UNSIGNED_PAYLOAD, Claim
+
+__all__ = ["BodyStream", "Receive", "check_size", "open_body", "read_body", "too_large"]
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_SIGNED_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+_UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+_STREAMING = (_SIGNED, _SIGNED_TRAILER, _UNSIGNED_TRAILER)
+
+
+class BodyStream:
+    """An asynchronous iterator over the verified, decoded bytes of a request body.
+
+    Attributes:
+        checksums: The checksums that were verified, by the names of S3's input members, e.g.
+            ``{"ChecksumCRC32": "DUoRhQ=="}``. Complete once the stream is exhausted, since a trailer comes last.
+        size_bytes: Decoded size as announced; None when the client did not say.
+        is_exhausted: Whether the end was reached and everything held.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        *,
+        limit_bytes: int,
+        size_bytes: int | None,
+        decoder: ChunkedDecoder | None = None,
+        sha256: str | None = None,
+        digests: Mapping[str, bytes] | None = None,
+        trailers: frozenset[str] = frozenset(),
+    ) -> None:
+        self.checksums: dict[str, str] = {}
+        self.size_bytes = size_bytes
+        self.is_exhausted = False
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._received_bytes = 0
+        self._decoder = decoder
+        self._sha256 = sha256
+        self._digests = dict(digests or {})
+        self._ready: deque[bytes] = deque()
+        self._more = True
+        self._running: dict[str, Checksum] = {name: _running(name) for name in {*self._digests, *trailers}}
+        self._hash = hashlib.sha256() if sha256 is not None else None
+
+    def __aiter__(self) -> "BodyStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            if not self._more:
+                if not self.is_exhausted:
+                    self._finish()
+                raise StopAsyncIteration
+            await self._pull()
+        return self._ready.popleft()
+
+    async def read(self) -> bytes:
+        """All that is left, verified."""
+        return b"".join([piece async for piece in self])
+
+    async def _pull(self) -> None:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise AwsError("The client went away before the body had ended.", code="IncompleteBody", status=400)
+        data = message.get("body", b"")
+        self._more = message.get("more_body", False)
+        for piece in self._decoder.feed(data) if self._decoder is not None else [data]:
+            self._take(piece)
+
+    def _take(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._received_bytes += len(piece)
+        if self._received_bytes > self._limit_bytes:
+            raise too_large(self._limit_bytes)
+        for checksum in self._running.values():
+            checksum.update(piece)
+        if self._hash is not None:
+            self._hash.update(piece)
+        self._ready.append(piece)
+
+    def _finish(self) -> None:
+        trailers = self._decoder.finish() if self._decoder is not None else {}
+        if self._hash is not None and not hmac.compare_digest(self._hash.hexdigest(), self._sha256 or ""):
+            raise AwsError(
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+                code="XAmzContentSHA256Mismatch",
+                status=400,
+            )
+        late = {name: expected_digest(text, header=name) for name, text in trailers.items()}
+        for header, digest in (*self._digests.items(), *late.items()):
+            if self._running[header].digest() != digest:
+                raise AwsError(
+                    f"The {header} you specified did not match the calculated checksum.", code="BadDigest", status=400
+                )
+            member = MEMBERS.get(header.removeprefix(HEADER_PREFIX)) if header.startswith(HEADER_PREFIX) else None
+            if member is not None:
+                self.checksums[member] = base64.b64encode(digest).decode("ascii")
+        self.is_exhausted = True
+
+
+def open_body(
+    request: Request, claim: Claim, receive: Receive, *, payload: str, limit_bytes: int, checks_digest: bool = True
+) -> BodyStream:
+    """Make the stream of an S3 request's body.
+
+    Args:
+        request: Its head, which is verified already.
+        claim: Who signed it; signed chunks go on from its signature.
+        receive: ASGI's receive.
+        payload: What was signed for the body: its hash, or the word that says how it is sent.
+        limit_bytes: Largest decoded size.
+        checks_digest: Whether checksum headers speak of this body, and not of an object made elsewhere.
+
+    Raises:
+        AwsError: The head announces something that cannot be: size, form, trailers or checksums.
+    """
+    digests: dict[str, bytes] = {}
+    if checks_digest:
+        for name, text in checksum_headers(request.headers).items():
+            digests[HEADER_PREFIX + name] = expected_digest(text, header=HEADER_PREFIX + name)
+        if "content-md5" in request.headers:
+            digests["content-md5"] = expected_digest(
+                request.headers["content-md5"], header="Content-MD5", size_bytes=16, code="InvalidDigest"
+            )
+    if payload in _STREAMING:
+        return _open_chunked(request, claim, receive, payload=payload, limit_bytes=limit_bytes, digests=digests)
+    if payload != UNSIGNED_PAYLOAD and not _SHA256.fullmatch(payload):
+        raise AwsError(
+            f"x-amz-content-sha256 must be {UNSIGNED_PAYLOAD}, {', '.join(_STREAMING)}, or a SHA-256 in hexadecimal;"
+            f" received {payload[:96]!r}.",
+            code="InvalidArgument",
+            status=400,
+        )
+    check_size(request, limit_bytes=limit_bytes)
+    return BodyStream(
+        receive,
+        limit_bytes=limit_bytes,
+        size_bytes=None if "transfer-encoding" in request.headers else request.content_length or 0,
+        sha256=None if payload == UNSIGNED_PAYLOAD else payload,
+        digests=digests,
+    )
+
+
+async def read_body(receive: Receive, request: Request, *, limit_bytes: int) -> bytes:
+    """Read a whole body.
+
+    Raises:
+        AwsError: RequestEntityTooLarge (413); IncompleteBody when the client goes away.
+    """
+    check_size(request, limit_bytes=limit_bytes)
+    pieces: list[bytes] = []
+    received_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise AwsError("The client went away before the body had ended.", code="IncompleteBody", status=400)
+        data = message.get("body", b"")
+        received_bytes += len(data)
+        if received_bytes > limit_bytes:
+            raise too_large(limit_bytes)
+        if not message.get("more_body", False):
+            return b"".join([*pieces, data]) if pieces else data
+        pieces.append(data)
+
+
+def check_size(request: Request, *, limit_bytes: int) -> None:
+    """Refuse a body whose announced size is above the limit, before any of it is read.
+
+    Raises:
+        AwsError: RequestEntityTooLarge (413).
+    """
+    announced = request.content_length
+    if announced is not None and announced > limit_bytes:
+        raise too_large(limit_bytes)
+
+
+def too_large(limit_bytes: int) -> AwsError:
+    """The refusal of a body above its limit."""
+    return AwsError(
+        f"The request body is larger than the {limit_bytes} bytes that are allowed here.",
+        code="RequestEntityTooLarge",
+        status=413,
+        close=True,
+    )
+
+
+def _open_chunked(
+    request: Request,
+    claim: Claim,
+    receive: Receive,
+    *,
+    payload: str,
+    limit_bytes: int,
+    digests: Mapping[str, bytes],
+) -> BodyStream:
+    text = request.headers.get("x-amz-decoded-content-length", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise AwsError(
+            f"A body in chunks needs the header x-amz-decoded-content-length; received {text[:32]!r}.",
+            code="MissingContentLength",
+            status=411,
+        )
+    decoded_bytes = int(text)
+    if decoded_bytes > limit_bytes:
+        raise too_large(limit_bytes)
+    if payload != _UNSIGNED_TRAILER and not claim.key:
+        raise AwsError("This form of presigned URL does not sign chunks.", code="InvalidArgument", status=400)
+    trailers = _announced_trailers(request) if payload != _SIGNED else frozenset()
+    signer = ChunkSigner(claim.key, claim.stamp, claim.scope, claim.signature) if payload != _UNSIGNED_TRAILER else None
+    return BodyStream(
+        receive,
+        limit_bytes=limit_bytes,
+        size_bytes=decoded_bytes,
+        decoder=ChunkedDecoder(
+            decoded_bytes=decoded_bytes, signer=signer, trailers=None if payload == _SIGNED else trailers
+        ),
+        digests=digests,
+        trailers=trailers,
+    )
+
+
+def _announced_trailers(request: Request) -> frozenset[str]:
+    text = request.headers.get("x-amz-trailer", "")
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    known = {HEADER_PREFIX + name for name in MEMBERS}
+    if not known.issuperset(names) or len(names) > 1:
+        raise AwsError(
+            f"The value specified in the x-amz-trailer header is not supported: {text[:128]!r}; one of"
+            f" {', '.join(sorted(known))} is.",
+            code="InvalidRequest",
+            status=400,
+        )
+    return frozenset(names)
+
+
+def _running(header: str) -> Checksum:
+    return new_checksum("md5" if header == "content-md5" else header.removeprefix(HEADER_PREFIX))

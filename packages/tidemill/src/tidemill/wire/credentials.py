@@ -1,0 +1,51 @@
+"""Who may sign: a credential and the look-up that finds it. The wire never stores keys."""
+
+import hmac
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemill.errors import AwsError
+
+__all__ = ["Credential", "CredentialLookup", "check_token"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One key pair, permanent or temporary."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    """Present on temporary keys; every request must then carry it."""
+    expires_ms: int | None = None
+    """Wall time after which a temporary key is refused."""
+    arn: str = ""
+    """Whom the key stands for."""
+
+
+class CredentialLookup(Protocol):
+    """Finds a credential by its public half."""
+
+    def lookup(self, access_key_id: str) -> Credential | None:
+        """The credential, or None when there is no such key."""
+        ...
+
+
+def check_token(credential: Credential, token: str | None, *, now_ms: int) -> None:
+    """Hold the session token against a temporary key.
+
+    Raises:
+        AwsError: InvalidToken for a token that is missing, wrong or not expected; ExpiredToken.
+    """
+    expected = credential.session_token
+    if expected is None and token is None:
+        return
+    if expected is None or token is None or not hmac.compare_digest(expected.encode(), token.encode()):
+        what = "is missing" if token is None else "does not belong to this access key"
+        raise AwsError(f"The security token (x-amz-security-token) {what}.", code="InvalidToken", status=400)
+    if credential.expires_ms is not None and now_ms >= credential.expires_ms:
+        raise AwsError(
+            "The provided token has expired; temporary keys end with the job they were made for.",
+            code="ExpiredToken",
+            status=400,
+        )

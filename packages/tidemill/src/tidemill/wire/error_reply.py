@@ -1,0 +1,65 @@
+"""Errors in the form of each protocol: JSON with ``__type``, S3's XML, the query protocol's XML."""
+
+from tidemill.errors import AwsError
+from tidemill.wire.match import Match
+from tidemill.wire.models import error_members, service_model
+from tidemill.wire.reply import HttpReply, header_pairs
+from tidemill.wire.request import Request
+from tidemill.wire.serialize_json import dump
+from tidemill.wire.serialize_xml import element
+
+__all__ = ["error_reply"]
+
+_BODILESS = (204, 304)
+
+
+def error_reply(error: AwsError, *, request: Request, match: Match, request_id: str) -> HttpReply:
+    """Write an error.
+
+    Args:
+        error: Code, status, message and what else it carries.
+        request: The request it answers; a HEAD gets no body.
+        match: Says the protocol.
+        request_id: Shown in the body where the protocol has a place for it.
+    """
+    if match.form == "rest-xml":
+        reply = _s3(error, request, request_id)
+    elif match.form == "query":
+        reply = _query(error, match, request_id)
+    else:
+        reply = _json(error, match)
+    reply.headers.extend(header_pairs(error.headers.items()))
+    if request.method == "HEAD" or error.status in _BODILESS:
+        reply.content_length = 0 if request.method == "HEAD" else None
+        reply.body = b""
+        reply.headers = [pair for pair in reply.headers if pair[0] != b"content-type"]
+    return reply
+
+
+def _json(error: AwsError, match: Match) -> HttpReply:
+    document: dict[str, object] = {"__type": error.code, "message": error.message, **error.members}
+    if "Message" in error_members(match.service, error.code):
+        document["Message"] = error.message
+    content_type = "application/json" if match.form == "rest-json" else f"application/x-amz-json-{match.json_version}"
+    headers = [(b"content-type", content_type.encode()), (b"x-amzn-errortype", error.code.encode())]
+    return HttpReply(error.status, headers, dump(document))
+
+
+def _s3(error: AwsError, request: Request, request_id: str) -> HttpReply:
+    parts = [element("Code", error.code), element("Message", error.message)]
+    parts.extend(element(name, str(value)) for name, value in error.members.items())
+    if "Resource" not in error.members:
+        parts.append(element("Resource", request.raw_path[:1024]))
+    parts += [element("RequestId", request_id), element("HostId", request_id)]
+    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{"".join(parts)}</Error>'
+    return HttpReply(error.status, [(b"content-type", b"application/xml")], text.encode("utf-8", "replace"))
+
+
+def _query(error: AwsError, match: Match, request_id: str) -> HttpReply:
+    namespace = service_model(match.service).metadata.get("xmlNamespace", "")
+    kind = "Receiver" if error.status >= 500 else "Sender"
+    text = (
+        f'<ErrorResponse xmlns="{namespace}"><Error><Type>{kind}</Type>{element("Code", error.code)}'
+        f"{element('Message', error.message)}</Error><RequestId>{request_id}</RequestId></ErrorResponse>"
+    )
+    return HttpReply(error.status, [(b"content-type", b"text/xml")], text.encode("utf-8", "replace"))

@@ -1,0 +1,312 @@
+"""The ASGI application in front of all services.
+
+The way of a request: match -> guard -> verify -> read and parse -> validate -> handler -> serialize. Every refusal
+leaves in the form of the protocol that the request speaks, and nothing else leaves: an unexpected exception is logged
+with the request id and answered as an internal failure without a word about its inside.
+"""
+
+import hashlib
+import hmac
+import uuid
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.errors import AwsError, UnknownOperation
+from tidemill.wire.body import BodyStream, Receive, open_body, read_body
+from tidemill.wire.credentials import CredentialLookup
+from tidemill.wire.error_reply import error_reply
+from tidemill.wire.exchange import Caller, Context, Handler, Reply, Service
+from tidemill.wire.guard import Guard
+from tidemill.wire.match import Match, match
+from tidemill.wire.models import service_model
+from tidemill.wire.operations import Operation, has_operation, operation, validation_code
+from tidemill.wire.parse_query import parse_form
+from tidemill.wire.reply import HttpReply, header_pairs
+from tidemill.wire.request import Request
+from tidemill.wire.router import RestRouter
+from tidemill.wire.send import Send, send_reply
+from tidemill.wire.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
+from tidemill.wire.validate import refuse_invalid
+
+__all__ = ["BodyLimits", "Gateway"]
+
+_log = structlog.get_logger("tidemill.wire")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimits:
+    """Largest request bodies in bytes, after chunk decoding."""
+
+    control_bytes: int = 2 * 1024 * 1024
+    """JSON of control-plane services, and S3's XML documents."""
+    form_bytes: int = 64 * 1024
+    """Forms of the query protocol."""
+    invoke_bytes: int = 6 * 1024 * 1024
+    """InvokeEndpoint."""
+    object_bytes: int = 5 * 1024**3
+    """One S3 upload or part."""
+
+
+class Gateway:
+    """Takes AWS requests and hands them to services.
+
+    Args:
+        services: By botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch.
+        credentials: Finds the secrets that requests are signed with.
+        region: The service's region, as handlers see it.
+        allowed_hosts: Host names accepted besides loopback names.
+        clock: For the age of signatures.
+        limits: Largest bodies.
+        strict_region: Refuse signatures that were made for another region.
+    """
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        credentials: CredentialLookup,
+        *,
+        region: str,
+        allowed_hosts: Iterable[str] = (),
+        clock: Clock | None = None,
+        limits: BodyLimits | None = None,
+        strict_region: bool = False,
+    ) -> None:
+        self._services = services
+        self._region = region
+        self._guard = Guard(allowed_hosts)
+        self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
+        self._limits = limits or BodyLimits()
+        self._routers: dict[str, RestRouter] = {}
+
+    def warm(self) -> None:
+        """Load the models of all services now, so that no first request waits for them."""
+        for service in self._services:
+            service_model(service)
+        self._router("s3")
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            RuntimeError: The scope is not that of an HTTP request.
+        """
+        if scope["type"] != "http":
+            raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
+        request = Request(scope)
+        visit = _Visit(request, receive, str(uuid.uuid4()))
+        reply = await self._reply(visit)
+        is_s3 = visit.match.service == "s3"
+        reply.headers.append((b"x-amzn-requestid", visit.request_id.encode("ascii")))
+        if is_s3:
+            reply.headers.append((b"x-amz-request-id", visit.request_id.encode("ascii")))
+        close = visit.must_close or (not visit.body_is_read and request.has_body)
+        await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=close)
+
+    async def _reply(self, visit: "_Visit") -> HttpReply:
+        try:
+            return await self._answer(visit)
+        except AwsError as error:
+            if error.status >= 500:
+                _log.error("wire.failure", request_id=visit.request_id, code=error.code, error=error.message)
+            visit.must_close = visit.must_close or error.close
+            return error_reply(error, request=visit.request, match=visit.match, request_id=visit.request_id)
+        except Exception:  # noqa: BLE001 - the last line of defence: logged in full, answered without detail
+            _log.exception(
+                "wire.internal_failure",
+                request_id=visit.request_id,
+                service=visit.match.service,
+                operation=visit.match.operation,
+            )
+            failure = AwsError(
+                f"An internal error occurred. Its details are in the service's log under request id"
+                f" {visit.request_id}.",
+                code="InternalError" if visit.match.service == "s3" else "InternalFailure",
+            )
+            return error_reply(failure, request=visit.request, match=visit.match, request_id=visit.request_id)
+
+    async def _answer(self, visit: "_Visit") -> HttpReply:
+        request = visit.request
+        found = visit.match = match(request, router=self._router)
+        self._guard.check(request)
+        if found.unknown is not None:
+            raise self._unknown(found, request, found.unknown)
+        claim = self._verifier.claim(request, service=found.signing_name)
+        if found.service == "s3":
+            return await self._answer_s3(visit, claim)
+        return await self._answer_plain(visit, claim)
+
+    async def _answer_plain(self, visit: "_Visit", claim: Claim) -> HttpReply:
+        """Services whose body is small: it is read, then the signature over its hash is compared."""
+        request, found = visit.request, visit.match
+        self._check_encoding(request, found)
+        body = await self._read(visit, self._plain_limit(found))
+        digest = hashlib.sha256(body).hexdigest()
+        claimed = request.headers.get("x-amz-content-sha256")
+        if claimed is not None and not hmac.compare_digest(claimed.encode(), digest.encode()):
+            raise AwsError(
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+                code="XAmzContentSHA256Mismatch",
+                status=400,
+            )
+        self._verifier.verify(claim, request, payload=digest, is_s3=False)
+        fields, name = found.path, found.operation
+        if found.form == "query":
+            fields = parse_form(body)
+            name = fields.get("Action")
+            if name is None:
+                raise AwsError(
+                    "The form names no Action. Send Action=OPERATION and the operation's parameters.",
+                    code="MissingAction",
+                    status=400,
+                )
+        handler, spec = self._operation(found, name or "", request)
+        return await self._handle(visit, handler, spec, claim, fields, body)
+
+    async def _answer_s3(self, visit: "_Visit", claim: Claim) -> HttpReply:
+        """S3 signs what the client claims of the body; the body is held against that while it is read."""
+        request, found = visit.request, visit.match
+        payload = request.headers.get("x-amz-content-sha256")
+        if payload is None:
+            if not claim.presigned:
+                raise AwsError(
+                    "Missing required header for this request: x-amz-content-sha256.", code="InvalidRequest", status=400
+                )
+            payload = UNSIGNED_PAYLOAD
+        self._verifier.verify(claim, request, payload=payload, is_s3=True)
+        handler, spec = self._operation(found, found.operation or "", request)
+        stream = open_body(
+            request,
+            claim,
+            visit.receive,
+            payload=payload,
+            limit_bytes=self._limits.object_bytes if spec.streams_input else self._limits.control_bytes,
+            checks_digest=spec.checks_digest,
+        )
+        visit.stream = stream
+        _hide_chunking(request, stream)
+        if spec.streams_input:
+            return await self._handle(visit, handler, spec, claim, found.path, stream)
+        return await self._handle(visit, handler, spec, claim, found.path, await stream.read())
+
+    async def _handle(
+        self,
+        visit: "_Visit",
+        handler: Handler,
+        spec: Operation,
+        claim: Claim,
+        fields: Mapping[str, str],
+        body: bytes | BodyStream,
+    ) -> HttpReply:
+        request = visit.request
+        unknown: list[str] = []
+        members = spec.read(request, fields, body, unknown)
+        if unknown:
+            _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown[:20])
+        refuse_invalid(spec.check, members, code=validation_code(spec.service))
+        context = Context(
+            request_id=visit.request_id,
+            service=spec.service,
+            operation=spec.name,
+            caller=Caller(claim.credential.access_key_id, claim.credential.arn),
+            region=self._region,
+            headers=request.headers,
+        )
+        answer = await handler(members, context)
+        if not isinstance(answer, Reply):
+            return spec.write(answer, visit.request_id)
+        reply = spec.write(answer.members, visit.request_id)
+        if answer.status != 200:
+            reply.status = answer.status
+        reply.headers.extend(header_pairs(answer.headers.items()))
+        return reply
+
+    def _operation(self, found: Match, name: str, request: Request) -> tuple[Handler, Operation]:
+        service = self._services.get(found.service)
+        handler = service.handlers.get(name) if service is not None else None
+        if handler is None or not has_operation(found.service, name):
+            raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}")
+        return handler, operation(found.service, name, found.form, found.json_version)
+
+    def _unknown(self, found: Match, request: Request, what: str) -> AwsError:
+        if found.service != "s3":
+            return UnknownOperation(f"This service does not implement the {what}.")
+        if not self._router("s3").knows(request.method):
+            return AwsError(
+                f"The method {request.method} is not allowed against this resource.",
+                code="MethodNotAllowed",
+                status=405,
+            )
+        return AwsError(f"This service does not implement {what}.", code="NotImplemented", status=501)
+
+    def _plain_limit(self, found: Match) -> int:
+        if found.form == "query":
+            return self._limits.form_bytes
+        return self._limits.invoke_bytes if found.service == "sagemaker-runtime" else self._limits.control_bytes
+
+    async def _read(self, visit: "_Visit", limit_bytes: int) -> bytes:
+        try:
+            body = await read_body(visit.receive, visit.request, limit_bytes=limit_bytes)
+        except AwsError as error:
+            if error.status == 413 and visit.match.service == "sagemaker-runtime":
+                error.members |= {"OriginalStatusCode": 413, "OriginalMessage": error.message}
+            raise
+        visit.body_is_read = True
+        return body
+
+    @staticmethod
+    def _check_encoding(request: Request, found: Match) -> None:
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity") and found.service != "sagemaker-runtime":
+            raise AwsError(
+                f"Request bodies must not be compressed here; received Content-Encoding {encoding[:64]!r}. Turn request"
+                " compression off in the client.",
+                code="UnsupportedMediaTypeException",
+                status=415,
+            )
+
+    def _router(self, service: str) -> RestRouter:
+        router = self._routers.get(service)
+        if router is None:
+            known = self._services.get(service)
+            router = RestRouter(service, handled=known.handlers if known is not None else ())
+            self._routers[service] = router
+        return router
+
+
+class _Visit:
+    """One request on its way through the gateway."""
+
+    def __init__(self, request: Request, receive: Receive, request_id: str) -> None:
+        self.request = request
+        self.receive = receive
+        self.request_id = request_id
+        self.match = Match("s3", "rest-xml")
+        self.stream: BodyStream | None = None
+        self.must_close = False
+        self._body_is_read = False
+
+    @property
+    def body_is_read(self) -> bool:
+        """Whether nothing of the request's body is left to be read."""
+        return self._body_is_read or (self.stream is not None and self.stream.is_exhausted)
+
+    @body_is_read.setter
+    def body_is_read(self, value: bool) -> None:
+        self._body_is_read = value
+
+
+def _hide_chunking(request: Request, stream: BodyStream) -> None:
+    """Let handlers see the size and encoding of the object, not of its way over the wire."""
+    if "x-amz-decoded-content-length" in request.headers and stream.size_bytes is not None:
+        request.headers["content-length"] = str(stream.size_bytes)
+    encodings = [part.strip() for part in request.headers.get("content-encoding", "").split(",")]
+    if "aws-chunked" in encodings:
+        kept = [part for part in encodings if part and part != "aws-chunked"]
+        if kept:
+            request.headers["content-encoding"] = ",".join(kept)
+        else:
+            del request.headers["content-encoding"]

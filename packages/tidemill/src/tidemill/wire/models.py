@@ -1,0 +1,54 @@
+"""botocore's service models, loaded when first asked for and kept.
+
+The models are data files of the installed botocore, so the wire follows AWS's own published shapes and nothing here
+repeats them. Loading the largest takes about 0.2 s; a server does it before it listens (`Gateway.warm`).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import botocore.session
+from botocore.model import ServiceModel, StructureShape
+
+__all__ = ["JSON_TARGETS", "error_members", "service_model", "target_prefix"]
+
+JSON_TARGETS = {
+    "SageMaker": "sagemaker",
+    "Logs_20140328": "logs",
+    "GraniteServiceVersion20100801": "cloudwatch",
+    "TrentService": "kms",
+    "AmazonEC2ContainerRegistry_V20150921": "ecr",
+    "AWSEvents": "events",
+}
+"""Prefix of an X-Amz-Target header -> botocore's service name."""
+
+
+@lru_cache(maxsize=1)
+def _loader() -> Any:
+    return botocore.session.get_session().get_component("data_loader")
+
+
+@lru_cache(maxsize=32)
+def service_model(service: str) -> ServiceModel:
+    """The model of a service by botocore's name for it, e.g. ``sagemaker-runtime``.
+
+    Raises:
+        botocore.exceptions.UnknownServiceError: botocore has no such service.
+    """
+    return ServiceModel(_loader().load_service_model(service, "service-2"), service)
+
+
+def target_prefix(service: str) -> str | None:
+    """What stands before the dot in the service's X-Amz-Target header, or None where it has none."""
+    prefix = service_model(service).metadata.get("targetPrefix")
+    return str(prefix) if prefix else None
+
+
+@lru_cache(maxsize=1024)
+def error_members(service: str, code: str) -> frozenset[str]:
+    """Members of a modelled error; empty for codes that the model does not list."""
+    model = service_model(service)
+    for shape in model.error_shapes:
+        if isinstance(shape, StructureShape) and code in (shape.error_code, shape.name):
+            return frozenset(shape.members)
+    return frozenset()

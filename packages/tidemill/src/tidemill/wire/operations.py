@@ -1,0 +1,127 @@
+"""One operation of a service, ready for use: how to read, check and answer it. Compiled from the model once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from botocore.model import OperationModel, StructureShape
+
+from tidemill.wire import strict_json
+from tidemill.wire.body import BodyStream
+from tidemill.wire.checksums import MEMBERS
+from tidemill.wire.models import service_model
+from tidemill.wire.parse_json import compile_json
+from tidemill.wire.parse_query import compile_query
+from tidemill.wire.parse_rest import compile_rest
+from tidemill.wire.reply import HttpReply
+from tidemill.wire.request import Request
+from tidemill.wire.serialize_json import compile_to_json, dump
+from tidemill.wire.serialize_query import compile_query_reply
+from tidemill.wire.serialize_rest import compile_rest_reply
+from tidemill.wire.validate import Check, compile_check
+
+__all__ = ["Operation", "has_operation", "operation", "validation_code"]
+
+Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
+"""Request, path parameters or form fields, body, and a list that collects unknown members."""
+Write = Callable[[Mapping[str, Any], str], HttpReply]
+"""Output members and the request id."""
+
+_VALIDATION_CODES = {
+    "iam": "ValidationError",
+    "logs": "InvalidParameterException",
+    "s3": "InvalidArgument",
+    "sagemaker-runtime": "ValidationError",
+    "sts": "ValidationError",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What the gateway needs to know of one operation."""
+
+    service: str
+    name: str
+    read: Read
+    check: Check
+    write: Write
+    streams_input: bool
+    """Whether the handler gets the body as a stream."""
+    checks_digest: bool
+    """Whether checksum headers speak of this request's body; in some they speak of an object made elsewhere."""
+
+
+def validation_code(service: str) -> str:
+    """The code under which a service refuses members that are not allowed."""
+    return _VALIDATION_CODES.get(service, "ValidationException")
+
+
+@lru_cache(maxsize=64)
+def _names(service: str) -> frozenset[str]:
+    return frozenset(service_model(service).operation_names)
+
+
+def has_operation(service: str, name: str) -> bool:
+    """Whether the model of ``service`` has an operation of that name."""
+    return name in _names(service)
+
+
+@lru_cache(maxsize=1024)
+def operation(service: str, name: str, form: str, json_version: str = "1.1") -> Operation:
+    """Compile an operation, or give the compiled one.
+
+    Args:
+        service: botocore's name of the service.
+        name: The operation as the model names it.
+        form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as the request speaks.
+        json_version: Version of the JSON protocol in the reply's content type.
+    """
+    model = service_model(service).operation_model(name)
+    shape = model.input_shape
+    payload = shape.serialization.get("payload") if shape is not None else None
+    streams = bool(payload and shape is not None and shape.members[payload].serialization.get("streaming"))
+    about_object = shape is not None and MEMBERS["crc32"] in shape.members
+    return Operation(
+        service=service,
+        name=name,
+        read=_reader(shape, service, form),
+        check=compile_check(shape),
+        write=_writer(model, form, json_version),
+        streams_input=streams,
+        checks_digest=streams or not about_object,
+    )
+
+
+def _reader(shape: StructureShape | None, service: str, form: str) -> Read:
+    if form == "query":
+        from_form = compile_query(shape)
+        return lambda request, fields, body, unknown: from_form(fields)
+    if form == "rest-json":
+        return compile_rest(shape, form="json", code=validation_code(service))
+    if form == "rest-xml":
+        return compile_rest(shape, form="xml", code=validation_code(service))
+    if shape is None:
+        return lambda request, fields, body, unknown: {}
+    from_json = compile_json(shape)
+
+    def read(request: Request, fields: Mapping[str, str], body: bytes | BodyStream, unknown: list[str]) -> Any:
+        text = body if isinstance(body, bytes) else b""
+        return from_json(strict_json.loads(text) if text else {}, None, unknown)
+
+    return read
+
+
+def _writer(model: OperationModel, form: str, json_version: str) -> Write:
+    if form == "query":
+        return compile_query_reply(model)
+    if form in ("rest-json", "rest-xml"):
+        write_rest = compile_rest_reply(model, form="json" if form == "rest-json" else "xml")
+        return lambda members, request_id: write_rest(members)
+    to_json = compile_to_json(model.output_shape)
+    content_type = f"application/x-amz-json-{json_version}".encode()
+
+    def write(members: Mapping[str, Any], request_id: str) -> HttpReply:
+        return HttpReply(200, [(b"content-type", content_type)], dump(to_json(members)))
+
+    return write

@@ -1,0 +1,186 @@
+"""JSON values into botocore's shapes: types checked, timestamps and blobs converted, unknown members dropped.
+
+Each shape is compiled into a closure once. A string, integer or boolean that has its right type already costs one
+dictionary look-up.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from tidemill.errors import AwsError
+from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
+
+__all__ = ["Convert", "compile_json"]
+
+Path = tuple[Any, str] | None
+Convert = Callable[[Any, Path, list[str]], Any]
+"""Value, its path, and a list that collects the paths of unknown members."""
+
+_EXACT = {"string": str, "integer": int, "long": int, "boolean": bool}
+_NAMES = {
+    "string": "a string",
+    "integer": "an integer",
+    "long": "an integer",
+    "boolean": "true or false",
+    "double": "a number",
+    "float": "a number",
+    "timestamp": "seconds since 1970 or an ISO 8601 time",
+    "blob": "base64 text",
+    "structure": "an object",
+    "map": "an object",
+    "list": "an array",
+}
+
+
+def compile_json(shape: Shape) -> Convert:
+    """Make the converter of a shape."""
+    return _compile(shape, {})
+
+
+def _compile(shape: Shape, memo: dict[str, Convert]) -> Convert:
+    if isinstance(shape, StructureShape):
+        return _structure(shape, memo)
+    if isinstance(shape, ListShape):
+        return _list(shape, memo)
+    if isinstance(shape, MapShape):
+        return _map(shape, memo)
+    return _SCALARS[shape.type_name](shape)
+
+
+def _structure(shape: StructureShape, memo: dict[str, Convert]) -> Convert:
+    known = memo.get(shape.name)
+    if known is not None:
+        return known
+    members: dict[str, tuple[str, type | None, Convert]] = {}
+
+    def convert(value: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
+        if type(value) is not dict:
+            _wrong_type(value, path, "structure")
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if item is None:
+                continue
+            entry = members.get(key)
+            if entry is None:
+                unknown.append(_render((path, key)))
+                continue
+            name, exact, inner = entry
+            found[name] = item if type(item) is exact else inner(item, (path, name), unknown)
+        return found
+
+    memo[shape.name] = convert
+    for name, member in shape.members.items():
+        wire_name = member.serialization.get("name", name)
+        members[wire_name] = (name, _EXACT.get(member.type_name), _compile(member, memo))
+    return convert
+
+
+def _list(shape: ListShape, memo: dict[str, Convert]) -> Convert:
+    inner = _compile(shape.member, memo)
+
+    def convert(value: Any, path: Path, unknown: list[str]) -> list[Any]:
+        if type(value) is not list:
+            _wrong_type(value, path, "list")
+        return [inner(item, (path, str(index)), unknown) for index, item in enumerate(value) if item is not None]
+
+    return convert
+
+
+def _map(shape: MapShape, memo: dict[str, Convert]) -> Convert:
+    inner = _compile(shape.value, memo)
+    exact = _EXACT.get(shape.value.type_name)
+
+    def convert(value: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
+        if type(value) is not dict:
+            _wrong_type(value, path, "map")
+        return {
+            key: item if type(item) is exact else inner(item, (path, key), unknown)
+            for key, item in value.items()
+            if item is not None
+        }
+
+    return convert
+
+
+def _exact(shape: Shape) -> Convert:
+    type_name = shape.type_name
+    expected = _EXACT[type_name]
+
+    def convert(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not expected:
+            if expected is int and type(value) is float and value.is_integer():
+                return int(value)
+            _wrong_type(value, path, type_name)
+        return value
+
+    return convert
+
+
+def _number(shape: Shape) -> Convert:
+    def convert(value: Any, path: Path, unknown: list[str]) -> float:
+        if type(value) not in (int, float):
+            _wrong_type(value, path, shape.type_name)
+        return float(value)
+
+    return convert
+
+
+def _timestamp(shape: Shape) -> Convert:
+    def convert(value: Any, path: Path, unknown: list[str]) -> Any:
+        try:
+            if type(value) in (int, float):
+                return parse_epoch(value)
+            if type(value) is str:
+                return parse_iso8601(value) if value[:4].isdigit() else parse_rfc822(value)
+        except ValueError:
+            pass  # said below, with the path
+        _wrong_type(value, path, "timestamp")
+
+    return convert
+
+
+def _blob(shape: Shape) -> Convert:
+    def convert(value: Any, path: Path, unknown: list[str]) -> bytes:
+        if type(value) is not str:
+            _wrong_type(value, path, "blob")
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            _wrong_type(value, path, "blob")
+
+    return convert
+
+
+_SCALARS: dict[str, Callable[[Shape], Convert]] = {
+    "string": _exact,
+    "integer": _exact,
+    "long": _exact,
+    "boolean": _exact,
+    "double": _number,
+    "float": _number,
+    "timestamp": _timestamp,
+    "blob": _blob,
+}
+
+
+def _wrong_type(value: Any, path: Path, expected: str) -> NoReturn:
+    place = f"at {_render(path)!r}" if path else "as the body"
+    shown = repr(value)
+    raise AwsError(
+        f"The request cannot be read: expected {_NAMES[expected]} {place}, received"
+        f" {shown if len(shown) <= 128 else shown[:128] + '...'}.",
+        code="SerializationException",
+        status=400,
+    )
+
+
+def _render(path: Path) -> str:
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        names.append(name)
+    return ".".join(reversed(names))

@@ -1,0 +1,186 @@
+"""XML bodies into botocore's shapes. Documents with a DTD, and deep ones, are refused before anything is built."""
+
+import base64
+import binascii
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from tidemill.errors import AwsError
+from tidemill.wire.timestamps import parse_iso8601, parse_rfc822
+
+__all__ = ["compile_xml", "parse_document", "parse_scalar"]
+
+_MAX_DEPTH = 64
+
+FromXml = Callable[[list[Element]], Any]
+"""Takes the elements that carry a member (several when a list is flattened)."""
+
+
+def parse_document(data: bytes) -> Element:
+    """Read one XML document; namespaces are stripped from names.
+
+    Raises:
+        AwsError: MalformedXML (400).
+    """
+    builder = _Builder()
+    parser = XMLParser(target=builder)  # noqa: S314 - the builder refuses a DTD, which is what the attacks need
+    try:
+        parser.feed(data)
+        return parser.close()
+    except ElementTree.ParseError as error:
+        raise _malformed(f"it is not well formed ({error})") from None
+    except (LookupError, ValueError) as error:
+        raise _malformed(f"its encoding cannot be read ({error}); send UTF-8") from None
+
+
+def compile_xml(shape: StructureShape) -> Callable[[Element], dict[str, Any]]:
+    """Make the reader of a structure that is a document's root.
+
+    Unknown elements are ignored, as AWS does.
+    """
+    read = _structure(shape, {})
+    return lambda root: read([root])
+
+
+def parse_scalar(shape: Shape, text: str, *, timestamp_format: str = "iso8601") -> Any:
+    """A string, as headers, queries and XML carry it, in the type of ``shape``.
+
+    Raises:
+        ValueError: The text is not of that type.
+    """
+    kind = shape.type_name
+    if kind in ("integer", "long"):
+        if not text.lstrip("+-").isascii() or len(text) > 40:
+            raise ValueError(f"{text[:64]!r} is not an integer")
+        return int(text)
+    if kind in ("float", "double"):
+        return float(text)
+    if kind == "boolean":
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text[:64]!r} is neither true nor false")
+        return text.lower() == "true"
+    if kind == "timestamp":
+        chosen = shape.serialization.get("timestampFormat", timestamp_format)
+        return parse_iso8601(text) if chosen == "iso8601" or text[:4].isdigit() else parse_rfc822(text)
+    if kind == "blob":
+        return base64.b64decode(text, validate=True)
+    return text
+
+
+class _Builder(TreeBuilder):
+    """Builds the tree without namespaces; stops at a DTD and at depth 64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def start(self, tag: Any, attrs: Any) -> Element:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _malformed(f"it is nested deeper than {_MAX_DEPTH} levels")
+        return super().start(tag.rpartition("}")[2], attrs)
+
+    def end(self, tag: Any) -> Element:
+        self._depth -= 1
+        return super().end(tag.rpartition("}")[2])
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise _malformed("it has a document type declaration, which is not allowed")
+
+
+def _malformed(reason: str) -> AwsError:
+    return AwsError(
+        f"The XML you provided was not well-formed or did not validate against our published schema: {reason}.",
+        code="MalformedXML",
+        status=400,
+    )
+
+
+def _compile(shape: Shape, memo: dict[str, FromXml]) -> FromXml:
+    if isinstance(shape, StructureShape):
+        return _structure(shape, memo)
+    if isinstance(shape, ListShape):
+        return _list(shape, memo)
+    if isinstance(shape, MapShape):
+        return _map(shape, memo)
+    return _scalar(shape)
+
+
+def _structure(shape: StructureShape, memo: dict[str, FromXml]) -> FromXml:
+    known = memo.get(shape.name)
+    if known is not None:
+        return known
+    members: dict[str, tuple[str, FromXml]] = {}
+    attributes: dict[str, str] = {}
+
+    def read(elements: list[Element]) -> dict[str, Any]:
+        groups: dict[str, list[Element]] = {}
+        for child in elements[0]:
+            groups.setdefault(child.tag, []).append(child)
+        found = {}
+        for tag, group in groups.items():
+            entry = members.get(tag)
+            if entry is not None:
+                found[entry[0]] = entry[1](group)
+        for tag, name in attributes.items():
+            for attribute, text in elements[0].attrib.items():
+                if attribute.rpartition("}")[2] == tag:
+                    found[name] = text
+        return found
+
+    memo[shape.name] = read
+    for name, member in shape.members.items():
+        if member.serialization.get("location"):
+            continue
+        if member.serialization.get("xmlAttribute"):
+            attributes[member.serialization.get("name", name).rpartition(":")[2]] = name
+            continue
+        members[_element_name(name, member)] = (name, _compile(member, memo))
+    return read
+
+
+def _element_name(name: str, member: Shape) -> str:
+    if isinstance(member, ListShape) and member.serialization.get("flattened"):
+        return str(member.member.serialization.get("name") or member.serialization.get("name", name))
+    return str(member.serialization.get("name", name))
+
+
+def _list(shape: ListShape, memo: dict[str, FromXml]) -> FromXml:
+    inner = _compile(shape.member, memo)
+    if shape.serialization.get("flattened"):
+        return lambda elements: [inner([element]) for element in elements]
+    tag = shape.member.serialization.get("name", "member")
+    return lambda elements: [inner([child]) for child in elements[0] if child.tag == tag]
+
+
+def _map(shape: MapShape, memo: dict[str, FromXml]) -> FromXml:
+    key_tag = shape.key.serialization.get("name", "key")
+    value_tag = shape.value.serialization.get("name", "value")
+    inner = _compile(shape.value, memo)
+    flattened = shape.serialization.get("flattened")
+
+    def read(elements: list[Element]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for entry in elements if flattened else elements[0]:
+            key, value = entry.find(key_tag), entry.find(value_tag)
+            if key is None or value is None:
+                raise _malformed(f"an entry of a map lacks <{key_tag}> or <{value_tag}>")
+            found[key.text or ""] = inner([value])
+        return found
+
+    return read
+
+
+def _scalar(shape: Shape) -> FromXml:
+    def read(elements: list[Element]) -> Any:
+        text = elements[0].text or ""
+        try:
+            return parse_scalar(shape, text if shape.type_name == "string" else text.strip())
+        except (ValueError, binascii.Error) as error:
+            raise _malformed(f"<{elements[0].tag}>: {error}") from None
+
+    return read

@@ -1,0 +1,43 @@
+"""An answer that is ready for HTTP: status, headers and a body that may still be a file or a stream."""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from tidemill.errors import AwsError
+from tidemill.wire.exchange import FileBody
+
+__all__ = ["HttpReply", "ReplyBody", "header_pairs"]
+
+ReplyBody = bytes | FileBody | AsyncIterator[bytes]
+
+
+@dataclass(slots=True)
+class HttpReply:
+    """What is sent back."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    """Names in lower case, without content-length and connection, which the sender sets."""
+    body: ReplyBody = b""
+    content_length: int | None = None
+    """Size announced for a HEAD, or for a stream whose size is known."""
+
+
+def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Headers as bytes. A control character in a value would let data forge headers, so it is refused.
+
+    Raises:
+        AwsError: InvalidArgument (400).
+    """
+    pairs: list[tuple[bytes, bytes]] = []
+    for name, value in headers:
+        if not value.isprintable() and any(
+            (ord(letter) < 32 and letter != "\t") or ord(letter) == 127 for letter in value
+        ):
+            raise AwsError(
+                f"The value of the reply header {name} would hold a control character: {value[:128]!r}.",
+                code="InvalidArgument",
+                status=400,
+            )
+        pairs.append((name.lower().encode("latin-1"), value.encode("utf-8")))
+    return pairs

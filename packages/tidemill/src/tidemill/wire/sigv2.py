@@ -1,0 +1,128 @@
+"""The old presigned form of S3 (``AWSAccessKeyId=...&Signature=...&Expires=...``), for GET and PUT only.
+
+It is what boto3 makes by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
+"""
+
+import base64
+import hmac
+from typing import NoReturn
+
+from tidemill.errors import AwsError
+from tidemill.wire.credentials import Credential, CredentialLookup, check_token
+from tidemill.wire.request import Request
+
+__all__ = ["is_sigv2_presigned", "verify_sigv2"]
+
+_METHODS = ("GET", "PUT")
+_SUBRESOURCES = frozenset(
+    [
+        "accelerate",
+        "acl",
+        "analytics",
+        "cors",
+        "defaultObjectAcl",
+        "delete",
+        "inventory",
+        "lifecycle",
+        "location",
+        "logging",
+        "metrics",
+        "notification",
+        "object-lock",
+        "partNumber",
+        "policy",
+        "replication",
+        "requestPayment",
+        "response-cache-control",
+        "response-content-disposition",
+        "response-content-encoding",
+        "response-content-language",
+        "response-content-type",
+        "response-expires",
+        "restore",
+        "select",
+        "select-type",
+        "storageClass",
+        "tagging",
+        "torrent",
+        "uploadId",
+        "uploads",
+        "versionId",
+        "versioning",
+        "versions",
+        "website",
+    ]
+)
+
+
+def is_sigv2_presigned(request: Request) -> bool:
+    """Whether the query carries a signature of the old form."""
+    return "AWSAccessKeyId=" in request.query_string and "AWSAccessKeyId" in request.query_map
+
+
+def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int) -> Credential:
+    """Verify the request and say who signed it.
+
+    Raises:
+        AwsError: AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, or a token's error.
+    """
+    if request.method not in _METHODS:
+        _refuse("InvalidRequest", f"This form of presigned URL is for {' and '.join(_METHODS)} only.", status=400)
+    query = request.query_map
+    names = [name for name, _ in request.query if name in ("AWSAccessKeyId", "Signature", "Expires")]
+    expires = query.get("Expires", "")
+    if len(names) != 3 or len(set(names)) != 3 or not (expires.isascii() and expires.isdigit() and len(expires) < 15):
+        _refuse(
+            "AccessDenied", "Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters."
+        )
+    credential = credentials.lookup(query["AWSAccessKeyId"])
+    if credential is None:
+        _refuse(
+            "InvalidAccessKeyId", f"The access key {query['AWSAccessKeyId'][:64]!r} does not exist in this service."
+        )
+    check_token(credential, query.get("x-amz-security-token"), now_ms=now_ms)
+    if now_ms > int(expires) * 1000:
+        _refuse("AccessDenied", f"Request has expired: it was valid until {expires} seconds since 1970.")
+    expected = base64.b64encode(
+        hmac.digest(credential.secret_access_key.encode(), _string_to_sign(request, expires).encode(), "sha1")
+    )
+    if not hmac.compare_digest(expected, query["Signature"].encode()):
+        _refuse(
+            "SignatureDoesNotMatch",
+            "The request signature we calculated does not match the signature you provided. Check the secret access"
+            " key, the method and the headers.",
+        )
+    return credential
+
+
+def _string_to_sign(request: Request, expires: str) -> str:
+    query, headers = request.query_map, request.headers
+    amazon = {
+        name.lower(): value.strip()
+        for source in (query, headers)
+        for name, value in source.items()
+        if name.lower().startswith("x-amz-")
+    }
+    lines = [
+        request.method,
+        headers.get("content-md5", query.get("content-md5", "")),
+        headers.get("content-type", query.get("content-type", "")),
+        expires,
+        *(f"{name}:{amazon[name]}" for name in sorted(amazon)),
+        _resource(request),
+    ]
+    return "\n".join(lines)
+
+
+def _resource(request: Request) -> str:
+    found = sorted(
+        (name, equals, value)
+        for (name, value), (_, equals, _) in zip(request.query, request.query_pairs, strict=True)
+        if name in _SUBRESOURCES
+    )
+    parts = "&".join(f"{name}={value}" if equals else name for name, equals, value in found)
+    return f"{request.raw_path}?{parts}" if parts else request.raw_path
+
+
+def _refuse(code: str, message: str, *, status: int = 403) -> NoReturn:
+    raise AwsError(message, code=code, status=status)

@@ -1,0 +1,354 @@
+"""Signature Version 4: who sent a request, and that nobody changed it. Header and presigned form.
+
+Checks come in an order that spends little on strangers: form, key, token, time and scope before any hash. A JSON
+request's body is hashed by the gateway before the signature is compared; S3 signs the claimed hash, which the body
+stream then holds against the bytes.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NoReturn
+
+from tidemill.core.clock import Clock
+from tidemill.errors import AwsError
+from tidemill.wire.canonical import canonical_query, canonical_request, path_candidates
+from tidemill.wire.credentials import Credential, CredentialLookup, check_token
+from tidemill.wire.request import Request
+from tidemill.wire.sigv2 import is_sigv2_presigned, verify_sigv2
+from tidemill.wire.timestamps import parse_rfc822
+
+__all__ = ["ALGORITHM", "MAX_SKEW_S", "UNSIGNED_PAYLOAD", "Claim", "Verifier", "signing_key"]
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
+MAX_SKEW_S = 15 * 60
+MAX_PRESIGNED_S = 7 * 24 * 3600
+MAX_AUTHORIZATION_BYTES = 4096
+
+_STAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
+_SIGNATURE = re.compile(r"[0-9a-f]{64}")
+_HEADER_FORM = (
+    f"the form is 'Authorization: {ALGORITHM} Credential=KEY/DATE/REGION/SERVICE/aws4_request, SignedHeaders=...,"
+    " Signature=...'"
+)
+_QUERY_NAMES = ("X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request whose form, key, token, time and scope are right; its signature may still be to be compared."""
+
+    credential: Credential
+    stamp: str = ""
+    """Time of signing, e.g. ``20261121T100000Z``."""
+    scope: str = ""
+    """``DATE/REGION/SERVICE/aws4_request``."""
+    key: bytes = b""
+    """The derived signing key, which also signs the chunks of a body."""
+    signature: str = ""
+    signed: str = ""
+    """Names of the signed headers, joined by semicolons."""
+    presigned: bool = False
+    verified: bool = False
+    """Nothing is left to compare (the old presigned form)."""
+
+
+class Verifier:
+    """Verifies requests.
+
+    Args:
+        credentials: Finds secrets.
+        region: The service's region.
+        clock: Compared with the time of signing.
+        strict_region: Refuse scopes of other regions. Off by default: one user's service has one region's worth of
+            state, whatever region the client is set to.
+    """
+
+    def __init__(
+        self, credentials: CredentialLookup, *, region: str, clock: Clock, strict_region: bool = False
+    ) -> None:
+        self._credentials = credentials
+        self._region = region
+        self._clock = clock
+        self._strict_region = strict_region
+
+    def claim(self, request: Request, *, service: str) -> Claim:
+        """Check everything but the signature.
+
+        Args:
+            request: The head of the request.
+            service: The service's signing name.
+
+        Raises:
+            AwsError: The request is not signed, or not in a way that could be right.
+        """
+        authorization = request.headers.get("authorization")
+        presigned = "X-Amz-" in request.query_string and any(
+            name in request.query_map for name in ("X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential")
+        )
+        old_presigned = service == "s3" and is_sigv2_presigned(request)
+        if authorization is None and not presigned and not old_presigned:
+            _refuse("MissingAuthenticationToken", f"The request is not signed; {_HEADER_FORM}.", status=403)
+        if authorization is None:
+            return self._claim_query(request, service) if presigned else self._claim_old(request)
+        if presigned or old_presigned:
+            _refuse(
+                "InvalidArgument", "A request is signed either by its Authorization header or by its query, not both."
+            )
+        return self._claim_header(request, authorization, service)
+
+    def verify(self, claim: Claim, request: Request, *, payload: str, is_s3: bool) -> None:
+        """Compare the signature.
+
+        Args:
+            claim: What ``claim`` returned.
+            request: The same request.
+            payload: Hash of the body in hexadecimal, or the word that stands for it.
+            is_s3: Whether the path is signed in S3's way.
+
+        Raises:
+            AwsError: SignatureDoesNotMatch (403).
+        """
+        if claim.verified:
+            return
+        query = canonical_query(request, leave_out="X-Amz-Signature" if claim.presigned else None)
+        for path in path_candidates(request.raw_path, is_s3=is_s3):
+            text = canonical_request(
+                request, path=path, query=query, signed=claim.signed, names=claim.signed.split(";"), payload=payload
+            )
+            digest = hashlib.sha256(text).hexdigest()
+            string = f"{ALGORITHM}\n{claim.stamp}\n{claim.scope}\n{digest}"
+            expected = hmac.digest(claim.key, string.encode("ascii"), "sha256").hex()
+            if hmac.compare_digest(expected, claim.signature):
+                return
+        _refuse(
+            "SignatureDoesNotMatch",
+            "The request signature we calculated does not match the signature you provided. Check the secret access"
+            " key and that nothing between client and service changes the request.",
+            status=403,
+        )
+
+    def _claim_header(self, request: Request, authorization: str, service: str) -> Claim:
+        fields = _authorization_fields(authorization)
+        stamp = _stamp(request)
+        credential, scope = self._credential(fields["Credential"], request.headers.get("x-amz-security-token"), service)
+        self._check_scope(scope, service)
+        _check_date(scope, stamp)
+        self._check_skew(stamp)
+        return self._finish(request, credential, scope, stamp, fields["SignedHeaders"], fields["Signature"])
+
+    def _claim_query(self, request: Request, service: str) -> Claim:
+        fields = _query_fields(request)
+        stamp, lifetime_s = fields["X-Amz-Date"], int(fields["X-Amz-Expires"])
+        credential, scope = self._credential(
+            fields["X-Amz-Credential"], request.query_map.get("X-Amz-Security-Token"), service
+        )
+        self._check_scope(scope, service)
+        _check_date(scope, stamp)
+        age_s = self._clock.now_ms() / 1000 - _seconds(stamp)
+        if age_s < -MAX_SKEW_S:
+            _refuse("AccessDenied", f"Request is not yet valid: it is dated {stamp}, {self._now_text()}.", status=403)
+        if age_s > lifetime_s:
+            _refuse(
+                "AccessDenied",
+                f"Request has expired: it was signed at {stamp} for {lifetime_s} s, {self._now_text()}.",
+                status=403,
+            )
+        return self._finish(
+            request, credential, scope, stamp, fields["X-Amz-SignedHeaders"], fields["X-Amz-Signature"], presigned=True
+        )
+
+    def _claim_old(self, request: Request) -> Claim:
+        credential = verify_sigv2(request, self._credentials, now_ms=self._clock.now_ms())
+        return Claim(credential, presigned=True, verified=True)
+
+    def _finish(
+        self,
+        request: Request,
+        credential: Credential,
+        scope: Sequence[str],
+        stamp: str,
+        signed: str,
+        signature: str,
+        *,
+        presigned: bool = False,
+    ) -> Claim:
+        _check_signed_headers(request, signed)
+        if not _SIGNATURE.fullmatch(signature):
+            _refuse("IncompleteSignature", "Signature must be 64 lower-case hexadecimal digits.")
+        date, region, service, _ = scope
+        return Claim(
+            credential,
+            stamp=stamp,
+            scope="/".join(scope),
+            key=signing_key(credential.secret_access_key, date, region, service),
+            signature=signature,
+            signed=signed,
+            presigned=presigned,
+        )
+
+    def _credential(self, text: str, token: str | None, service: str) -> tuple[Credential, list[str]]:
+        key_id, *scope = text.split("/")
+        if len(scope) != 4 or not key_id or scope[3] != "aws4_request":
+            _refuse(
+                "IncompleteSignature",
+                f"Credential must have the form KEY/DATE/REGION/SERVICE/aws4_request; received {text[:128]!r}.",
+            )
+        credential = self._credentials.lookup(key_id)
+        if credential is None:
+            _refuse_key(key_id, service)
+        check_token(credential, token, now_ms=self._clock.now_ms())
+        return credential, scope
+
+    def _check_scope(self, scope: Sequence[str], service: str) -> None:
+        if scope[2] != service:
+            _refuse(
+                "SignatureDoesNotMatch",
+                f"Credential should be scoped to correct service: {service!r}; received {scope[2][:64]!r}.",
+                status=403,
+            )
+        if self._strict_region and scope[1] != self._region:
+            _refuse(
+                "AuthorizationHeaderMalformed",
+                f"The authorization header is malformed; the region {scope[1][:64]!r} is wrong; expecting"
+                f" {self._region!r}.",
+            )
+
+    def _check_skew(self, stamp: str) -> None:
+        if abs(self._clock.now_ms() / 1000 - _seconds(stamp)) > MAX_SKEW_S:
+            _refuse(
+                "RequestTimeTooSkewed",
+                f"The difference between the request time and the server's time is too large: the request is dated"
+                f" {stamp}, {self._now_text()}; at most {MAX_SKEW_S // 60} minutes are allowed. Set the clock.",
+                status=403,
+            )
+
+    def _now_text(self) -> str:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return f"the server's time is {now:%Y%m%dT%H%M%SZ}"
+
+
+@lru_cache(maxsize=512)
+def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
+    """Derive the key of one day, region and service; kept, since it is the same for every request of a day."""
+    key = f"AWS4{secret}".encode()
+    for part in (date, region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode("utf-8"), "sha256")
+    return key
+
+
+def _authorization_fields(text: str) -> dict[str, str]:
+    if len(text) > MAX_AUTHORIZATION_BYTES:
+        _refuse(
+            "IncompleteSignature",
+            f"The Authorization header has {len(text)} bytes; at most {MAX_AUTHORIZATION_BYTES} are read.",
+        )
+    algorithm, _, rest = text.partition(" ")
+    if algorithm != ALGORITHM:
+        _refuse("IncompleteSignature", f"Authorization of the kind {algorithm[:32]!r} is not accepted; {_HEADER_FORM}.")
+    fields: dict[str, str] = {}
+    for part in rest.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name in fields:
+            _refuse("IncompleteSignature", f"The Authorization header is malformed at {part[:64]!r}; {_HEADER_FORM}.")
+        fields[name] = value
+    missing = [name for name in ("Credential", "SignedHeaders", "Signature") if not fields.get(name)]
+    if missing:
+        _refuse("IncompleteSignature", f"Authorization header requires {', '.join(missing)}; {_HEADER_FORM}.")
+    return fields
+
+
+def _query_fields(request: Request) -> dict[str, str]:
+    found = request.query_map
+    wrong: str | None = None
+    if found.get("X-Amz-Algorithm") != ALGORITHM:
+        wrong = f"X-Amz-Algorithm must be {ALGORITHM}"
+    names = [name for name, _ in request.query if name.startswith("X-Amz-")]
+    missing = [name for name in _QUERY_NAMES if not found.get(name)]
+    if missing:
+        wrong = f"{', '.join(missing)} must be given"
+    elif len(set(names)) != len(names):
+        wrong = "a parameter is given twice"
+    elif not _STAMP.fullmatch(found["X-Amz-Date"]):
+        wrong = "X-Amz-Date must have the form 20261121T100000Z"
+    elif not (
+        found["X-Amz-Expires"].isascii() and found["X-Amz-Expires"].isdigit() and len(found["X-Amz-Expires"]) < 9
+    ):
+        wrong = "X-Amz-Expires must be a number of seconds"
+    elif not 1 <= int(found["X-Amz-Expires"]) <= MAX_PRESIGNED_S:
+        wrong = f"X-Amz-Expires must be between 1 and {MAX_PRESIGNED_S} seconds; received {found['X-Amz-Expires']}"
+    if wrong:
+        _refuse("AuthorizationQueryParametersError", f"Error parsing the query's signature parameters: {wrong}.")
+    return found
+
+
+def _stamp(request: Request) -> str:
+    stamp = request.headers.get("x-amz-date") or request.headers.get("date")
+    if stamp is None:
+        _refuse("IncompleteSignature", "A signed request needs the header X-Amz-Date, e.g. 20261121T100000Z.")
+    if _STAMP.fullmatch(stamp):
+        return stamp
+    try:
+        return f"{parse_rfc822(stamp).astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    except (ValueError, TypeError, OverflowError):
+        _refuse(
+            "IncompleteSignature", f"Date must be in ISO-8601 'basic format', 20261121T100000Z; got {stamp[:64]!r}."
+        )
+
+
+@lru_cache(maxsize=256)
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        _refuse("IncompleteSignature", f"There is no such time as {stamp!r}.")
+
+
+def _check_date(scope: Sequence[str], stamp: str) -> None:
+    if scope[0] != stamp[:8]:
+        _refuse(
+            "SignatureDoesNotMatch",
+            f"Date in Credential scope does not match the request's date: {scope[0][:32]!r} against {stamp[:8]!r}.",
+            status=403,
+        )
+
+
+def _check_signed_headers(request: Request, signed: str) -> None:
+    names = signed.split(";")
+    if names != sorted(set(names)) or signed != signed.lower():
+        _refuse("IncompleteSignature", "SignedHeaders must be lower-case names in order, each once.")
+    signed_names = set(names)
+    absent = signed_names - request.headers.keys()
+    if absent:
+        _refuse(
+            "SignatureDoesNotMatch",
+            f"Headers were signed that the request does not have: {', '.join(sorted(absent))[:256]}.",
+            status=403,
+        )
+    unsigned = [
+        name for name in request.headers if (name == "host" or name.startswith("x-amz-")) and name not in signed_names
+    ]
+    if unsigned:
+        _refuse(
+            "AccessDenied",
+            f"There were headers present in the request which were not signed: {', '.join(sorted(unsigned))[:256]}.",
+            status=403,
+        )
+
+
+def _refuse_key(key_id: str, service: str) -> NoReturn:
+    code = "InvalidAccessKeyId" if service == "s3" else "UnrecognizedClientException"
+    _refuse(
+        code,
+        f"The access key {key_id[:64]!r} does not exist in this service; `tidemill env` prints the right one.",
+        status=403,
+    )
+
+
+def _refuse(code: str, message: str, *, status: int = 400) -> NoReturn:
+    raise AwsError(message, code=code, status=status)

@@ -1,0 +1,87 @@
+"""The three ways in which AWS writes a point in time. Values are aware datetimes in UTC."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import Any
+
+__all__ = ["epoch_seconds", "iso8601", "parse_epoch", "parse_iso8601", "parse_rfc822", "rfc822", "to_datetime"]
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_datetime(value: Any) -> datetime:
+    """A handler's timestamp, a datetime or epoch seconds, as an aware datetime."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return parse_epoch(value)
+
+
+def epoch_seconds(value: Any) -> float | int:
+    """Seconds since the epoch with milliseconds, an integer where there is no fraction."""
+    seconds = round((to_datetime(value) - _EPOCH) / timedelta(seconds=1), 3)
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def iso8601(value: Any) -> str:
+    """E.g. ``2026-11-21T10:00:00.250Z``; S3 and the query services always show milliseconds or none."""
+    moment = to_datetime(value).astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{moment.microsecond // 1000:03d}Z"
+
+
+def rfc822(value: Any) -> str:
+    """E.g. ``Sat, 21 Nov 2026 10:00:00 GMT``."""
+    return format_datetime(to_datetime(value).astimezone(UTC), usegmt=True)
+
+
+def parse_epoch(value: Any) -> datetime:
+    """Read epoch seconds.
+
+    Raises:
+        ValueError: Not a finite number that a calendar can hold.
+    """
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{value} is not a time")
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"{value} seconds is out of range") from None
+
+
+def parse_iso8601(text: str) -> datetime:
+    """Read an ISO 8601 date or time; without a zone it is UTC.
+
+    Raises:
+        ValueError: Another form, or no such day.
+    """
+    found = _ISO.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is not an ISO 8601 time such as 2026-11-21T10:00:00Z")
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    moment = datetime(
+        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), tzinfo=UTC
+    ) + timedelta(seconds=float(f"0.{fraction}") if fraction else 0)
+    return moment - _offset(zone)
+
+
+def parse_rfc822(text: str) -> datetime:
+    """Read an HTTP date.
+
+    Raises:
+        ValueError: Another form.
+    """
+    moment = parsedate_to_datetime(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _offset(zone: str | None) -> timedelta:
+    if zone in (None, "Z", "z"):
+        return timedelta()
+    digits = zone[1:].replace(":", "")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return -offset if zone[0] == "-" else offset

@@ -1,0 +1,225 @@
+"""Checks input members against the model, and says what is wrong in AWS's own words.
+
+Types are the parsers' business; here are presence, lengths, ranges, enumerations and patterns. Every shape is
+compiled into a closure once. Two things are lenient on purpose: instance types, because this service has names of
+its own, and role ARNs, because no role is ever assumed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from tidemill.errors import AwsError
+from tidemill.wire.patterns import compile_pattern
+
+__all__ = ["Check", "compile_check", "refuse_invalid"]
+
+Path = tuple[Any, str] | None
+"""Where a value stands: the parent's path and the member's name as AWS shows it."""
+Check = Callable[[Any, Path, list[str]], None]
+
+_INTEGER_BITS = {"integer": 31, "long": 63}
+_MAX_ERRORS = 20
+_MAX_SHOWN = 256
+
+
+def compile_check(shape: StructureShape | None) -> Check:
+    """Make the check of an operation's input.
+
+    Returns:
+        A function of the members, their path (None at the top) and a list to which it adds one sentence for each
+        violated constraint.
+    """
+    if shape is None:
+        return _no_check
+    return _structure(shape, {}) or _no_check
+
+
+def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "ValidationException") -> None:
+    """Run a check and refuse the request if anything is wrong.
+
+    Raises:
+        AwsError: ``code`` (400) with all violations found.
+    """
+    errors: list[str] = []
+    check(members, None, errors)
+    if errors:
+        count = len(errors)
+        noun = "error" if count == 1 else "errors"
+        shown = "; ".join(errors[:_MAX_ERRORS])
+        raise AwsError(f"{count} validation {noun} detected: {shown}", code=code, status=400)
+
+
+def _no_check(value: Any, path: Path, errors: list[str]) -> None:
+    return
+
+
+def _compile(shape: Shape, memo: dict[str, Check]) -> Check | None:
+    if isinstance(shape, StructureShape):
+        return _structure(shape, memo)
+    if isinstance(shape, ListShape):
+        return _list(shape, memo)
+    if isinstance(shape, MapShape):
+        return _map(shape, memo)
+    if shape.type_name in ("string", "blob", "character"):
+        return _text(shape)
+    if shape.type_name in ("integer", "long", "float", "double"):
+        return _number(shape)
+    return None
+
+
+def _structure(shape: StructureShape, memo: dict[str, Check]) -> Check | None:
+    known = memo.get(shape.name)
+    if known is not None:
+        return known
+    checks: dict[str, tuple[str, Check]] = {}
+    required = tuple((name, _shown_name(name)) for name in shape.required_members)
+
+    def check(value: Any, path: Path, errors: list[str]) -> None:
+        for name, shown in required:
+            if name not in value:
+                errors.append(_violation(None, (path, shown), "Member must not be null"))
+        for name, item in value.items():
+            entry = checks.get(name)
+            if entry is not None:
+                entry[1](item, (path, entry[0]), errors)
+
+    memo[shape.name] = check
+    for name, member in shape.members.items():
+        compiled = _compile(member, memo)
+        if compiled is not None:
+            checks[name] = (_shown_name(name), compiled)
+    return check
+
+
+def _list(shape: ListShape, memo: dict[str, Check]) -> Check | None:
+    sizes = _length_constraints(shape)
+    member = _compile(shape.member, memo)
+    if not sizes and member is None:
+        return None
+
+    def check(value: Any, path: Path, errors: list[str]) -> None:
+        for violated, constraint in sizes:
+            if violated(len(value)):
+                errors.append(_violation(value, path, constraint))
+        if member is not None:
+            for index, item in enumerate(value, start=1):
+                member(item, ((path, str(index)), "member"), errors)
+
+    return check
+
+
+def _map(shape: MapShape, memo: dict[str, Check]) -> Check | None:
+    sizes = _length_constraints(shape)
+    key_check = _compile(shape.key, memo)
+    value_check = _compile(shape.value, memo)
+
+    def check(value: Any, path: Path, errors: list[str]) -> None:
+        for violated, constraint in sizes:
+            if violated(len(value)):
+                errors.append(_violation(value, path, constraint))
+        for key, item in value.items():
+            if key_check is not None:
+                _nested(key_check, key, path, errors, label="Map keys must satisfy constraint")
+            if type(item) in (dict, list):
+                if value_check is not None:
+                    value_check(item, ((path, _shorten(key)), "member"), errors)
+            elif value_check is not None:
+                _nested(value_check, item, (path, _shorten(key)), errors, label="Map value must satisfy constraint")
+
+    return check
+
+
+def _nested(check: Check, value: Any, path: Path, errors: list[str], *, label: str) -> None:
+    found: list[str] = []
+    check(value, path, found)
+    if found:
+        constraints = ", ".join(text.partition("failed to satisfy constraint: ")[2] for text in found)
+        errors.append(_violation(value, path, f"{label}: [{constraints}]"))
+
+
+def _text(shape: Shape) -> Check | None:
+    lenient_role = shape.name == "RoleArn"
+    sizes = _length_constraints(shape) if not lenient_role else ()
+    pattern_text = shape.metadata.get("pattern")
+    pattern = compile_pattern(pattern_text) if pattern_text and not lenient_role else None
+    members: list[str] = [] if shape.name.endswith("InstanceType") else list(shape.metadata.get("enum", ()))
+    allowed = frozenset(members)
+    if not sizes and pattern is None and not allowed:
+        return None
+    pattern_constraint = f"Member must satisfy regular expression pattern: {pattern_text}"
+    enum_constraint = f"Member must satisfy enum value set: [{', '.join(members)}]"
+    sensitive = bool(shape.metadata.get("sensitive"))
+
+    def check(value: Any, path: Path, errors: list[str]) -> None:
+        if not isinstance(value, str | bytes):
+            return  # a streaming body
+        shown = "***" if sensitive else value
+        fits = True
+        for violated, constraint in sizes:
+            if violated(len(value)):
+                fits = False
+                errors.append(_violation(shown, path, constraint))
+        if allowed and value not in allowed:
+            errors.append(_violation(shown, path, enum_constraint))
+        # A text that is far too long is not matched as well: what a pattern costs grows with the text.
+        matchable = pattern is not None and isinstance(value, str) and (fits or len(value) <= _MAX_SHOWN)
+        if matchable and pattern is not None and not pattern.fullmatch(value):
+            errors.append(_violation(shown, path, pattern_constraint))
+
+    return check
+
+
+def _number(shape: Shape) -> Check | None:
+    low, high = shape.metadata.get("min"), shape.metadata.get("max")
+    bits = _INTEGER_BITS.get(shape.type_name)
+    if bits is not None:
+        low = -(2**bits) if low is None else low
+        high = 2**bits - 1 if high is None else high
+    if low is None and high is None:
+        return None
+
+    def check(value: Any, path: Path, errors: list[str]) -> None:
+        if low is not None and value < low:
+            errors.append(_violation(value, path, f"Member must have value greater than or equal to {low}"))
+        if high is not None and value > high:
+            errors.append(_violation(value, path, f"Member must have value less than or equal to {high}"))
+
+    return check
+
+
+def _length_constraints(shape: Shape) -> list[tuple[Callable[[int], bool], str]]:
+    found: list[tuple[Callable[[int], bool], str]] = []
+    low, high = shape.metadata.get("min"), shape.metadata.get("max")
+    if low:
+        found.append((int(low).__gt__, f"Member must have length greater than or equal to {low}"))
+    if high is not None:
+        found.append((int(high).__lt__, f"Member must have length less than or equal to {high}"))
+    return found
+
+
+def _violation(value: Any, path: Path, constraint: str) -> str:
+    shown = "null" if value is None else f"'{_shorten(value)}'"
+    return f"Value {shown} at '{_render(path)}' failed to satisfy constraint: {constraint}"
+
+
+def _shorten(value: Any) -> str:
+    if isinstance(value, dict):
+        value = "{" + ", ".join(f"{k}={v}" for k, v in list(value.items())[:16]) + "}"
+    elif isinstance(value, list):
+        value = "[" + ", ".join(str(item) for item in value[:16]) + "]"
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
+
+
+def _render(path: Path) -> str:
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        names.append(name)
+    return ".".join(reversed(names))
+
+
+def _shown_name(name: str) -> str:
+    return name[:1].lower() + name[1:]
