@@ -83,8 +83,8 @@ def compare(title: str, count: int, python: Path, script: Path, service: Service
 def cold(script: Path) -> None:
     """Print the figure of a first job ever: the environment is built."""
     with tempfile.TemporaryDirectory() as directory:
-        settings = {"TIDEMILL_ENVIRONMENTS_DIR": str(Path(directory) / "environments")}
-        with Service(state_dir=Path(directory) / "state", variables=settings) as service:
+        settings = {"environments_dir": Path(directory) / "environments"}
+        with Service(state_dir=Path(directory) / "state", settings=settings) as service:
             print(f"cold, the environment is built first: {by_fit(service, script):.1f} s")
 
 
@@ -105,7 +105,7 @@ def main() -> None:
         with Service(state_dir=Path(directory) / "state") as service:
             compare("first line of the script", options.rounds, python, first, service)
             compare("first line after `import tensorflow`", options.rounds, python, heavy, service)
-        with Service(state_dir=Path(directory) / "warm", variables={"TIDEMILL_WARM": "1"}) as service:
+        with Service(state_dir=Path(directory) / "warm", settings={"warm": True}) as service:
             compare("the same, TIDEMILL_WARM=1", options.rounds, python, heavy, service)
         if options.cold:
             cold(first)

@@ -132,7 +132,8 @@ def _endpoint_description(record: Record) -> dict[str, Any]:
     return {
         **_endpoint_summary(record),
         "EndpointConfigName": endpoint.config_name,
-        "ProductionVariants": [_variant(endpoint)] if endpoint.status is EndpointStatus.IN_SERVICE else [],
+        # The member is left out until there is a variant: its shape does not allow an empty list.
+        **({"ProductionVariants": [_variant(endpoint)]} if endpoint.status is EndpointStatus.IN_SERVICE else {}),
         **({"FailureReason": endpoint.failure_reason} if endpoint.failure_reason else {}),
     }
 
