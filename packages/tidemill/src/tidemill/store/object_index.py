@@ -20,6 +20,7 @@ __all__ = [
     "delete_object",
     "forget_completed_uploads",
     "get_object",
+    "has_completed_uploads",
     "insert_bucket",
     "put_object",
     "require_bucket",
@@ -104,6 +105,13 @@ def content_named(connection: Connection) -> set[str]:
     of_objects = connection.execute(select(objects.c.content_id)).scalars()
     of_parts = connection.execute(select(parts.c.content_id)).scalars()
     return {*of_objects, *of_parts}
+
+
+def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
+    """Whether `forget_completed_uploads` would have something to do."""
+    return (
+        connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
+    )
 
 
 def forget_completed_uploads(connection: Connection, before_ms: int) -> None:

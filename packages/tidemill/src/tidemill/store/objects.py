@@ -365,7 +365,8 @@ class ObjectStore:
         Also forgets multipart uploads that were completed long ago.
         """
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
-        await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
+        if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
+            await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
         return await self.contents.run(
             self.contents.sweep_orphans, lambda: self.database.read(object_index.content_named)
         )

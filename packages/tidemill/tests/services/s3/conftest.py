@@ -1,0 +1,113 @@
+"""Servers for the S3 tests: ours, and moto's as the oracle of what S3 means."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+REPOSITORY = Path(__file__).resolve().parents[5]
+MOTO_SERVER = REPOSITORY / ".venvs/peers/bin/moto_server"
+KEYS = {"aws_access_key_id": "AKIATIDEMILLTESTS000", "aws_secret_access_key": "tidemill-tests-secret"}
+REGION = "us-west-2"
+
+
+class Server:
+    """One server process."""
+
+    def __init__(self, url: str, process: "subprocess.Popen[str]", root: Path) -> None:
+        self.url = url
+        self.process = process
+        self.root = root
+
+    def client(self, **config: Any) -> Any:
+        """A boto3 client of it; nothing is tried twice unless asked for."""
+        settings = {"retries": {"total_max_attempts": 1}, "read_timeout": 60, **config}
+        return boto3.client("s3", endpoint_url=self.url, region_name=REGION, config=Config(**settings), **KEYS)
+
+    def content_files(self) -> list[Path]:
+        """The files of the store that hold bytes of objects and parts."""
+        return sorted(path for path in (self.root / "objects/content").rglob("*") if path.is_file())
+
+    def temporaries(self) -> list[Path]:
+        """What is half written."""
+        return list((self.root / "objects/tmp").iterdir())
+
+
+@contextmanager
+def running(root: Path, environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """Our S3 service on ``root``, until the block ends."""
+    root.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("serve.py")), str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | (environment or {}),
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        assert url, "the server did not start; its standard error has the reason"
+        yield Server(url, process, root)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Our service, shared: tests take buckets of their own."""
+    with running(tmp_path_factory.mktemp("s3") / "state") as server:
+        yield server
+
+
+@pytest.fixture
+def start() -> Callable[..., Any]:
+    """Starts a service of one's own: ``with start(root, environment) as server``."""
+    return running
+
+
+@pytest.fixture(scope="session")
+def s3(server: Server) -> Any:
+    """A boto3 client with its default settings, but for retries."""
+    return server.client()
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
+    """A new bucket."""
+    name = f"t-{os.urandom(6).hex()}"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return name
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """moto's server: what AWS's semantics are held to be."""
+    if not MOTO_SERVER.exists():
+        pytest.skip(f"{MOTO_SERVER} is not installed; it is the oracle of this test")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = tmp_path_factory.mktemp("moto")
+    with (root / "log").open("w") as log:
+        process = subprocess.Popen(
+            [str(MOTO_SERVER), "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log, text=True
+        )
+        server = Server(f"http://127.0.0.1:{port}", process, root)
+        try:
+            # It answers as soon as it listens; until then the connection is refused.
+            server.client(retries={"total_max_attempts": 12, "mode": "standard"}).list_buckets()
+            yield server
+        finally:
+            process.terminate()
+            process.wait(timeout=30)

@@ -1,0 +1,248 @@
+"""What is particular to our service: refusals, checksums, parts, damage; by boto3 over a real socket."""
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.handlers import validate_bucket_name
+
+from tidemill.errors import AwsError
+from tidemill.services.s3.refusals import Refusals
+
+PART = 5 * 1024 * 1024
+
+
+def refused(call: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    with pytest.raises(ClientError) as raised:
+        call(**arguments)
+    return raised.value.response
+
+
+def code_of(call: Callable[..., Any], **arguments: Any) -> str:
+    return refused(call, **arguments)["Error"]["Code"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"ServerSideEncryption": "aws:kms"}, "InvalidRequest"),
+        ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}, "InvalidRequest"),
+        ({"ServerSideEncryption": "AES256"}, "InvalidRequest"),
+        ({"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}, "InvalidRequest"),
+        ({"ACL": "public-read"}, "AccessControlListNotSupported"),
+        ({"GrantRead": "id=1"}, "AccessControlListNotSupported"),
+        ({"StorageClass": "GLACIER"}, "InvalidStorageClass"),
+        ({"ObjectLockMode": "GOVERNANCE", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "InvalidRequest"),
+        ({"ExpectedBucketOwner": "111111111111"}, "AccessDenied"),
+        ({"Metadata": {"m": "x" * 2048}}, "MetadataTooLarge"),
+        ({"Tagging": "&".join(f"t{index}=1" for index in range(11))}, "InvalidTag"),
+        ({"Tagging": "a=1&a=2"}, "InvalidTag"),
+        ({"IfNoneMatch": '"etag"'}, "InvalidArgument"),
+        ({"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}, "BadDigest"),
+        ({"ChecksumCRC32": "AAAAAA=="}, "BadDigest"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(s3: Any, bucket: str, arguments: dict[str, Any], code: str) -> None:
+    assert code_of(s3.put_object, Bucket=bucket, Key="k", Body=b"x", **arguments) == code
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+
+
+def test_harmless_arguments_are_accepted(s3: Any, bucket: str) -> None:
+    s3.put_object(
+        Bucket=bucket, Key="k", Body=b"x", ACL="private", StorageClass="STANDARD", ExpectedBucketOwner="000000000000"
+    )
+
+
+def test_encryption_without_a_key_is_accepted_where_that_is_set_and_keys_never_are() -> None:
+    Refusals(plain_without_key=True).check({"ServerSideEncryption": "aws:kms"})
+    for request in ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k"}, {"ServerSideEncryption": "AES256"}):
+        with pytest.raises(AwsError, match="cannot be honoured"):
+            Refusals(plain_without_key=True).check(request)
+
+
+def test_operations_without_a_counterpart_are_unknown(s3: Any, bucket: str) -> None:
+    assert code_of(s3.get_bucket_policy, Bucket=bucket) == "NotImplemented"
+    assert code_of(s3.get_bucket_acl, Bucket=bucket) == "NotImplemented"
+    assert code_of(s3.get_object, Bucket=bucket, Key="k", VersionId="v1") == "NoSuchVersion"
+
+
+def test_a_wrong_secret_is_refused(server: Any, bucket: str) -> None:
+    other = boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        region_name="us-west-2",
+        aws_access_key_id="AKIATIDEMILLTESTS000",
+        aws_secret_access_key="wrong",
+    )
+    assert code_of(other.put_object, Bucket=bucket, Key="k", Body=b"x") == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize("name", ["A_b", "ab", "endpoints"])
+def test_a_bad_bucket_name_is_refused(server: Any, name: str) -> None:
+    client = server.client()
+    # boto3 would refuse some of them by itself.
+    client.meta.events.unregister("before-parameter-build.s3", validate_bucket_name)
+    assert code_of(client.create_bucket, Bucket=name) == "InvalidBucketName"
+
+
+@pytest.mark.parametrize("key", ["a\0b", "a\x1bb"])
+def test_a_key_that_cannot_be_listed_is_refused(s3: Any, bucket: str, key: str) -> None:
+    assert code_of(s3.put_object, Bucket=bucket, Key=key, Body=b"") == "InvalidArgument"
+
+
+def test_keys_with_line_ends_and_markup_are_listed_with_and_without_encoding(s3: Any, bucket: str) -> None:
+    keys = sorted(["a\nb", "a\r\nb", "<&>", "tab\there"])
+    for key in keys:
+        s3.put_object(Bucket=bucket, Key=key, Body=b"")
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == keys
+    encoded = s3.list_objects(Bucket=bucket, EncodingType="url")["Contents"]
+    assert [entry["Key"] for entry in encoded] == ["%3C%26%3E", "a%0Ab", "a%0D%0Ab", "tab%09here"]
+
+
+def test_a_checksum_of_the_whole_is_not_sent_with_a_part(s3: Any, bucket: str) -> None:
+    expected = base64.b64encode(zlib.crc32(b"0123456789").to_bytes(4, "big")).decode()
+    s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
+    whole = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert (whole["ChecksumCRC32"], whole["ChecksumType"]) == (expected, "FULL_OBJECT")
+    for operation in (s3.get_object, s3.head_object):
+        assert "ChecksumCRC32" not in operation(Bucket=bucket, Key="k", Range="bytes=0-3", ChecksumMode="ENABLED")
+        assert "ChecksumCRC32" not in operation(Bucket=bucket, Key="k", PartNumber=1, ChecksumMode="ENABLED")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("CRC32", "COMPOSITE"), ("CRC32", "FULL_OBJECT"), ("CRC64NVME", "FULL_OBJECT"), ("SHA256", "COMPOSITE")],
+)
+def test_an_upload_has_the_checksum_that_was_asked_for(s3: Any, bucket: str, algorithm: str, kind: str) -> None:
+    upload = {"Bucket": bucket, "Key": "mp"}
+    begun = s3.create_multipart_upload(ChecksumAlgorithm=algorithm, ChecksumType=kind, **upload)
+    assert (begun["ChecksumAlgorithm"], begun["ChecksumType"]) == (algorithm, kind)
+    upload["UploadId"] = begun["UploadId"]
+    member = f"Checksum{algorithm}"
+    bodies = [b"1" * PART, b"2" * 7]
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        sent = s3.upload_part(PartNumber=number, Body=body, ChecksumAlgorithm=algorithm, **upload)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"], member: sent[member]})
+    listed = s3.list_parts(**upload)["Parts"]
+    assert [part[member] for part in listed] == [part[member] for part in parts]
+    wrong = [{**parts[0], member: parts[1][member]}, parts[1]]
+    assert code_of(s3.complete_multipart_upload, MultipartUpload={"Parts": wrong}, **upload) == "InvalidPart"
+    done = s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, ChecksumType=kind, **upload)
+    assert done["ChecksumType"] == kind
+    head = s3.head_object(Bucket=bucket, Key="mp", ChecksumMode="ENABLED")
+    assert head[member] == done[member]
+    raw = [base64.b64decode(part[member]) for part in parts]
+    if (algorithm, kind) == ("CRC32", "COMPOSITE"):
+        assert done[member] == base64.b64encode(zlib.crc32(b"".join(raw)).to_bytes(4, "big")).decode() + "-2"
+    if (algorithm, kind) == ("CRC32", "FULL_OBJECT"):
+        assert done[member] == base64.b64encode(zlib.crc32(b"".join(bodies)).to_bytes(4, "big")).decode()
+    if algorithm == "SHA256":
+        assert done[member] == base64.b64encode(hashlib.sha256(b"".join(raw)).digest()).decode() + "-2"
+    # boto3 verifies what it reads against a checksum of the whole.
+    assert s3.get_object(Bucket=bucket, Key="mp", ChecksumMode="ENABLED")["Body"].read() == b"".join(bodies)
+    second = s3.get_object(Bucket=bucket, Key="mp", PartNumber=2)
+    assert (second["Body"].read(), second["PartsCount"]) == (bodies[1], 2)
+    assert refused(s3.get_object, Bucket=bucket, Key="mp", PartNumber=3)["ResponseMetadata"]["HTTPStatusCode"] == 416
+
+
+def test_a_part_uploaded_again_replaces_the_first(s3: Any, server: Any, bucket: str) -> None:
+    upload = {"Bucket": bucket, "Key": "mp"}
+    upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+    first = s3.upload_part(PartNumber=1, Body=b"first", **upload)["ETag"]
+    second = s3.upload_part(PartNumber=1, Body=b"second", **upload)["ETag"]
+    complete = s3.complete_multipart_upload
+    assert code_of(complete, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": first}]}, **upload) == "InvalidPart"
+    complete(MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": second}]}, **upload)
+    assert s3.get_object(Bucket=bucket, Key="mp")["Body"].read() == b"second"
+    assert code_of(s3.abort_multipart_upload, **upload) == "NoSuchUpload"
+
+
+def test_an_upload_does_not_break_a_condition(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="mp", Body=b"present")
+    upload = {"Bucket": bucket, "Key": "mp"}
+    upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+    parts = [{"PartNumber": 1, "ETag": s3.upload_part(PartNumber=1, Body=b"late", **upload)["ETag"]}]
+    complete = s3.complete_multipart_upload
+    assert code_of(complete, MultipartUpload={"Parts": parts}, IfNoneMatch="*", **upload) == "PreconditionFailed"
+    assert s3.get_object(Bucket=bucket, Key="mp")["Body"].read() == b"present"
+
+
+def test_uploads_are_listed_by_pages_and_folders(s3: Any, bucket: str) -> None:
+    for key in ("a/1", "a/2", "b", "b", "c/1"):
+        s3.create_multipart_upload(Bucket=bucket, Key=key)
+    pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, PaginationConfig={"PageSize": 2})
+    assert [entry["Key"] for page in pages for entry in page["Uploads"]] == ["a/1", "a/2", "b", "b", "c/1"]
+    folders = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/")
+    assert [entry["Prefix"] for entry in folders["CommonPrefixes"]] == ["a/", "c/"]
+    assert [entry["Key"] for entry in folders["Uploads"]] == ["b", "b"]
+    assert code_of(s3.delete_bucket, Bucket=bucket) == "BucketNotEmpty"
+
+
+def test_conditions_of_copies_and_deletes_hold(s3: Any, bucket: str) -> None:
+    etag = s3.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+    source = {"Bucket": bucket, "Key": "k"}
+    copy, delete = s3.copy_object, s3.delete_object
+    assert code_of(copy, Bucket=bucket, Key="c", CopySource=source, CopySourceIfMatch='"0"') == "PreconditionFailed"
+    assert code_of(copy, Bucket=bucket, Key="c", CopySource=source, CopySourceIfNoneMatch=etag) == "PreconditionFailed"
+    assert code_of(delete, Bucket=bucket, Key="k", IfMatch='"0"') == "PreconditionFailed"
+    delete(Bucket=bucket, Key="k", IfMatch=etag)
+    assert code_of(copy, Bucket=bucket, Key="c", CopySource=f"{bucket}/k?versionId=v") == "NoSuchVersion"
+
+
+def test_a_copy_gets_the_checksum_that_is_asked_for(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"hello")
+    result = s3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/k", ChecksumAlgorithm="SHA256")
+    expected = base64.b64encode(hashlib.sha256(b"hello").digest()).decode()
+    assert result["CopyObjectResult"]["ChecksumSHA256"] == expected
+    assert s3.head_object(Bucket=bucket, Key="c", ChecksumMode="ENABLED")["ChecksumSHA256"] == expected
+
+
+def test_a_foreign_token_and_a_foreign_encoding_are_refused(s3: Any, bucket: str) -> None:
+    assert code_of(s3.list_objects_v2, Bucket=bucket, ContinuationToken="no!") == "InvalidArgument"
+    assert code_of(s3.list_objects_v2, Bucket=bucket, EncodingType="rot13") == "InvalidArgument"
+    empty = s3.list_objects_v2(Bucket=bucket, MaxKeys=0)
+    assert (empty["KeyCount"], empty["IsTruncated"]) == (0, False)
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 9 * 1024 * 1024])
+def test_damage_on_the_disk_is_an_internal_error_and_never_wrong_bytes(
+    server: Any, s3: Any, bucket: str, size_bytes: int
+) -> None:
+    data = base64.b64encode(bucket.encode()) * (size_bytes // len(base64.b64encode(bucket.encode())) + 1)
+    s3.put_object(Bucket=bucket, Key="k", Body=data)
+    path = next(path for path in server.content_files() if path.read_bytes() == data)
+    path.chmod(0o600)
+    # A large object is checked by its length before it is sent, a small one by its digest.
+    path.write_bytes(b"?" + data[1:] if size_bytes == 1000 else data[:-1])
+    for _ in range(2):
+        response = refused(s3.get_object, Bucket=bucket, Key="k")
+        assert (response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]) == ("InternalError", 500)
+    assert (server.root / "objects/quarantine" / path.name).exists()
+    s3.put_object(Bucket=bucket, Key="k", Body=b"mended")
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"mended"
+
+
+def test_a_presigned_url_takes_a_put(s3: Any, bucket: str) -> None:
+    url = urlsplit(s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "by url"}))
+    with closing(HTTPConnection(url.netloc)) as connection:
+        connection.request("PUT", f"{url.path}?{url.query}", body=b"by url")
+        assert connection.getresponse().status == 200
+    assert s3.get_object(Bucket=bucket, Key="by url")["Body"].read() == b"by url"
+
+
+def test_a_file_goes_up_and_down_unchanged(s3: Any, bucket: str, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 70_000
+    (tmp_path / "up").write_bytes(data)
+    s3.upload_file(str(tmp_path / "up"), bucket, "file")
+    s3.download_file(bucket, "file", str(tmp_path / "down"))
+    assert (tmp_path / "down").read_bytes() == data

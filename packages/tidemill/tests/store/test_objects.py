@@ -1,0 +1,367 @@
+"""The object store by direct calls: what is visible when, whose file remains, and what damage does."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from tidemill.core.clock import SystemClock
+from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
+from tidemill.store.database import Database
+from tidemill.store.object_errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
+from tidemill.store.object_rows import ObjectAttributes
+from tidemill.store.object_schema import objects as object_table
+from tidemill.store.objects import ObjectStore
+from tidemill.store.schema import metadata
+
+BUCKET = "bucket"
+
+
+@contextmanager
+def opened(root: Path, **settings: Any) -> Iterator[ObjectStore]:
+    """A store on ``root``; whoever uses it in an event loop closes it there."""
+    with Database.open(root / "tidemill.db", metadata=metadata) as database:
+        yield ObjectStore(database, root / "objects", clock=SystemClock(), **settings)
+
+
+def with_store(root: Path, work: Callable[[ObjectStore], Awaitable[Any]], **settings: Any) -> Any:
+    async def run() -> Any:
+        with opened(root, **settings) as store:
+            await store.ensure_bucket(BUCKET)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+    return asyncio.run(run())
+
+
+def files(root: Path) -> list[Path]:
+    return [path for name in ("content", "tmp") for path in (root / "objects" / name).rglob("*") if path.is_file()]
+
+
+def digests(data: bytes) -> dict[str, Any]:
+    return {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "md5": hashlib.md5(data).hexdigest(),
+        "size_bytes": len(data),
+    }
+
+
+def test_what_is_put_survives_a_restart(tmp_path: Path) -> None:
+    async def write(store: ObjectStore) -> Any:
+        attributes = ObjectAttributes(content_type="text/x", metadata={"a": "1"}, tags={"t": "2"})
+        return await store.put_bytes(BUCKET, "key", b"data", attributes=attributes)
+
+    async def read(store: ObjectStore) -> Any:
+        info = store.head(BUCKET, "key")
+        assert info is not None
+        return info, await store.read_bytes(info), store.file_of(info).read_bytes()
+
+    info = with_store(tmp_path, write)
+    assert with_store(tmp_path, read) == (info, b"data", b"data")
+    assert (info.etag, info.sha256) == (digests(b"data")["md5"], digests(b"data")["sha256"])
+
+
+def test_a_key_never_becomes_a_path(tmp_path: Path) -> None:
+    keys = ["../../escape", "/etc/passwd", "a", "a/b", "a//b", "..", "x\ny"]
+
+    async def work(store: ObjectStore) -> None:
+        for key in keys:
+            await store.put_bytes(BUCKET, key, key.encode())
+        assert [info.key for info in store.list_all(BUCKET, "")] == sorted(keys, key=str.encode)
+        for info in store.list_all(BUCKET, ""):
+            assert store.file_of(info).is_relative_to(tmp_path / "objects/content")
+            assert await store.read_bytes(info) == info.key.encode()
+
+    with_store(tmp_path, work)
+    assert len(files(tmp_path)) == len(keys)
+    assert not (tmp_path.parent / "escape").exists()
+
+
+@pytest.mark.parametrize("key", ["", "a\0b", "\x1b[31m", "\ud800"])
+def test_a_key_that_no_listing_could_show_is_refused(tmp_path: Path, key: str) -> None:
+    async def work(store: ObjectStore) -> None:
+        with pytest.raises(InvalidArgument, match="cannot be a key"):
+            await store.put_bytes(BUCKET, key, b"")
+
+    with_store(tmp_path, work)
+
+
+def test_a_body_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"x" * 700_000
+        raise AwsError("the checksum does not match", code="BadDigest", status=400)
+
+    async def work(store: ObjectStore) -> None:
+        with pytest.raises(AwsError, match="checksum"):
+            async with store.contents.receive(broken()):
+                pytest.fail("half a body must not be handed on")
+        assert files(tmp_path) == []
+
+    with_store(tmp_path, work)
+
+
+def test_a_cancelled_put_leaves_nothing(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        started = asyncio.Event()
+
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield b"x" * 1_500_000
+            started.set()
+            await asyncio.Event().wait()
+
+        async def put() -> None:
+            async with store.contents.receive(endless()):
+                pytest.fail("the body never ends")
+
+        task = asyncio.create_task(put())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert files(tmp_path) == []
+
+    with_store(tmp_path, work)
+
+
+def test_a_put_whose_client_goes_away_during_the_commit_is_whole_or_absent(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        for turn in range(20):
+            task = asyncio.create_task(store.put_bytes(BUCKET, f"k{turn}", b"data"))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await store.commits.drain()
+        for info in store.list_all(BUCKET, ""):
+            assert await store.read_bytes(info) == b"data"
+        assert len(files(tmp_path)) == len(list(store.list_all(BUCKET, "")))
+
+    with_store(tmp_path, work)
+
+
+def test_replaced_and_deleted_content_is_removed(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        for data in (b"1", b"2", b"3"):
+            await store.put_bytes(BUCKET, "a", data)
+        await store.put_bytes(BUCKET, "b", b"4")
+        await store.delete(BUCKET, ["b", "missing"])
+
+    with_store(tmp_path, work)
+    assert [path.read_bytes() for path in files(tmp_path)] == [b"3"]
+
+
+def test_replaced_content_stays_for_replies_that_still_read_it(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        old = await store.put_bytes(BUCKET, "a", b"old")
+        await store.put_bytes(BUCKET, "a", b"new")
+        assert await store.sweep() == 0
+        assert store.file_of(old).read_bytes() == b"old"
+
+    with_store(tmp_path, work, grace_s=3600)
+
+
+def test_copies_share_one_file_until_the_last_is_gone(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        source = await store.put_bytes(BUCKET, "a", b"shared")
+        copied = await store.copy(source, BUCKET, "b", attributes=ObjectAttributes(metadata={"x": "1"}))
+        assert store.file_of(copied) == store.file_of(source)
+        await store.delete(BUCKET, ["a"])
+        assert await store.read_bytes(copied) == b"shared"
+        with pytest.raises(NoSuchKey):
+            await store.copy(source, BUCKET, "c", attributes=ObjectAttributes())
+        await store.delete(BUCKET, ["b"])
+
+    with_store(tmp_path, work, grace_s=0)
+    assert files(tmp_path) == []
+
+
+def test_a_file_is_adopted_once_however_often_that_is_asked(tmp_path: Path) -> None:
+    file, data = tmp_path / "model.tar.gz", b"archive" * 1000
+    file.write_bytes(data)
+
+    async def work(store: ObjectStore) -> None:
+        for _ in range(3):
+            info = await store.adopt(BUCKET, "out/model.tar.gz", file, **digests(data))
+            assert not file.exists()
+        assert info.content_type == "application/x-gzip"
+        assert await store.read_bytes(info) == data
+        file.write_bytes(b"other")
+        with pytest.raises(ValueError, match="not the file announced"):
+            await store.adopt(BUCKET, "out/model.tar.gz", file, **digests(data + b"!"))
+        assert file.read_bytes() == b"other"
+        with pytest.raises(FileNotFoundError):
+            await store.adopt(BUCKET, "new", tmp_path / "missing", **digests(b""))
+
+    with_store(tmp_path, work)
+    assert len(files(tmp_path)) == 1
+
+
+def test_content_files_are_read_only(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        info = await store.put_bytes(BUCKET, "a", b"1")
+        file = tmp_path / "f"
+        file.write_bytes(b"2")
+        adopted = await store.adopt(BUCKET, "b", file, **digests(b"2"))
+        assert [store.file_of(each).stat().st_mode & 0o777 for each in (info, adopted)] == [0o400, 0o400]
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_damaged_bytes_are_never_returned(tmp_path: Path, damage: str) -> None:
+    async def work(store: ObjectStore) -> None:
+        info = await store.put_bytes(BUCKET, "a", b"0123456789" * 1000)
+        sound = await store.put_bytes(BUCKET, "b", b"sound")
+        path = store.file_of(info)
+        data = bytearray(path.read_bytes())
+        data[5000] ^= 1
+        path.chmod(0o600)
+        if damage == "remove":
+            path.unlink()
+        else:
+            path.write_bytes(data if damage == "flip" else data[:-1])
+        with pytest.raises(ObjectDamaged, match="Put the object again") as raised:
+            await store.read_bytes(info)
+        assert (raised.value.code, raised.value.status) == ("InternalError", 500)
+        with pytest.raises(ObjectDamaged):
+            store.check_readable(info)
+        assert (tmp_path / "objects/quarantine" / info.content_id).exists() == (damage != "remove")
+        assert await store.read_bytes(sound) == b"sound"
+        again = await store.put_bytes(BUCKET, "a", b"mended")
+        assert await store.read_bytes(again) == b"mended"
+
+    with_store(tmp_path, work)
+
+
+def test_a_scrub_finds_damage_and_puts_it_into_quarantine(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        infos = [await store.put_bytes(BUCKET, f"k{index}", b"x" * 100) for index in range(5)]
+        path = store.file_of(infos[2])
+        path.chmod(0o600)
+        path.write_bytes(b"y" * 100)
+        report = await store.scrub()
+        assert (report.objects, report.size_bytes, report.damaged) == (5, 500, (infos[2],))
+        assert path.name in {entry.name for entry in (tmp_path / "objects/quarantine").iterdir()}
+
+    with_store(tmp_path, work)
+
+
+def test_a_damaged_row_is_not_believed_but_can_be_deleted(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        await store.put_bytes(BUCKET, "a", b"1")
+        await store.database.write(lambda c: c.execute(update(object_table).values(size_bytes=2)))
+        with pytest.raises(StateCorrupt, match="fails its checksum"):
+            store.head(BUCKET, "a")
+        await store.delete(BUCKET, ["a"])
+        assert store.head(BUCKET, "a") is None
+
+    with_store(tmp_path, work)
+
+
+def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
+    async def put(store: ObjectStore) -> None:
+        await store.put_bytes(BUCKET, "a", b"1")
+
+    async def sweep(store: ObjectStore) -> tuple[int, int]:
+        return len(list((tmp_path / "objects/tmp").iterdir())), await store.sweep()
+
+    with_store(tmp_path, put)
+    (tmp_path / "objects/tmp/half").write_bytes(b"half")
+    (tmp_path / "objects/content/ab/abandoned").write_bytes(b"orphan")
+    assert with_store(tmp_path, sweep) == (0, 1)
+    assert [path.read_bytes() for path in files(tmp_path)] == [b"1"]
+
+
+def test_a_sweep_spares_what_is_being_put(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"data"
+
+        async with store.contents.receive(body()) as content:
+            assert await store.sweep() == 0
+            info = await store.publish(BUCKET, "a", content, attributes=ObjectAttributes())
+        assert await store.read_bytes(info) == b"data"
+
+    with_store(tmp_path, work)
+
+
+def test_a_full_disk_refuses_puts_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(store: ObjectStore) -> None:
+        import os
+
+        real = os.statvfs(tmp_path)
+        fields = list(real)
+        for name, value in (("f_bavail", real.f_blocks // 200), ("f_favail", 999)):
+            altered = list(fields)
+            altered[{"f_bavail": 4, "f_favail": 7}[name]] = value
+            monkeypatch.setattr(os, "statvfs", lambda path, altered=altered: os.statvfs_result(altered))
+            with pytest.raises(ServiceUnavailable, match=r"99 % full|free inodes") as raised:
+                await store.put_bytes(BUCKET, "a", b"1")
+            assert raised.value.status == 503
+        monkeypatch.undo()
+        with pytest.raises(ServiceUnavailable, match="were announced"):
+            async with store.contents.receive(_nothing(), size_bytes=1 << 62):
+                pytest.fail("it cannot fit")
+        await store.put_bytes(BUCKET, "a", b"1")
+
+    with_store(tmp_path, work)
+
+
+def test_buckets_are_made_once_and_removed_when_empty(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        assert await store.create_bucket("other")
+        assert not await store.create_bucket("other")
+        assert [name for name, _ in store.buckets()] == [BUCKET, "other"]
+        await store.put_bytes("other", "a", b"")
+        with pytest.raises(AwsError, match="holds objects"):
+            await store.delete_bucket("other")
+        await store.delete("other", ["a"])
+        await store.delete_bucket("other")
+        assert not store.bucket_exists("other")
+        for call in (store.delete_bucket("other"), store.put_bytes("other", "a", b""), store.delete("other", ["a"])):
+            with pytest.raises(NoSuchBucket):
+                await call
+        with pytest.raises(NoSuchBucket):
+            list(store.list_all("other", ""))
+
+    with_store(tmp_path, work)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["..", "A_b", "ab", "endpoints", "a" * 64, "-ab", "a..b", "abc\n", "bücher"])
+def test_a_bad_bucket_name_is_refused(tmp_path: Path, name: str) -> None:
+    async def work(store: ObjectStore) -> None:
+        with pytest.raises(AwsError) as raised:
+            await store.create_bucket(name)
+        assert (raised.value.code, raised.value.status) == ("InvalidBucketName", 400)
+
+    with_store(tmp_path, work)
+
+
+def test_a_long_listing_streams_by_pages(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        info = await store.put_bytes(BUCKET, "p/0", b"")
+        rows = [replace(info, key=f"p/{index:05}").to_row() for index in range(1, 2501)]
+        await store.database.write(lambda c: c.execute(object_table.insert(), rows) and None)
+        await store.put_bytes(BUCKET, "q", b"")
+        keys = [info.key for info in store.list_all(BUCKET, "p/")]
+        assert (len(keys), keys) == (2501, sorted(keys))
+        page = await store.page(BUCKET, prefix="", delimiter="/", start=b"", limit=10)
+        assert (page.prefixes, [info.key for info in page.objects], page.next_start) == (("p/",), ["q"], None)
+
+    with_store(tmp_path, work)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
