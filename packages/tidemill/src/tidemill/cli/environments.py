@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="List, build and remove the environ
 @app.command("list")
 def list_environments() -> None:
     """List what is built."""
-    found = _environments().list()
+    found = _environments().built()
     if found:
         print_table(("NAME", "KEY", "PLACE"), [(each.name, each.key, str(each.prefix)) for each in found])
     else:
@@ -38,7 +38,7 @@ def remove(
 ) -> None:
     """Remove an environment; the next job that needs it builds it again. A job that runs in it will fail."""
     environments = _environments()
-    keys = [each.key for each in environments.list() if name in (each.name, each.key)]
+    keys = [each.key for each in environments.built() if name in (each.name, each.key)]
     for key in keys or [name]:
         environments.remove(key)
         typer.echo(f"environment {key} was removed")

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from tidemill.errors import TidemillError
+from tidemill.errors import JobFailed, TidemillError
 
 __all__ = ["CommandFailed", "Failure", "explain"]
 
@@ -24,6 +24,9 @@ class Failure:
 
 def explain(error: Exception) -> Failure | None:
     """The line for an expected error, or None for a bug."""
+    if isinstance(error, JobFailed):
+        # Its lines are the end of the user's own traceback.
+        return Failure(str(error))
     if isinstance(error, TidemillError):
         return Failure(_one_line(error), _IN_USE if type(error).__name__ == "StateInUse" else 1)
     # boto3 is loaded only by verbs that talk to the service: where it is not loaded, the error is not its.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.service import endpoint_is_named, ensure_service
 
 if TYPE_CHECKING:
-    from tidemill.settings import Settings
+    from tidemill.cli.service import LocalService
 
 __all__ = ["app"]
 
@@ -35,8 +35,8 @@ def run(
     environment names an endpoint already, that one is used and nothing is started.
     """
     settings = load_settings(state_dir=state_dir)
-    if not _endpoint_is_named(settings):
-        _enter_service(settings)
+    if not endpoint_is_named(settings):
+        _enter(ensure_service(settings))
     if state_dir is not None:
         # What the script starts by itself has to find the same service.
         os.environ["TIDEMILL_STATE_DIR"] = str(state_dir.absolute())
@@ -45,28 +45,13 @@ def run(
     _run_script(client.absolute(), arguments or [])
 
 
-def _endpoint_is_named(settings: "Settings") -> bool:
-    return bool(settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
-
-
-def _enter_service(settings: "Settings") -> None:
+def _enter(service: "LocalService") -> None:
     """Put this process into the environment that `tidemill env` prints."""
-    from tidemill.server.background import start_in_background
-    from tidemill.server.discovery import connect
     from tidemill.server.exports import REMOVED_VARIABLES, client_environment
-    from tidemill.server.state import StateDirectory
 
-    state = StateDirectory(settings.state_dir.absolute())
-    connection = connect(state)
-    if connection is None:
-        started = start_in_background(settings)
-        typer.echo(f"tidemill runs at {started.url} (pid {started.pid}); `tidemill down` ends it", err=True)
-        connection = connect(state)
-    if connection is None:
-        raise CommandFailed(f"the service that was started has ended again; see {state.service_log}")
     for name in REMOVED_VARIABLES:
         os.environ.pop(name, None)
-    os.environ.update(client_environment(connection, state=state))
+    os.environ.update(client_environment(service.connection, state=service.state))
 
 
 def _run_script(client: Path, arguments: list[str]) -> None:

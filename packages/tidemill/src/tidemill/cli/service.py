@@ -1,9 +1,12 @@
 """The running service as the verbs see it: found by the state directory, spoken to with boto3."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.server.discovery import Connection, connect
@@ -12,7 +15,7 @@ from tidemill.server.state import StateDirectory
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["LocalService", "require_service"]
+__all__ = ["LocalService", "endpoint_is_named", "ensure_service", "require_service"]
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,28 @@ def require_service(settings: "Settings") -> LocalService:
     if connection is None:
         raise CommandFailed(f"no service runs on {state.root}; start one with `tidemill up`")
     return LocalService(state, connection)
+
+
+def ensure_service(settings: "Settings") -> LocalService:
+    """The service of the state directory, started in the background where it does not run.
+
+    Raises:
+        ConfigurationError: It does not start.
+        CommandFailed: It started and ended at once.
+    """
+    from tidemill.server.background import start_in_background
+
+    state = StateDirectory(settings.state_dir.absolute())
+    connection = connect(state)
+    if connection is None:
+        started = start_in_background(settings)
+        typer.echo(f"tidemill runs at {started.url} (pid {started.pid}); `tidemill down` ends it", err=True)
+        connection = connect(state)
+    if connection is None:
+        raise CommandFailed(f"the service that was started has ended again; see {state.service_log}")
+    return LocalService(state, connection)
+
+
+def endpoint_is_named(settings: "Settings") -> bool:
+    """Whether settings or environment send clients to a particular service, so that none is to be started."""
+    return bool(settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))

@@ -3,11 +3,16 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.service import endpoint_is_named, ensure_service
+
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
 
 __all__ = ["app", "hyperparameter"]
 
@@ -38,24 +43,30 @@ def train(
 ) -> None:
     """Train with SCRIPT on the local service, which is started if need be. Exit code 1 when the job fails."""
     settings = load_settings(state_dir=state_dir)
-    from tidemill.sdk import Session, TensorFlow
-    from tidemill.sdk.connection import connect
-
-    estimator = TensorFlow(
-        entry_point=str(script),
+    channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
+    arguments = _given(
         source_dir=str(source_dir) if source_dir else None,
-        role="tidemill",
-        instance_count=instance_count,
-        instance_type=instance_type,
-        framework_version=framework_version or settings.default_framework,
-        py_version="py310",
         hyperparameters={name: hyperparameter(value) for name, value in _pairs("--hp", hp)} or None,
         environment=dict(_pairs("--env", variables)) or None,
-        sagemaker_session=Session(connect(settings=settings)),
-        **_given(output_path=output_path, max_run=max_run),
+        output_path=output_path,
+        max_run=max_run,
     )
-    channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
-    estimator.fit(channels or None, wait=wait, job_name=job_name)
+    from tidemill.sdk import Session, TensorFlow
+
+    try:
+        estimator = TensorFlow(
+            str(script),
+            role="tidemill",
+            instance_count=instance_count,
+            instance_type=instance_type,
+            framework_version=framework_version or settings.default_framework,
+            py_version="py310",
+            sagemaker_session=Session(_boto_session(settings)),
+            **arguments,
+        )
+        estimator.fit(channels or None, wait=wait, job_name=job_name)
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
     job = estimator.latest_training_job
     if not wait and job is not None:
         typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
@@ -69,6 +80,14 @@ def hyperparameter(text: str) -> int | float | str:
         return text
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return value if number else text
+
+
+def _boto_session(settings: "Settings") -> Any:
+    if endpoint_is_named(settings):
+        from tidemill.sdk.connection import connect
+
+        return connect(settings=settings)
+    return ensure_service(settings).session
 
 
 def _pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
@@ -89,7 +108,8 @@ def _uri(value: str) -> str:
     path = Path(value)
     if not path.exists():
         raise typer.BadParameter(f"{value!r} is neither an s3:// URI nor an existing path", param_hint="--input")
-    return path.absolute().as_uri()
+    # Not as_uri(): the SDK takes what follows the scheme as it is.
+    return f"file://{path.absolute()}"
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -158,7 +158,9 @@ def _failure(state: StateDirectory, started: _Start) -> str:
     said = state.service_log.read_bytes()[started.log_offset :].decode(errors="replace").strip().splitlines()
     # An expected error is one line in our form; anything else is shown by its end.
     ours = [line.removeprefix("tidemill: ") for line in said if line.startswith("tidemill: ")]
-    text = (ours or [line.strip() for line in said] or [f"it ended with status {started.status}"])[-1]
+    if ours:
+        return f"{ours[-1]} (log: {state.service_log})"
+    text = said[-1].strip() if said else f"it ended with status {started.status} and said nothing"
     return f"the service did not start: {text} (log: {state.service_log})"
 
 

@@ -1,0 +1,127 @@
+"""Puts a small application in the place of the real one, so that tests of the process need nothing behind it.
+
+On the path of a child process this module is imported at its start. The application answers `/healthz` and the few
+operations that the command line calls, from `toy.json` in the state directory.
+"""
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+ENDED = ("Completed", "Failed", "Stopped")
+
+
+def create_app(settings, *, state, keys, url):
+    return Toy(state.root / "toy.json", stop_at_once=os.environ.get("TOY_NEVER_STOPS") is None)
+
+
+class Toy:
+    def __init__(self, file: Path, *, stop_at_once: bool) -> None:
+        self.file = file
+        self.stop_at_once = stop_at_once
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] == "lifespan":
+            await self.live(receive, send)
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        status, answer = self.answer(scope["path"], headers.get("x-amz-target", ""), body)
+        content = [(b"content-type", b"application/x-amz-json-1.1")]
+        await send({"type": "http.response.start", "status": status, "headers": content})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    async def live(self, receive, send) -> None:
+        await receive()
+        failure = os.environ.get("TOY_FAILS")
+        if failure == "refuses":
+            from tidemill.errors import ConfigurationError
+
+            raise ConfigurationError("the toy refuses to start; wind it up")
+        if failure == "crashes":
+            raise RuntimeError("a spring broke")
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        (self.file.parent / "toy-closed").touch()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def answer(self, path: str, target: str, body: bytes):
+        if path == "/healthz":
+            return 200, {"status": "ok", "isolation": "mount"}
+        state = json.loads(self.file.read_text()) if self.file.exists() else {"jobs": {}, "endpoints": {}, "logs": {}}
+        request = json.loads(body or b"{}")
+        operation = getattr(self, target.rpartition(".")[2], None)
+        if operation is None:
+            return 400, {"__type": "UnknownOperationException", "message": target}
+        return operation(state, request)
+
+    def ListTrainingJobs(self, state, request):
+        wanted = request.get("StatusEquals")
+        jobs = [
+            {
+                "TrainingJobName": name,
+                "TrainingJobArn": f"arn:aws:sagemaker:us-west-2:000000000000:training-job/{name}",
+                "TrainingJobStatus": status,
+                "SecondaryStatus": "Training" if status == "InProgress" else status,
+                "CreationTime": 1_700_000_000,
+                **({"TrainingEndTime": 1_700_000_192} if status in ENDED else {}),
+            }
+            for name, status in state["jobs"].items()
+            if wanted in (None, status)
+        ]
+        return 200, {"TrainingJobSummaries": jobs}
+
+    def ListEndpoints(self, state, request):
+        return 200, {
+            "Endpoints": [
+                {"EndpointName": name, "EndpointArn": name, "EndpointStatus": status, "CreationTime": 1_700_000_000}
+                for name, status in state["endpoints"].items()
+            ]
+        }
+
+    def StopTrainingJob(self, state, request):
+        name = request["TrainingJobName"]
+        if name not in state["jobs"]:
+            return 400, {"__type": "ValidationException", "message": "Requested resource not found."}
+        state["jobs"][name] = "Stopped" if self.stop_at_once else "Stopping"
+        self.file.write_text(json.dumps(state))
+        return 200, {}
+
+    def DescribeTrainingJob(self, state, request):
+        status = state["jobs"].get(request["TrainingJobName"])
+        if status is None:
+            return 400, {"__type": "ValidationException", "message": "Requested resource not found."}
+        return 200, {"TrainingJobName": request["TrainingJobName"], "TrainingJobStatus": status}
+
+    def DescribeEndpoint(self, state, request):
+        status = state["endpoints"].get(request["EndpointName"])
+        if status is None:
+            return 400, {"__type": "ValidationException", "message": "Could not find endpoint."}
+        return 200, {"EndpointName": request["EndpointName"], "EndpointStatus": status}
+
+    def DescribeLogStreams(self, state, request):
+        prefix = request.get("logStreamNamePrefix", "")
+        names = [name for name in state["logs"].get(request["logGroupName"], {}) if name.startswith(prefix)]
+        if not names:
+            return 400, {"__type": "ResourceNotFoundException", "message": "The specified log group does not exist."}
+        return 200, {"logStreams": [{"logStreamName": name} for name in names]}
+
+    def GetLogEvents(self, state, request):
+        lines = state["logs"][request["logGroupName"]][request["logStreamName"]]
+        # Two lines a page, so that a reader has to go on.
+        start = int(request.get("nextToken", "f/0").removeprefix("f/"))
+        page = lines[start : start + 2]
+        events = [{"timestamp": 1_700_000_000_000, "message": line} for line in page]
+        return 200, {"events": events, "nextForwardToken": f"f/{start + len(page)}", "nextBackwardToken": "b/0"}
+
+
+module = types.ModuleType("tidemill.server.app")
+module.create_app = create_app
+sys.modules["tidemill.server.app"] = module
