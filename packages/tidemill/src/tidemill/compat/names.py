@@ -1,4 +1,4 @@
-"""Which import names are answered, and by what: the public names of AWS's SDK that clients of TensorFlow estimators use.
+"""Which import names are answered, and by what: the public names of AWS's SDK that clients of its estimators use.
 
 Right-hand sides are ``module:attribute`` of this package. Nothing of it is loaded before somebody imports the name.
 """

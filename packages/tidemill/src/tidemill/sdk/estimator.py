@@ -44,8 +44,8 @@ class TensorFlow:
         script_mode: Accepted; script mode is the only one there is.
         model_dir: The script's ``--model_dir``; None makes a place below the output path (``/opt/ml/model`` under MPI),
             False passes none.
-        distribution: ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy``, each with a
-            dictionary of options.
+        distribution: ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy``, each
+            with a dictionary of options.
         compiler_config: A `TrainingCompilerConfig`.
         base_job_name: Begins the names of jobs.
         output_path: S3 prefix of models and outputs; the default bucket if None.

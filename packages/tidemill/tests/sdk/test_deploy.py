@@ -1,0 +1,204 @@
+"""From a model archive to an endpoint, and predictions."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.errors import EndpointFailed
+from tidemill.sdk import Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
+from tidemill.sdk import serializers as s
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+MODEL = f"s3://{BUCKET}/job/output/model.tar.gz"
+REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
+
+
+@pytest.fixture
+def trained(aws: Any, session: Session, tmp_path: Path) -> TensorFlow:
+    (tmp_path / "train.py").write_text("")
+    estimator = TensorFlow(str(tmp_path / "train.py"), sagemaker_session=session)
+    estimator.fit(job_name="job", wait=False)
+    aws.jobs["job"].update({"TrainingJobStatus": "Completed", "ModelArtifacts": {"S3ModelArtifacts": MODEL}})
+    return estimator
+
+
+def test_deploy_makes_model_configuration_and_endpoint_and_waits(
+    aws: Any, trained: TensorFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = trained.deploy(2, "ml.c5.xlarge", endpoint_name="digits", env={"A": "b"}, tags={"k": "v"})
+    (model,) = aws.named("CreateModel")
+    assert model["PrimaryContainer"] == {
+        "Image": f"{REGISTRY}/tensorflow-inference:2.21.0-cpu",
+        "ModelDataUrl": MODEL,
+        "Environment": {"A": "b"},
+    }
+    (config,) = aws.named("CreateEndpointConfig")
+    assert config["ProductionVariants"] == [
+        {
+            "VariantName": "AllTraffic",
+            "ModelName": model["ModelName"],
+            "InitialInstanceCount": 2,
+            "InstanceType": "ml.c5.xlarge",
+            "InitialVariantWeight": 1,
+        }
+    ]
+    assert aws.named("CreateEndpoint") == [
+        {"EndpointName": "digits", "EndpointConfigName": "digits", "Tags": [{"Key": "k", "Value": "v"}]}
+    ]
+    assert isinstance(predictor, TensorFlowPredictor)
+    out = capsys.readouterr().out
+    assert "Endpoint digits: Creating" in out
+    assert "Endpoint digits: InService" in out
+    trained.delete_endpoint()
+    assert aws.named("DeleteEndpoint") == [{"EndpointName": "digits"}]
+    with pytest.raises(ValueError, match="has no endpoint"):
+        trained.delete_endpoint()
+
+
+def test_an_endpoint_that_fails_raises_its_reason(aws: Any, trained: TensorFlow) -> None:
+    aws.endpoints["digits"] = [{"EndpointStatus": "Failed", "FailureReason": "no SavedModel bundles found!"}]
+    with pytest.raises(EndpointFailed, match="no SavedModel bundles found!"):
+        trained.deploy(endpoint_name="digits")
+
+
+def test_an_endpoint_can_get_another_model(aws: Any, trained: TensorFlow) -> None:
+    trained.deploy(endpoint_name="digits", update_endpoint=True, wait=False)
+    (update,) = aws.named("UpdateEndpoint")
+    assert update["EndpointName"] == "digits"
+    assert update["EndpointConfigName"] == aws.named("CreateEndpointConfig")[0]["EndpointConfigName"] != "digits"
+    with pytest.raises(ValueError, match="needs endpoint_name"):
+        trained.deploy(update_endpoint=True)
+
+
+def test_the_python_kind_gets_the_training_code_by_default(aws: Any, trained: TensorFlow) -> None:
+    trained.deploy(endpoint_type="python", wait=False)
+    (model,) = aws.named("CreateModel")
+    assert model["PrimaryContainer"]["Image"] == f"{REGISTRY}/sagemaker-tensorflow:2.21.0-cpu-py311"
+    environment = model["PrimaryContainer"]["Environment"]
+    assert environment["SAGEMAKER_PROGRAM"] == "train.py"
+    assert environment["SAGEMAKER_SUBMIT_DIRECTORY"] == f"s3://{BUCKET}/job/source/sourcedir.tar.gz"
+    with pytest.raises(ValueError, match="endpoint_type='tfs' is not a kind"):
+        trained.deploy(endpoint_type="tfs")
+
+
+def test_an_accelerator_is_ignored_with_a_warning(trained: TensorFlow) -> None:
+    with pytest.warns(UserWarning, match="accelerator_type='ml.eia1.medium' is ignored"):
+        trained.deploy(accelerator_type="ml.eia1.medium", wait=False)
+
+
+def test_inference_code_is_packed_into_the_archive(aws: Any, session: Session, tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").write_text("def handler(data, context): ...\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/extra.py").write_text("")
+    aws.objects[BUCKET, "job/output/model.tar.gz"] = archive({"1/saved_model.pb": b"graph", "code/old.py": b""})
+    model = TensorFlowModel(
+        MODEL,
+        "SageMakerRole",
+        str(tmp_path / "handlers.py"),
+        dependencies=[str(tmp_path / "lib/extra.py")],
+        name="served",
+        sagemaker_session=session,
+    )
+    model.create()
+    (request,) = aws.named("CreateModel")
+    assert request["PrimaryContainer"]["ModelDataUrl"] == f"s3://{BUCKET}/served/model.tar.gz"
+    with tarfile.open(fileobj=io.BytesIO(aws.objects[BUCKET, "served/model.tar.gz"])) as packed:
+        assert sorted(packed.getnames()) == ["1/saved_model.pb", "code/inference.py", "code/lib/extra.py"]
+        content = packed.extractfile("1/saved_model.pb")
+        assert content is not None
+        assert content.read() == b"graph"
+
+
+def test_a_model_of_another_image_needs_that_image(aws: Any, session: Session) -> None:
+    with pytest.raises(ValueError, match="needs image_uri"):
+        Model(MODEL, sagemaker_session=session).create()
+    Model(MODEL, image_uri="tidemill/other:1", sagemaker_session=session).deploy(wait=False)
+    assert aws.named("CreateModel")[0]["PrimaryContainer"]["Image"] == "tidemill/other:1"
+    assert aws.named("CreateEndpoint")[0]["EndpointName"].startswith("other-20")
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+# Predicting
+
+
+class Array:
+    """What a NumPy array can do, without NumPy."""
+
+    def tolist(self) -> list[float]:
+        return [1.0, 2.0]
+
+
+def test_arrays_and_lists_go_as_json_and_come_back_as_values(aws: Any, session: Session) -> None:
+    predictor = TensorFlowPredictor("digits", session)
+    assert predictor.predict({"instances": [Array()]}) == {"predictions": [[1.0]]}
+    name, headers, body = aws.invocations[0]
+    assert (name, json.loads(body)) == ("digits", {"instances": [[1.0, 2.0]]})
+    assert (headers["Content-Type"], headers["Accept"]) == ("application/json", "application/json")
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        predictor.predict([object()])
+
+
+def test_method_model_and_version_travel_as_custom_attributes(aws: Any, session: Session) -> None:
+    predictor = TensorFlowPredictor("digits", session, model_name="second", model_version=3)
+    predictor.classify({"examples": [{"x": 1.0}]})
+    predictor.regress({"examples": [{"x": 1.0}]})
+    predictor.predict([1.0], custom_attributes="c=d")
+    sent = [headers["X-Amzn-SageMaker-Custom-Attributes"] for _, headers, _ in aws.invocations]
+    model = "tfs-model-name=second,tfs-model-version=3"
+    assert sent == [f"tfs-method=classify,{model}", f"tfs-method=regress,{model}", f"c=d,{model}"]
+    with pytest.raises(ValueError, match=r"classify takes JSON.*'text/csv'"):
+        TensorFlowPredictor("digits", session, s.CSVSerializer()).classify([])
+
+
+def test_serializers_may_be_objects_or_functions(aws: Any, session: Session) -> None:
+    aws.reply = ("text/csv", b"1,2\n3,4\n")
+    predictor = Predictor("digits", session, s.CSVSerializer(), s.CSVDeserializer())
+    assert predictor.predict([[1, 2], [3, 4]]) == [["1", "2"], ["3", "4"]]
+    assert aws.invocations[0][2] == b"1,2\n3,4"
+    earlier = Predictor(
+        "digits", session, lambda data: f"<{data}>", lambda stream, content_type: (content_type, stream.read()), "a/b"
+    )
+    assert earlier.predict("x") == ("text/csv", b"1,2\n3,4\n")
+    assert (aws.invocations[1][2], aws.invocations[1][1]["Content-Type"]) == (b"<x>", "a/b")
+
+
+@pytest.mark.parametrize(
+    ("serializer", "data", "body"),
+    [
+        (s.CSVSerializer(), [1, 2], "1,2"),
+        (s.CSVSerializer(), Array(), "1.0,2.0"),
+        (s.CSVSerializer(), "1,2\n", "1,2\n"),
+        (s.CSVSerializer(), [["a,b", 1]], '"a,b",1'),
+        (s.JSONLinesSerializer(), [{"a": 1}, [2]], '{"a": 1}\n[2]'),
+        (s.JSONSerializer(), io.BytesIO(b"[1]"), b"[1]"),
+        (s.json_serializer, "text", '"text"'),
+        (s.IdentitySerializer(), b"\0", b"\0"),
+    ],
+)
+def test_each_serializer_makes_its_body(serializer: Any, data: Any, body: Any) -> None:
+    assert serializer.serialize(data) == body
+
+
+def test_each_deserializer_reads_its_body() -> None:
+    assert s.json_deserializer(io.BytesIO(b"[1]"), "application/json") == [1]
+    assert s.StringDeserializer().deserialize(io.BytesIO("é".encode())) == "é"
+    assert s.BytesDeserializer().deserialize(io.BytesIO(b"\0")) == b"\0"
+
+
+def test_a_predictor_deletes_endpoint_and_configuration(aws: Any, session: Session) -> None:
+    Predictor("digits", session).delete_endpoint()
+    assert aws.named("DeleteEndpointConfig") == [{"EndpointConfigName": "digits"}]
+    assert aws.named("DeleteEndpoint") == [{"EndpointName": "digits"}]
