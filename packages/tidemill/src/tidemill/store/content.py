@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -205,18 +205,18 @@ class ContentStore:
             file.unlink()
         return len(leftovers)
 
-    def sweep_orphans(self, named: Callable[[], set[str]]) -> int:
-        """Remove content that no row names; returns how many files. Blocks; call it in a thread.
+    async def sweep_orphans(self, named: Callable[[], Awaitable[set[str]]]) -> int:
+        """Remove content that no row names; returns how many files. May run while objects are put.
 
         Args:
             named: Gives the ids of all content that rows name.
         """
         # In this order: a file that is listed and is not spared by then has its row already, or never will.
-        found = {entry.name for directory in self._content.iterdir() for entry in os.scandir(directory)}
+        found = await self.run(self._content_ids)
         spared = self._unnamed | self._retired.keys()
-        orphans = found - spared - named()
+        orphans = found - spared - await named()
         for content_id in orphans:
-            self.remove(content_id)
+            await self.run(self.remove, content_id)
         return len(orphans)
 
     def close(self) -> None:
@@ -271,6 +271,9 @@ class ContentStore:
                 await asyncio.wait({writing})
                 writing.exception()  # seen: whatever ended the loop is what the caller hears of
         return await self.run(draft.finish, batch)
+
+    def _content_ids(self) -> set[str]:
+        return {entry.name for directory in self._content.iterdir() for entry in os.scandir(directory)}
 
     def _read_if_sound(self, content_id: str, sha256: str) -> bytes | None:
         try:

@@ -367,9 +367,7 @@ class ObjectStore:
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
         if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
             await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
-        return await self.contents.run(
-            self.contents.sweep_orphans, lambda: self.database.read(object_index.content_named)
-        )
+        return await self.contents.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
 
     async def scrub(self) -> ScrubReport:
         """Read every object and put damaged files into quarantine. Costs one read of everything."""
