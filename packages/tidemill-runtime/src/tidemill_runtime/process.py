@@ -294,7 +294,7 @@ def _encoded(text: str) -> bytes:
 
 def _launch_error(error: OSError, vector: list[bytes], environment: Mapping[bytes, bytes]) -> LaunchError:
     if error.errno != errno.E2BIG:
-        return LaunchError(f"cannot start {vector[0]!r}: {error.strerror}")
+        return LaunchError(f"cannot start {os.fsdecode(vector[0])!r}: {error.strerror}")
     arguments = sum(len(argument) + 1 for argument in vector)
     variables = sum(len(name) + len(value) + 2 for name, value in environment.items())
     return LaunchError(

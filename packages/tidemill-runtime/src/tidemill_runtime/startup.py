@@ -6,7 +6,7 @@ traceback that the user sees is printed by the hook that was there before, uncha
 """
 
 # pathlib would be the dearest import of an interpreter start:
-# ruff: noqa: PTH100, PTH105, PTH118, PTH120, PTH123
+# ruff: noqa: PTH105, PTH118, PTH120, PTH123
 from __future__ import annotations
 
 import os

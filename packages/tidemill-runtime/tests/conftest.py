@@ -1,0 +1,96 @@
+"""A job on a scratch /opt/ml, run by the real runtime in an environment made as jobs' environments are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill_runtime.overlay import create_overlay, interpreter
+
+
+@dataclass
+class Job:
+    """What a shim would prepare.
+
+    Attributes:
+        base: In place of /opt/ml.
+        python: Interpreter of the job's environment.
+        variables: Container variables on top of the few that every job has.
+    """
+
+    base: Path
+    python: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        return {**inherited, "SAGEMAKER_BASE_DIR": str(self.base), **self.variables}
+
+    @property
+    def command(self) -> list[str]:
+        return [self.python, "-m", "tidemill_runtime", "train"]
+
+    @property
+    def failure(self) -> str:
+        return (self.base / "output" / "failure").read_text(encoding="utf-8")
+
+    def config(self, name: str, value: Any) -> None:
+        path = self.base / "input" / "config" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+
+    def hyperparameters(self, **raw: str) -> None:
+        self.config("hyperparameters", {"sagemaker_program": "train.py", **raw})
+
+    def code(self, name: str, source: str) -> Path:
+        path = self.base / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
+        return path
+
+    def script(self, source: str) -> None:
+        """Code and configuration of a job that is one file."""
+        self.code("train.py", source)
+        if not (self.base / "input" / "config" / "hyperparameters.json").exists():
+            self.hyperparameters()
+
+    def run(self, *extra: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*self.command, *extra], env=self.environment, cwd=self.base, capture_output=True, timeout=120, check=False
+        )
+
+    def start(self, **options: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command, env=self.environment, cwd=self.base, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        )
+
+
+@pytest.fixture(scope="session")
+def job_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Interpreter of an environment that reports uncaught exceptions, as every job environment does."""
+    prefix = tmp_path_factory.mktemp("environment") / "env"
+    create_overlay(prefix)
+    packages = next((prefix / "lib").glob("python*/site-packages"))
+    (packages / "tidemill.pth").write_text("import tidemill_runtime.startup\n")
+    return interpreter(prefix)
+
+
+@pytest.fixture
+def job(tmp_path: Path, job_python: str) -> Job:
+    base = tmp_path / "ml"
+    base.mkdir()
+    return Job(base, job_python)
+
+
+@pytest.fixture(scope="session")
+def this_python() -> str:
+    return sys.executable

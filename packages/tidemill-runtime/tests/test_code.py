@@ -1,0 +1,122 @@
+"""Where code comes from, and which names are entry points."""
+
+import tarfile
+
+import pytest
+
+from tidemill_runtime.code import find_entry_point, put_in_place
+from tidemill_runtime.errors import ConfigurationError, EntryPointNotFound, InvalidArchive
+from tidemill_runtime.layout import Layout
+
+
+@pytest.fixture
+def layout(tmp_path):
+    layout = Layout(tmp_path / "ml")
+    layout.private.mkdir(parents=True)
+    return layout
+
+
+def pack(path, source):
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(source, ".")
+
+
+@pytest.fixture
+def source(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text("pass")
+    return source
+
+
+def names(layout):
+    return [path.name for path in layout.code.iterdir()]
+
+
+def test_the_submitted_archive_is_unpacked(layout, source):
+    pack(layout.submitted_code, source)
+    put_in_place(layout, submit_directory="s3://b/sourcedir.tar.gz")
+    assert names(layout) == ["train.py"]
+
+
+def test_code_that_lies_there_already_is_left_alone(layout, source):
+    pack(layout.submitted_code, source)
+    layout.code.mkdir()
+    (layout.code / "mine.py").touch()
+    put_in_place(layout, submit_directory="s3://b/sourcedir.tar.gz")
+    assert names(layout) == ["mine.py"]
+
+
+@pytest.mark.parametrize("form", ["directory", "archive", "file", "uri"])
+def test_local_code_is_copied(layout, source, tmp_path, form):
+    if form == "archive":
+        pack(tmp_path / "local.tar.gz", source)
+    given = {
+        "directory": str(source),
+        "archive": str(tmp_path / "local.tar.gz"),
+        "file": str(source / "train.py"),
+        "uri": f"file://{source}",
+    }
+    put_in_place(layout, submit_directory=given[form])
+    assert names(layout) == ["train.py"]
+
+
+def test_a_refused_archive_is_named_by_its_uri(layout):
+    layout.submitted_code.write_bytes(b"rubbish")
+    with pytest.raises(InvalidArchive, match=r"^s3://b/sourcedir\.tar\.gz: not a gzip tar"):
+        put_in_place(layout, submit_directory="s3://b/sourcedir.tar.gz")
+
+
+@pytest.mark.parametrize("given", ["s3://b/sourcedir.tar.gz", "/nowhere/at/all"])
+def test_missing_code_is_named(layout, given):
+    with pytest.raises(ConfigurationError, match=given):
+        put_in_place(layout, submit_directory=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "setup", "kind"),
+    [
+        ("train.py", False, "script"),
+        ("train.py", True, "package"),
+        ("run.sh", True, "command"),
+        ("run.sh", False, "command"),
+        ("tool", False, "command"),
+        ("tool", True, "package"),
+        ("sub/a_b+c-d.py", False, "script"),
+    ],
+)
+def test_an_entry_point_has_the_first_kind_that_fits(source, name, setup, kind):
+    (source / name).parent.mkdir(exist_ok=True)
+    (source / name).touch()
+    if setup:
+        (source / "setup.py").touch()
+    assert find_entry_point(source, name).kind == kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.py; id",
+        "../a.py",
+        "absent.py",
+        "sub",
+        "\udcff.py",
+        "",
+        "-c",
+        "/etc/passwd",
+        "sub/./a.py",
+        "a\n.py",
+        "a.py\n",
+        "out.py",
+    ],
+)
+def test_a_name_that_is_no_entry_point_is_refused_with_what_is_there(source, name):
+    (source / "sub").mkdir()
+    (source / "a.py").touch()
+    (source / "out.py").symlink_to("/etc/passwd")
+    with pytest.raises(EntryPointNotFound) as refused:
+        find_entry_point(source, name)
+    text = str(refused.value)
+    assert text.startswith("entry point ") and " not found in sourcedir: " in text
+    assert "a.py, out.py, sub/, train.py" in text
+    assert text.isascii() and "\n" not in text

@@ -1,0 +1,144 @@
+"""requirements.txt: the exchange with the shim, without any network."""
+
+import json
+import subprocess
+import zipfile
+
+import pytest
+
+from tidemill_runtime.code import EntryPoint
+from tidemill_runtime.requirements import needed_by
+
+
+def wheel(directory, *, version="1.0"):
+    """A tiny package, installable without building anything."""
+    info = f"tiny_tide-{version}.dist-info"
+    path = directory / f"tiny_tide-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("tiny_tide.py", f"VERSION = {version!r}\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny-tide\nVersion: {version}\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", "")
+    return path.name
+
+
+def install(job, overlay):
+    """What the shim does about exit status 75."""
+    request = json.loads((job.base / ".tidemill" / "needs-overlay.json").read_text())
+    command = [job.python, "-m", "tidemill_runtime", "install", str(overlay), request["requirements"]]
+    return subprocess.run(command, env=job.environment, cwd=job.base, capture_output=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def offline(job):
+    job.variables["PIP_NO_INDEX"] = "1"
+    return job
+
+
+def test_requirements_are_installed_into_an_overlay_and_the_script_sees_both(offline, tmp_path):
+    job = offline
+    job.script("import tiny_tide, pip, sys; print(tiny_tide.VERSION, pip.__file__, sys.prefix)")
+    job.code("requirements.txt", f"./{wheel(job.base / 'code')}\npip  # the base has it\n")
+    overlay = tmp_path / "overlay"
+
+    assert job.run().returncode == 75
+    done = install(job, overlay)
+    assert done.returncode == 0, done.stderr
+    assert b"Requirement already satisfied: pip" in done.stdout
+
+    job.variables["TIDEMILL_OVERLAY"] = str(overlay)
+    result = job.run()
+    assert result.returncode == 0, result.stderr
+    version, pip_file, prefix = result.stdout.decode().split()
+    assert version == "1.0"
+    assert prefix == str(overlay)
+    assert not pip_file.startswith(str(overlay))
+
+
+def test_an_overlay_reports_exceptions_too(offline, tmp_path):
+    job = offline
+    job.script("raise KeyError('x')")
+    job.code("requirements.txt", "pip\n")
+    assert job.run().returncode == 75
+    assert install(job, tmp_path / "overlay").returncode == 0
+    job.variables["TIDEMILL_OVERLAY"] = str(tmp_path / "overlay")
+    assert job.run().returncode == 1
+    assert list((job.base / ".tidemill" / "reports").glob("*.json"))
+
+
+def test_a_package_that_cannot_be_had_is_the_failure(offline, tmp_path):
+    job = offline
+    job.script("pass")
+    job.code("requirements.txt", "no-such-tide-package==9\n")
+    assert job.run().returncode == 75
+    assert install(job, tmp_path / "overlay").returncode == 1
+    head, code, *rest = job.failure.splitlines()
+    assert (head, code) == ("InstallRequirementsError:", "ExitCode 1")
+    assert "no-such-tide-package==9" in "\n".join(rest)
+    assert "pip install" in rest[-1]
+
+
+def test_a_package_with_setup_py_is_installed_and_run_as_module(offline, tmp_path):
+    job = offline
+    job.script("import pkg_of_mine, sys; print(__name__, pkg_of_mine.__file__, sys.argv[1:])")
+    job.hyperparameters(epochs="3")
+    job.code("setup.py", "from setuptools import setup; setup(name='pkg', version='1', py_modules=['pkg_of_mine'])")
+    job.code("pkg_of_mine.py", "")
+    assert job.run().returncode == 75
+    done = install(job, tmp_path / "overlay")
+    assert done.returncode == 0, done.stderr
+    assert next((tmp_path / "overlay").rglob("site-packages/pkg_of_mine.py"))
+    job.variables["TIDEMILL_OVERLAY"] = str(tmp_path / "overlay")
+    result = job.run()
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.decode().startswith("__main__ ")
+    assert result.stdout.decode().endswith("['--epochs', '3']\n")
+
+
+def test_a_broken_setup_py_is_an_install_module_error(offline, tmp_path):
+    job = offline
+    job.script("pass")
+    job.code("setup.py", "raise RuntimeError('cannot be built')")
+    assert job.run().returncode == 75
+    assert install(job, tmp_path / "overlay").returncode == 1
+    assert job.failure.startswith("InstallModuleError:\nExitCode 1\n")
+
+
+def test_a_shell_command_gets_no_requirements(job):
+    job.hyperparameters(sagemaker_program="run.sh")
+    job.code("run.sh", "#!/bin/sh\necho ran\n")
+    job.code("requirements.txt", "no-such-tide-package\n")
+    assert job.run().stdout == b"ran\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "depends_on_code"),
+    [
+        ("numpy==1.0\n", False),
+        ("numpy[extra]>=1,<2 ; python_version > '3'  # why\n\n--index-url https://host/simple\n", False),
+        ("numpy==1.0 \\\n    --hash=sha256:abc\n", False),
+        ("./local\n", True),
+        ("-r other.txt\n", True),
+        ("-e .\n", True),
+        ("tiny-1.0-py3-none-any.whl\n", True),
+        ("tiny @ file:///opt/ml/code/tiny\n", True),
+    ],
+)
+def test_the_digest_covers_the_code_where_the_requirements_refer_to_it(tmp_path, text, depends_on_code):
+    (tmp_path / "requirements.txt").write_text(text)
+    entry_point = EntryPoint("train.py", "script", tmp_path)
+    first = needed_by(entry_point)
+    (tmp_path / "other.txt").write_text("changed")
+    second = needed_by(entry_point)
+    assert first is not None and second is not None
+    assert (first.sha256 != second.sha256) is depends_on_code
+    (tmp_path / "requirements.txt").write_text(text + "scipy\n")
+    assert needed_by(entry_point).sha256 != second.sha256
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n# nothing\n"])
+def test_an_empty_file_needs_nothing(tmp_path, text):
+    (tmp_path / "requirements.txt").write_text(text)
+    assert needed_by(EntryPoint("train.py", "script", tmp_path)) is None

@@ -1,0 +1,229 @@
+"""Whole jobs: the ends of the contract, signals, bytes, arguments."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidemill_runtime.hyperparameters import as_arguments, decode
+from tidemill_runtime.process import ColdChild, supervise
+
+PRINT_ARGUMENTS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), sys.path[0]]))"
+
+
+def test_a_script_that_succeeds_leaves_an_empty_success(job):
+    job.script("import os; open(os.environ['SM_MODEL_DIR'] + '/w', 'w')")
+    result = job.run()
+    assert result.returncode == 0
+    assert (job.base / "output" / "success").read_bytes() == b""
+    assert not (job.base / "output" / "failure").exists()
+    events = [line.split()[1] for line in result.stderr.decode().splitlines()]
+    assert events == ["script.started", "script.ended", "model.warning"]
+
+
+ENDS = {
+    "exit status": ("import sys; sys.exit(3)", "ExitCode 3", ""),
+    "exit with text": ("import sys; sys.exit('no data')", "ExitCode 1", 'ErrorMessage "no data"'),
+    "exception": ("raise ValueError('bad')", "ExitCode 1", 'ErrorMessage "ValueError: bad\n  File "'),
+    "os._exit": ("import os; os.write(2, b'last'); os._exit(4)", "ExitCode 4", 'ErrorMessage "last"'),
+    "killed": (
+        "import os; os.kill(os.getpid(), 9)",
+        "ExitCode -9",
+        "OutOfMemory: Process killed by SIGKILL (signal 9)",
+    ),
+    "137": ("import os; os._exit(137)", "ExitCode 137", "OutOfMemory: Process killed by SIGKILL (signal 9)"),
+    "crash": ("import os; os.kill(os.getpid(), 11)", "ExitCode -11", "Process killed by SIGSEGV (signal 11)"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_script_that_fails_says_why(job, name):
+    source, code, text = ENDS[name]
+    job.script(source)
+    assert job.run().returncode == 1
+    lines = job.failure.splitlines()
+    assert lines[:2] == ["ExecuteUserScriptError:", code]
+    assert text in job.failure
+    assert lines[-1] == f'Command "{job.python} -- train.py"'
+
+
+def test_a_huge_message_fits_into_1024_characters_with_its_end(job):
+    job.script("def f():\n    raise ValueError('x' * 9000)\nf()")
+    job.run()
+    assert len("AlgorithmError: " + job.failure) <= 1024
+    assert "ValueError: xxx" in job.failure and "line 2, in f" in job.failure
+
+
+def test_a_failure_that_the_script_writes_stays(job):
+    job.script("import os; open(os.environ['SM_OUTPUT_DIR'] + '/failure', 'w').write('mine'); raise ValueError")
+    assert job.run().returncode == 1
+    assert job.failure == "mine"
+
+
+def test_output_passes_unchanged_even_where_it_is_no_text(job):
+    job.script(r"""
+        import os
+        os.write(1, b"\xff\xfe out\r\n\x00")
+        os.write(2, b"\xff\xfe err\r\n\x00 no end")
+        os._exit(5)
+    """)
+    result = job.run()
+    assert result.stdout == b"\xff\xfe out\r\n\x00"
+    assert b"\xff\xfe err\r\n\x00 no end" in result.stderr
+    assert "err" in job.failure
+
+
+def test_much_output_on_both_streams_does_not_hang(job):
+    job.script("import os\nfor fd in (1, 2):\n    [os.write(fd, b'x' * 65536) for _ in range(64)]")
+    result = job.run()
+    assert len(result.stdout) == 4 << 20
+    assert result.stderr.count(b"x") >= 4 << 20
+
+
+def test_the_script_runs_in_the_code_directory_which_leads_its_path(job):
+    job.script(PRINT_ARGUMENTS)
+    job.hyperparameters(**{"batch-size": "64", "e": "3", "n": "null"})
+    arguments, directory, first = json.loads(job.run().stdout)
+    assert arguments == ["--batch-size", "64", "-e", "3", "-n", ""]
+    assert directory == first == str(job.base / "code")
+
+
+@pytest.mark.parametrize("value", ["; touch x", "$(id)", "`id`", "a\nb", "--", "-x", "*", "\\", "'\"", "é漢🌊"])
+def test_a_value_is_never_code(job, value):
+    job.script(PRINT_ARGUMENTS)
+    job.hyperparameters(a=json.dumps(value), b=value)
+    assert json.loads(job.run().stdout)[0] == ["-a", value, "-b", value]
+    assert [path.name for path in (job.base / "code").iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
+def test_values_arrive_whatever_the_locale(job, locale):
+    job.script("import sys; sys.stdout.buffer.write(sys.argv[2].encode('utf-8', 'surrogateescape'))")
+    job.hyperparameters(a='"漢字"')
+    job.variables.update(LC_ALL=locale, LANG=locale)
+    assert job.run().stdout.decode() == "漢字"
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.dictionaries(TEXTS, TEXTS, max_size=20))
+def test_any_text_arrives_as_one_unchanged_argument(values):
+    user = decode({name: json.dumps(value) for name, value in values.items()}).user
+    expected = [part for name in sorted(user) for part in (f"{'-' if len(name) == 1 else '--'}{name}", user[name])]
+    with tempfile.TemporaryFile() as output:
+        read_fd, write_fd = os.pipe()
+        os.close(write_fd)
+        source = "import json, os, sys; os.write(2, json.dumps(sys.argv[1:]).encode())"
+        argv = [sys.executable, "-c", source, *as_arguments(user)]
+        child = ColdChild(argv, directory=Path("/"), variables={"LC_ALL": "C"}, stderr_fd=output.fileno())
+        assert supervise(child, stderr_fd=read_fd, control_fd=None).exit_code == 0
+        output.seek(0)
+        assert json.load(output) == expected
+
+
+def test_too_many_arguments_are_a_clear_error(job):
+    job.script("pass")
+    job.hyperparameters(**{f"p{number}": "x" * 1000 for number in range(1000)})
+    assert job.run().returncode == 1
+    assert job.failure.startswith("LaunchError: E2BIG: the script's arguments take 10")
+    assert "in a channel" in job.failure
+
+
+def test_a_missing_entry_point_is_the_failure(job):
+    job.script("pass")
+    job.hyperparameters(sagemaker_program="other.py")
+    assert job.run().returncode == 1
+    assert job.failure.startswith("EntryPointNotFound: entry point 'other.py' not found in sourcedir: ")
+    assert job.failure.endswith("What is there: train.py")
+
+
+def test_a_hostile_archive_is_the_failure_with_its_uri(job):
+    submitted = job.base / ".tidemill" / "sourcedir.tar.gz"
+    submitted.parent.mkdir()
+    with tarfile.open(submitted, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../x"))
+    job.hyperparameters(sagemaker_submit_directory="s3://b/k/sourcedir.tar.gz")
+    assert job.run().returncode == 1
+    assert job.failure == "InvalidArchive: s3://b/k/sourcedir.tar.gz: member '../x' leaves the directory"
+
+
+def test_a_shell_command_runs_without_a_shell_around_it(job):
+    job.hyperparameters(sagemaker_program="run.sh", a='"x  $HOME"')
+    job.code("run.sh", '#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
+    assert job.run().stdout == b"./run.sh|-a|x  $HOME|"
+    job.code("run.sh", 'printf "%s|" "$@"\n')  # nothing says by what to run it
+    assert job.run().stdout == b"-a|x  $HOME|"
+
+
+def test_a_container_entry_point_runs_with_the_same_variables(job):
+    job.config("hyperparameters", {"epochs": "3"})
+    result = job.run(
+        "--", "sh", "-c", 'echo "$SM_HP_EPOCHS $1"; python -c "import sys; print(sys.prefix)"', "sh", "a b"
+    )
+    assert result.returncode == 0, result.stderr
+    first, prefix = result.stdout.decode().splitlines()
+    assert first == "3 a b"
+    assert prefix == str(job.base / ".tidemill" / "environment")
+
+
+def test_a_container_entry_point_may_bring_options(job):
+    result = job.run("--", "printf", "%s|", "--max-bytes", "-x", "--", "--")
+    assert result.stdout == b"--max-bytes|-x|--|--|"
+
+
+def test_a_command_that_is_not_there_is_named(job):
+    assert job.run("--", "no-such-command").returncode == 1
+    assert job.failure.startswith("LaunchError: cannot start 'no-such-command'")
+
+
+def test_a_distribution_that_cannot_be_had_is_refused(job):
+    job.script("pass")
+    job.hyperparameters(sagemaker_mpi_enabled="true")
+    assert job.run().returncode == 1
+    assert "sagemaker_mpi_enabled" in job.failure
+    (job.base / "output" / "failure").unlink()
+    job.hyperparameters(sagemaker_parameter_server_enabled="true")  # ignored with one host
+    assert job.run().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "warning"),
+    [
+        ("", "nothing was saved under"),
+        ("weights.h5", "there is no SavedModel under"),
+        ("export/saved_model.pb", "is not in a directory named by a version number"),
+        ("saved_model.pb", "is not in a directory named by a version number"),
+        ("1/saved_model.pb", ""),
+        ("name/00000123/saved_model.pbtxt", ""),
+    ],
+)
+def test_what_the_model_directory_lacks_is_only_said(job, file, warning):
+    job.script(f"""
+        import os, pathlib
+        path = pathlib.Path(os.environ["SM_MODEL_DIR"]) / {file!r}
+        if {file!r}:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    """)
+    result = job.run()
+    assert result.returncode == 0
+    lines = [line for line in result.stderr.decode().splitlines() if "model.warning" in line]
+    assert bool(lines) == bool(warning)
+    assert not warning or warning in lines[0]
+
+
+def test_a_user_module_named_like_one_of_ours_does_no_harm(job):
+    job.script("print('ran')")
+    job.code("json.py", "raise RuntimeError('not this one')")
+    with subprocess.Popen(job.command, env=job.environment, cwd=job.base / "code", stdout=subprocess.PIPE) as process:
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, b"ran\n")
