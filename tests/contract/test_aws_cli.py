@@ -53,7 +53,7 @@ def test_train_wait_deploy_and_invoke(aws: Any, jobs: Any, saved_model: Path, tm
     answer = tmp_path / "answer.json"
     aws(
         "sagemaker-runtime", "invoke-endpoint", "--endpoint-name", name, "--content-type", "application/json",
-        "--body", '{"instances": [2.0]}', "--cli-binary-format", "raw-in-base64-out", str(answer),
+        "--body", '{"instances": [2.0]}', str(answer),
     )  # fmt: skip
     assert json.loads(answer.read_text()) == {"predictions": [3.0]}
     aws("sagemaker", "delete-endpoint", "--endpoint-name", name)

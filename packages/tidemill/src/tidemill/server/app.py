@@ -131,7 +131,7 @@ class Application:
                 "logs": LogsService(LogStreams(state.logs), region=settings.region),
                 "sts": StsService(),
                 "iam": IamService(),
-                "s3": S3Service(objects, region=settings.region),
+                "s3": S3Service(objects, region=settings.region, plain_without_key=True),
             },
             credentials,
             region=settings.region,

@@ -1,0 +1,235 @@
+"""kill -9 of the server at every stage of a job: the job finishes, the restarted server tells the truth, nothing is
+done twice.
+
+The kill comes from inside, at a named fault point, so that each stage is really hit; the fault log proves it.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemill.testing import Service
+
+SCRIPT = """
+    import os, time
+    print("RUN", os.getpid(), flush=True)
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+        file.write("w" * 1000)
+    time.sleep(0.5)
+    print("END", flush=True)
+"""
+
+# Stage of a job -> the fault point that the server passes there.
+STAGES = {
+    "created": "control.created",
+    "before the launch": "control.launch.before",
+    "after the launch": "control.launch.after",
+    "environment": "control.phase.DownloadingTrainingImage",
+    "download": "control.phase.Downloading",
+    "run": "control.phase.Training",
+    "upload": "control.phase.Uploading",
+    "before publishing": "control.publish.before",
+    "published object renamed": "store.object.rename",
+    "after publishing": "control.publish.after",
+    "before the end is committed": "control.finalise.before",
+    "after the end is committed": "control.finalise.after",
+    "cleaned": "control.cleaned",
+}
+STOPPING = {"stopping": "control.stopping", "stop told": "control.stop_told"}
+TRUTH_WITHIN_S = 25.0  # five times the goal
+
+
+class Victim:
+    """A service that dies at a fault point, and its next life without one."""
+
+    def __init__(self, directory: Path, jobs_of: Any, **settings: object) -> None:
+        self.log = directory / "faults.log"
+        self._jobs_of = jobs_of
+        self._settings = {"stop_grace_s": 5, **settings}
+        self.state_dir = directory / "state"
+        self.service = Service(state_dir=self.state_dir, settings=self._settings)
+        self.service.start()
+        self.jobs = jobs_of(self.service)
+
+    def arm(self, point: str) -> None:
+        """Restart with the fault point armed."""
+        self.service.stop()
+        variables = {"TIDEMILL_FAULTS": f"{point}:exit", "TIDEMILL_FAULTS_LOG": str(self.log)}
+        self.service = Service(state_dir=self.state_dir, settings=self._settings, variables=variables)
+        self.service.start()
+        self.jobs = self._jobs_of(self.service)
+
+    def await_death(self, point: str) -> None:
+        """Until the server has killed itself, at that point and no other."""
+        deadline = time.monotonic() + 60
+        while self.service.pid is not None:
+            assert time.monotonic() < deadline, f"the server never passed {point}"
+            time.sleep(0.02)
+        assert self.log.read_text().split()[:2] == [point, "exit"]
+        self.log.unlink()
+
+    def revive(self) -> None:
+        """Start again, unarmed."""
+        self.service.kill()
+        self.service = Service(state_dir=self.state_dir, settings=self._settings)
+        self.service.start()
+        self.jobs = self._jobs_of(self.service)
+
+
+@pytest.fixture
+def victim(tmp_path: Path, jobs_of: Any) -> Iterator[Victim]:
+    made = Victim(tmp_path, jobs_of)
+    try:
+        yield made
+    finally:
+        made.service._clean_up()
+
+
+@contextlib.contextmanager
+def dying() -> Iterator[None]:
+    """The server may die under any request."""
+    with contextlib.suppress(BotoCoreError, ClientError):
+        yield
+
+
+def processes_of(name: str) -> list[str]:
+    """Command lines of live processes that mention the job."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if name in command:
+                    found.append(command)
+    return found
+
+
+def check_finished(victim: Victim, name: str, status: str = "Completed") -> None:
+    """The invariants of a job that has ended."""
+    job = victim.jobs.wait(name)
+    assert job["TrainingJobStatus"] == status, job.get("FailureReason")
+    log = victim.jobs.log(name)
+    assert sum(line.startswith("RUN ") for line in log) == 1, "the script ran once, no more and no less"
+    assert len(log) == len(set(log)), "every line once"
+    if status == "Completed":
+        assert "END" in log
+        assert victim.jobs.model_files(job)["weights"] == b"w" * 1000
+    ends = [t["Status"] for t in job["SecondaryStatusTransitions"] if t["Status"] in ("Completed", "Failed", "Stopped")]
+    assert len(ends) == 1
+    assert not processes_of(job_directory(victim, name))
+
+
+def job_directory(victim: Victim, name: str) -> str:
+    """The only directory below jobs."""
+    (found,) = (victim.state_dir / "jobs").iterdir()
+    return found.name
+
+
+def kill_at(victim: Victim, point: str) -> None:
+    request = victim.jobs.request(SCRIPT)
+    name = request["TrainingJobName"]
+    victim.arm(point)
+    with dying():
+        victim.jobs.sagemaker.create_training_job(**request)
+    victim.await_death(point)
+    victim.revive()
+    begun = time.monotonic()
+    assert victim.jobs.describe(name)["TrainingJobStatus"] in ("InProgress", "Completed")
+    assert time.monotonic() - begun < TRUTH_WITHIN_S
+    check_finished(victim, name)
+
+
+def kill_while_stopping(victim: Victim, point: str) -> None:
+    request = victim.jobs.request("import time\nprint('RUN', flush=True)\ntime.sleep(600)")
+    name = request["TrainingJobName"]
+    victim.arm(point)
+    victim.jobs.sagemaker.create_training_job(**request)
+    victim.jobs.wait(name, until=("Training",))
+    deadline = time.monotonic() + 60
+    while "RUN" not in victim.jobs.log(name):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    with dying():
+        victim.jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    victim.await_death(point)
+    victim.revive()
+    job = victim.jobs.wait(name)
+    assert job["TrainingJobStatus"] == "Stopped"
+    assert not processes_of(job_directory(victim, name))
+
+
+@pytest.mark.parametrize("stage", list(STAGES))
+def test_a_job_survives_the_death_of_the_server_when_it_is_at(stage: str, victim: Victim) -> None:
+    kill_at(victim, STAGES[stage])
+
+
+@pytest.mark.parametrize("stage", list(STOPPING))
+def test_a_stop_survives_the_death_of_the_server_when_it_is_at(stage: str, victim: Victim) -> None:
+    kill_while_stopping(victim, STOPPING[stage])
+
+
+def test_a_queued_job_survives_the_death_of_the_server(tmp_path: Path, jobs_of: Any) -> None:
+    victim = Victim(tmp_path, jobs_of, max_instances=1)
+    try:
+        first = victim.jobs.request("import time\nprint('RUN first', flush=True)\ntime.sleep(3)")
+        second = victim.jobs.request(SCRIPT)
+        victim.arm("control.queued")
+        with dying():
+            victim.jobs.sagemaker.create_training_job(**first)
+            victim.jobs.sagemaker.create_training_job(**second)
+        victim.await_death("control.queued")
+        victim.revive()
+        for request in (first, second):
+            job = victim.jobs.wait(request["TrainingJobName"])
+            assert job["TrainingJobStatus"] == "Completed"
+            log = victim.jobs.log(request["TrainingJobName"])
+            assert sum(line.startswith("RUN ") for line in log) == 1
+    finally:
+        victim.service._clean_up()
+
+
+def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(
+    victim: Victim, saved_model: Path, root: Path
+) -> None:
+    sagemaker = victim.jobs.sagemaker
+    bucket = "sagemaker-us-west-2-000000000000"
+    victim.jobs.s3.upload_file(str(saved_model), bucket, "half/model.tar.gz")
+    role = "arn:aws:iam::000000000000:role/SageMakerRole"
+    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{bucket}/half/model.tar.gz"}
+    sagemaker.create_model(ModelName="half", ExecutionRoleArn=role, PrimaryContainer=container)
+    variant = {"VariantName": "v", "ModelName": "half", "InstanceType": "local", "InitialInstanceCount": 1}
+    sagemaker.create_endpoint_config(EndpointConfigName="half", ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName="half", EndpointConfigName="half")
+    deadline = time.monotonic() + 60
+    while sagemaker.describe_endpoint(EndpointName="half")["EndpointStatus"] == "Creating":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    servers = processes_of("tidemill_serving")
+    victim.service.kill()
+    assert processes_of("tidemill_serving") == servers, "the endpoint's processes outlive the server"
+    victim.revive()
+    runtime = victim.service.client("sagemaker-runtime")
+    reply = runtime.invoke_endpoint(EndpointName="half", ContentType="application/json", Body=b'{"instances": [2.0]}')
+    assert reply["Body"].read().split() == b'{ "predictions": [3.0 ] }'.split()
+    assert processes_of("tidemill_serving") == servers, "they were taken up, not started again"
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("round_number", range(2, 5))
+@pytest.mark.parametrize("stage", [*STAGES, *STOPPING])
+def test_the_matrix_of_kills(stage: str, round_number: int, victim: Victim) -> None:
+    if stage in STAGES:
+        kill_at(victim, STAGES[stage])
+    else:
+        kill_while_stopping(victim, STOPPING[stage])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("round_number", range(2, 5))
+def test_the_matrix_of_kills_in_the_queue(round_number: int, tmp_path: Path, jobs_of: Any) -> None:
+    test_a_queued_job_survives_the_death_of_the_server(tmp_path, jobs_of)
