@@ -221,14 +221,13 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
     return values
 
 
-def _checksum(row: Mapping[Any, Any]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
+def _checksum(row: Mapping[str, Any]) -> bytes:
+    fields: list[bytes] = []
     for name in sorted(row):
         value = row[name]
         data = value if isinstance(value, bytes) else str(value).encode()
-        digest.update(f"{name}:{len(data)}:".encode())
-        digest.update(data)
-    return digest.digest()
+        fields.append(b"%b:%d:%b" % (name.encode(), len(data), data))
+    return hashlib.blake2b(b"".join(fields), digest_size=16).digest()
 
 
 def _shown(key: bytes) -> str:
