@@ -38,9 +38,10 @@ class Jobs:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.sagemaker = service.client("sagemaker")
-        self.s3 = service.client("s3")
-        self.logs_client = service.client("logs")
+        session = service.boto3_session()
+        self.sagemaker = session.client("sagemaker")
+        self.s3 = session.client("s3")
+        self.logs_client = session.client("logs")
 
     def request(
         self, script: str, *, name: str | None = None, files: Mapping[str, str] | None = None, **members: Any

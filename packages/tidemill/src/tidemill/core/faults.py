@@ -4,8 +4,9 @@ A point costs one dictionary look-up when nothing is armed. It is armed from the
 
     TIDEMILL_FAULTS="control.create.committed:exit;store.object.rename:enospc:1:2"
 
-Each entry is ``point:action[:probability[:count]]``; the action is ``exit`` (SIGKILL to the own process),
-``eio`` or ``enospc`` (an OSError) or ``delay=SECONDS``. ``point`` may end in ``*``. Every hit is appended to the
+Each entry is ``point:action[:probability[:count[:skip]]]``; the action is ``exit`` (SIGKILL to the own process),
+``eio`` or ``enospc`` (an OSError) or ``delay=SECONDS``, and the first ``skip``
+passes are free. ``point`` may end in ``*``. Every hit is appended to the
 file named by ``TIDEMILL_FAULTS_LOG`` before the action, which is how a test proves that its fault happened.
 """
 
@@ -24,6 +25,7 @@ class _Fault:
     action: str
     probability: float
     remaining: int
+    skip: int
 
 
 def _parse(text: str) -> dict[str, _Fault]:
@@ -31,7 +33,8 @@ def _parse(text: str) -> dict[str, _Fault]:
     for entry in filter(None, text.split(";")):
         name, action, *rest = entry.split(":")
         probability = float(rest[0]) if rest else 1.0
-        armed[name] = _Fault(action, probability, int(rest[1]) if len(rest) > 1 else 1)
+        count, skip = (int(rest[i]) if len(rest) > i else default for i, default in ((1, 1), (2, 0)))
+        armed[name] = _Fault(action, probability, count, skip)
     return armed
 
 
@@ -50,7 +53,12 @@ def point(name: str) -> None:
     fault = _armed.get(name) or next(
         (f for pattern, f in _armed.items() if pattern.endswith("*") and name.startswith(pattern[:-1])), None
     )
-    if fault is None or fault.remaining <= 0 or _random.random() >= fault.probability:
+    if fault is None:
+        return
+    if fault.skip > 0:
+        fault.skip -= 1
+        return
+    if fault.remaining <= 0 or _random.random() >= fault.probability:
         return
     fault.remaining -= 1
     _record(name, fault.action)
