@@ -9,9 +9,10 @@ nobody is answered with somebody else's error.
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +24,8 @@ __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner"]
 
 DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # what was measured with one row does not hold for a feed much larger than one
+_SLOW_RUN_S = 0.01
+_SLOW_RUNS = 2  # in a row: one may be the machine's doing
 _Done = Callable[["list[Array] | RequestError"], None]
 
 
@@ -118,6 +121,7 @@ class Runner:
         self._loop_jobs: deque[Job] = deque()
         self._thread_jobs: deque[Job] = deque()
         self._woken = False
+        self._slow_runs = 0
 
     @property
     def placement(self) -> Placement:
@@ -130,7 +134,7 @@ class Runner:
             self._thread_jobs.append(job)
             self._wake()
         elif self._max_rows == 1:
-            self._finish([job], self._run([job]))
+            self._finish([job], self._run_on_loop([job]))
         else:
             self._loop_jobs.append(job)
             self._wake()
@@ -154,9 +158,19 @@ class Runner:
         self._woken = False
         while self._loop_jobs:
             jobs = self._take(self._loop_jobs)
-            self._finish(jobs, self._run(jobs))
+            self._finish(jobs, self._run_on_loop(jobs))
         if self._thread_jobs:
             self._threads.enlist(self)
+
+    def _run_on_loop(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
+        """Run here and now. A signature that turns out to be slow is moved to the threads for good."""
+        begin = time.perf_counter()
+        results = self._run(jobs)
+        is_slow = time.perf_counter() - begin > _SLOW_RUN_S
+        self._slow_runs = self._slow_runs + 1 if is_slow else 0
+        if self._slow_runs >= _SLOW_RUNS:
+            self._placement = replace(self._placement, on_loop=False)
+        return results
 
     def _run_on_thread(self, jobs: list[Job]) -> None:
         results = self._run(jobs)

@@ -85,6 +85,11 @@ class LoadedModel(Protocol):
         """All SignatureDef messages of the model, by key."""
         ...
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether the graph has loops, so that the time of a run may depend on the values fed."""
+        ...
+
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         """Run a signature.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.graph import INIT_SIGNATURE, read_meta_graph, signatures_of
+from tidemill_serving.engine.graph import INIT_SIGNATURE, has_loops, read_meta_graph, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 
@@ -124,6 +124,7 @@ class _Model:
         self._session = session
         self._op_error = wheel.OpError
         self.signatures = signatures_of(meta_graph, wheel=wheel)
+        self.has_loops = has_loops(meta_graph)
         self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
         self._handles: dict[tuple[str, bool], int] = {}
         self._lock = threading.Lock()

@@ -10,10 +10,11 @@ from tidemill_serving.engine.base import Signature, TensorSpec
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["INIT_SIGNATURE", "read_meta_graph", "signatures_of"]
+__all__ = ["INIT_SIGNATURE", "has_loops", "read_meta_graph", "signatures_of"]
 
 INIT_SIGNATURE = "__saved_model_init_op"
 _SERVE_TAG = "serve"
+_LOOP_OPS = frozenset({"While", "StatelessWhile", "Enter", "RefEnter"})
 _DTYPES = {
     "DT_FLOAT": ("float", "float32"),
     "DT_DOUBLE": ("double", "float64"),
@@ -62,6 +63,14 @@ def signatures_of(meta_graph: Any, *, wheel: Wheel) -> Mapping[str, Signature]:
         if key != INIT_SIGNATURE and inputs is not None and outputs is not None:
             found[key] = Signature(key, definition.method_name, inputs, outputs)
     return found
+
+
+def has_loops(meta_graph: Any) -> bool:
+    """Whether a loop stands anywhere in the graph or its functions."""
+    graph = meta_graph.graph_def
+    return any(
+        node.op in _LOOP_OPS for part in (graph.node, *(f.node_def for f in graph.library.function)) for node in part
+    )
 
 
 def _specs(tensors: Mapping[str, Any], *, wheel: Wheel) -> dict[str, TensorSpec] | None:

@@ -1,8 +1,9 @@
 """Where a signature runs, measured when its model is warmed up.
 
 A run of 0.3 ms or less is done right on the event loop; a longer one on a batch thread, so that ``/ping`` and other
-connections go on. Running operations on the calling thread saves hand-overs but loses parallelism in wide graphs, so
-both ways are timed and the faster one is taken.
+connections go on. So is every run of a graph with loops, of which one row of zeros says little. Running operations on
+the calling thread saves hand-overs but loses parallelism in wide graphs, so both ways are timed and the faster one is
+taken.
 """
 
 import statistics
@@ -47,7 +48,8 @@ def measure(model: LoadedModel, signature: Signature) -> Placement:
         return Placement(on_loop=False, pooled=False, one_row_s=None)
     pooled = pooled_s < inline_s * _POOL_ADVANTAGE
     one_row_s = min(pooled_s, inline_s)
-    return Placement(on_loop=not pooled and inline_s <= INLINE_LIMIT_S, pooled=pooled, one_row_s=one_row_s)
+    on_loop = inline_s <= INLINE_LIMIT_S and not pooled and not model.has_loops
+    return Placement(on_loop=on_loop, pooled=pooled, one_row_s=one_row_s)
 
 
 def _time(model: LoadedModel, signature: Signature, feeds: list[Array], *, pooled: bool) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.graph import read_meta_graph, signatures_of
+from tidemill_serving.engine.graph import has_loops, read_meta_graph, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -59,6 +59,7 @@ class _Model:
         self._session = session
         self._wheel = wheel
         self.signatures = signatures_of(meta_graph, wheel=wheel)
+        self.has_loops = has_loops(meta_graph)
         self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
         self._callables: dict[str, Callable[..., list[Array]]] = {}
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ _ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _JSON_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _JSON_NUMBERS = re.compile(rf"{_JSON_NUMBER}(?:,{_JSON_NUMBER})*")
-_CSV_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(,|$)')
+_CSV_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,"\s][^,]*|))(,|$)')
 _METHODS = ("predict", "classify", "regress")
 
 

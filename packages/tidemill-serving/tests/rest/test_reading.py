@@ -1,0 +1,158 @@
+"""Request bodies: the fast lane and the general way read the same, and both refuse what is not regular."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill_serving.engine import TensorSpec
+from tidemill_serving.errors import RequestError
+from tidemill_serving.rest.json_text import parse
+from tidemill_serving.rest.numeric import read_numeric
+from tidemill_serving.rest.tensors import tensor
+
+FLOAT = TensorSpec("x:0", np.dtype("float32"), "float", None)
+INT8 = TensorSpec("x:0", np.dtype("int8"), "int8", None)
+INT64 = TensorSpec("x:0", np.dtype("int64"), "int64", None)
+BOOL = TensorSpec("x:0", np.dtype("bool"), "bool", None)
+STRING = TensorSpec("x:0", np.dtype("object"), "string", None)
+
+NESTED = st.recursive(
+    st.integers(-100, 100) | st.floats(-10, 10) | st.none() | st.booleans() | st.text("[],1", max_size=3),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def fast(value: Any, spec: TensorSpec) -> np.ndarray | None:
+    read = read_numeric(json.dumps({"instances": value}).encode(), lambda _name: spec)
+    return None if read is None else read.array
+
+
+@given(NESTED)
+@settings(max_examples=300, deadline=None)
+def test_what_the_fast_lane_reads_is_what_the_general_way_reads(value: Any) -> None:
+    for spec in (FLOAT, INT64):
+        array = fast(value, spec)
+        if array is not None:
+            general = tensor(value, spec)
+            assert array.shape == general.shape
+            assert array.dtype == general.dtype
+            assert np.array_equal(array, general)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (2, 3), (4, 1, 5), (1, 28, 28, 3), (2, 2, 2, 2, 2, 2, 2, 2)])
+def test_the_fast_lane_takes_regular_arrays_of_any_shape(shape: tuple[int, ...]) -> None:
+    value = np.arange(np.prod(shape)).reshape(shape)
+    array = fast(value.tolist(), FLOAT)
+    assert array is not None
+    assert np.array_equal(array, value.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"instances": [[1, 2], [3]]}',
+        '{"instances": [[1, 2], 3]}',
+        '{"instances": [[1, [2]]]}',
+        '{"instances": []}',
+        '{"instances": [[], []]}',
+        '{"instances": [1, null]}',
+        '{"instances": [true]}',
+        '{"instances": ["1"]}',
+        '{"instances": ["]", "["]}',
+        '{"instances": [1], "inputs": [1]}',
+        '{"instances": [1], "other": 1}',
+        '{"instances": [1], "signature_name": 5}',
+        '{"instances": {"x": [1]}}',
+        '{"instances": [{"x": [1]}]}',
+        '{"instances": [1] ',
+        "[1, 2]",
+        "[" * 2000,
+    ],
+)
+def test_the_fast_lane_leaves_the_rest_alone(text: str) -> None:
+    assert read_numeric(text.encode(), lambda _name: FLOAT) is None
+
+
+def test_the_fast_lane_does_not_take_floats_for_integers_nor_numbers_out_of_range() -> None:
+    assert fast([1.5], INT64) is None
+    assert fast([200], INT8) is None
+    assert fast([2**53 + 1], INT64).tolist() == [2**53 + 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "expected"),
+    [
+        (1, FLOAT, 1.0),
+        ([1, 2.5], FLOAT, [1.0, 2.5]),
+        ([2**63 - 1, -(2**63)], INT64, [2**63 - 1, -(2**63)]),
+        ([[True], [False]], BOOL, [[True], [False]]),
+        (["é", {"b64": "/w=="}], STRING, ["é".encode(), b"\xff"]),
+        ([[], []], FLOAT, [[], []]),
+    ],
+)
+def test_values_become_arrays(value: Any, spec: TensorSpec, expected: Any) -> None:
+    array = tensor(value, spec)
+    assert array.dtype == spec.dtype
+    assert array.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [
+        (["a"], FLOAT, 'JSON Value: "a" Type: String is not of expected type: float'),
+        ([1, True], FLOAT, "JSON Value: true Type: Bool is not of expected type: float"),
+        ([[1, 2], [3, None]], FLOAT, "JSON Value: null Type: Null is not of expected type: float"),
+        ([1.0], INT64, "JSON Value: 1.0 Type: Number is not of expected type: int64"),
+        ([1, 200], INT8, "JSON Value: 200 Type: Number is not of expected type: int8"),
+        ([2**63], INT64, "JSON Value: 9223372036854775808 Type: Number is not of expected type: int64"),
+        ([1], BOOL, "JSON Value: 1 Type: Number is not of expected type: bool"),
+        ([1], STRING, "JSON Value: 1 Type: Number is not of expected type: string"),
+        ([{"b64": "%"}], STRING, "Unable to base64 decode"),
+        ([[1, 2], [3]], FLOAT, "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
+        ([[1, 2], 3], FLOAT, "Expecting tensor size: 2 but got: 1"),
+    ],
+)
+def test_what_does_not_fit_is_said(value: Any, spec: TensorSpec, text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        tensor(value, spec)
+    assert refused.value.message.startswith(text)
+    assert refused.value.http_status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "JSON Parse error: The document is empty"),
+        (b" \n", "JSON Parse error: The document is empty"),
+        (b'{"a": inf}', "JSON Parse error: Invalid value. at offset: 6"),
+        (b"[1 2]", "JSON Parse error: Missing a comma or ] after an array element. at offset: 3"),
+        (b'{"a":1 "b":2}', "JSON Parse error: Missing a comma or } after an object member. at offset: 7"),
+        (b'{"a" 1}', "JSON Parse error: Missing a colon after a name of object member. at offset: 5"),
+        (b"{1:2}", "JSON Parse error: Missing a name for object member. at offset: 1"),
+        (b'{"\xc3\xa9":1} x', "JSON Parse error: The document root must not be followed by other values. at offset: 9"),
+        (b'["a', "JSON Parse error: Missing a closing quotation mark in string. at offset: 1"),
+        (b'["\xff"]', "JSON Parse error: Invalid encoding in string. at offset: 2"),
+        (b"[" * 65 + b"]" * 65, "JSON Parse error: nested 65 levels deep"),
+        (b"[" * 100_000, "JSON Parse error: nested 100000 levels deep"),
+        (b'{"a":' * 100 + b"1" + b"}" * 100, "JSON Parse error: nested 100 levels deep"),
+        (b"[" + b"9" * 5000 + b"]", "JSON Parse error: Number too big to be stored in double."),
+    ],
+)
+def test_a_parse_error_says_why_and_where(body: bytes, text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse(body)
+    assert refused.value.message.startswith(text)
+
+
+def test_brackets_in_strings_are_no_depth() -> None:
+    assert parse(json.dumps({"a": "[" * 1000}).encode()) == {"a": "[" * 1000}
+    assert parse(json.dumps([[0]] * 1000).encode()) == [[0]] * 1000
+
+
+def test_nan_and_infinity_are_numbers() -> None:
+    assert str(parse(b"[NaN, Infinity, -Infinity]")) == "[nan, inf, -inf]"

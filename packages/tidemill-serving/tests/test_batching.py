@@ -1,0 +1,147 @@
+"""Rows of several requests in one run, with a model that counts its runs."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tidemill_serving.batching import BatchThreads, Job, Runner
+from tidemill_serving.engine import Array, Signature, TensorSpec
+from tidemill_serving.engine.placement import Placement
+from tidemill_serving.errors import Code, RequestError, invalid
+
+FLOATS = TensorSpec("x:0", np.dtype("float32"), "float", (-1,))
+ON_LOOP = Placement(on_loop=True, pooled=False, one_row_s=1e-5)
+ON_THREAD = Placement(on_loop=False, pooled=False, one_row_s=1e-2)
+DEADLINE_S = 20
+
+
+class CountingModel:
+    """Doubles its input; notes how many rows each run had."""
+
+    def __init__(self, shape: tuple[int, ...] = (-1,), *, answer: Callable[[Array], Array] = lambda x: x * 2) -> None:
+        spec = TensorSpec("x:0", np.dtype("float32"), "float", shape)
+        self.signatures: Mapping[str, Signature] = {"s": Signature("s", "predict", {"x": spec}, {"y": spec})}
+        self.signature_defs: Mapping[str, Any] = {}
+        self.has_loops = False
+        self.runs: list[int] = []
+        self._answer = answer
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        self.runs.append(feeds[0].size)
+        if (feeds[0] < 0).any():
+            raise invalid("negative")
+        if (feeds[0] == 13).any():
+            raise ZeroDivisionError("unlucky")
+        return [self._answer(feeds[0])]
+
+    def close(self) -> None:
+        pass
+
+
+def answers(
+    model: CountingModel, feeds: Sequence[Sequence[float]], *, placement: Placement, max_rows: int = 32
+) -> list[list[float] | str]:
+    """Submit all feeds in one turn of the loop; what each got."""
+
+    async def main() -> list[list[float] | str]:
+        loop = asyncio.get_running_loop()
+        threads = BatchThreads(slots=1)
+        runner = Runner(
+            model, model.signatures["s"], placement=placement, threads=threads, loop=loop, max_rows=max_rows
+        )
+        futures: list[asyncio.Future[list[Array] | RequestError]] = []
+        for feed in feeds:
+            future: asyncio.Future[list[Array] | RequestError] = loop.create_future()
+            futures.append(future)
+            runner.submit(Job([np.array(feed, np.float32)], future.set_result))
+        async with asyncio.timeout(DEADLINE_S):
+            results = await asyncio.gather(*futures)
+        threads.close()
+        return [f"{r.code.name}: {r.message}" if isinstance(r, RequestError) else r[0].tolist() for r in results]
+
+    return asyncio.run(main())
+
+
+def test_what_came_in_one_turn_shares_a_run() -> None:
+    for placement in (ON_LOOP, ON_THREAD):
+        model = CountingModel()
+        assert answers(model, [[1], [2, 3], [4]], placement=placement) == [[2], [4, 6], [8]]
+        assert model.runs == [4]
+
+
+def test_rows_are_counted_not_requests() -> None:
+    model = CountingModel()
+    assert len(answers(model, [[1.0] * 20] * 5, placement=ON_LOOP)) == 5
+    assert model.runs == [20] * 5
+    model = CountingModel()
+    answers(model, [[1.0] * 10] * 5, placement=ON_LOOP)
+    assert model.runs == [30, 20]
+
+
+def test_a_request_above_the_limit_runs_by_itself_on_a_thread() -> None:
+    model = CountingModel()
+    given = [[1.0], [2.0] * 100, [3.0]]
+    assert answers(model, given, placement=ON_LOOP) == [[2.0], [4.0] * 100, [6.0]]
+    assert sorted(model.runs) == [2, 100]
+
+
+def test_the_request_that_fails_a_shared_run_fails_alone() -> None:
+    for placement in (ON_LOOP, ON_THREAD):
+        model = CountingModel()
+        assert answers(model, [[1], [-1], [3]], placement=placement) == [[2], "INVALID_ARGUMENT: negative", [6]]
+
+
+def test_an_unexpected_failure_of_one_run_does_not_end_the_thread() -> None:
+    model = CountingModel(())
+    given = [13.0, 1.0]
+    assert answers(model, given, placement=ON_THREAD) == ["INTERNAL: ZeroDivisionError: unlucky", 2.0]  # type: ignore[arg-type]
+
+
+def test_other_inner_shapes_do_not_share_a_run() -> None:
+    model = CountingModel((-1, -1))
+    given: Any = [[[1, 2]], [[3]], [[4]], [[5, 6]]]
+    assert answers(model, given, placement=ON_LOOP) == [[[2, 4]], [[6]], [[8]], [[10, 12]]]
+    assert model.runs == [2, 2, 2]
+
+
+def test_a_model_that_does_not_answer_by_rows_is_run_for_each_request() -> None:
+    model = CountingModel(answer=lambda x: x.mean(keepdims=True))
+    assert answers(model, [[1, 3], [5, 7]], placement=ON_LOOP) == [[2], [6]]
+
+
+def test_without_an_open_first_dimension_nothing_is_shared() -> None:
+    model = CountingModel((2,))
+    answers(model, [[1, 2], [3, 4]], placement=ON_THREAD)
+    assert model.runs == [2, 2]
+
+
+def test_batching_can_be_switched_off() -> None:
+    model = CountingModel()
+    answers(model, [[1], [2]], placement=ON_LOOP, max_rows=1)
+    assert model.runs == [1, 1]
+
+
+def test_a_shape_that_differs_from_the_signature_is_named_with_what_was_expected() -> None:
+    def refuse(_: Array) -> Array:
+        raise RequestError(Code.INVALID_ARGUMENT, "Matrix size-incompatible")
+
+    (text,) = answers(CountingModel((-1, 3), answer=refuse), [[[1, 2]]], placement=ON_LOOP)  # type: ignore[list-item]
+    assert text == ("INVALID_ARGUMENT: Expecting shape [-1,3] but got: [1,2] for input x. Matrix size-incompatible")
+
+
+def test_a_signature_that_turns_out_to_be_slow_leaves_the_loop() -> None:
+    threads_of_runs: list[int] = []
+
+    def slowly(x: Array) -> Array:
+        threads_of_runs.append(threading.get_ident())
+        busy_until = time.perf_counter() + 0.02
+        while time.perf_counter() < busy_until:
+            pass
+        return x
+
+    answers(CountingModel((-1,), answer=slowly), [[1.0]] * 6, placement=ON_LOOP, max_rows=1)
+    assert [ident == threading.get_ident() for ident in threads_of_runs] == [True, True, False, False, False, False]
