@@ -9,6 +9,7 @@ from tidemill.core.clock import Clock, SystemClock
 __all__ = ["BALLAST_BYTES", "Ballast"]
 
 BALLAST_BYTES = 64 * 1024 * 1024
+"""Several times the database's write-ahead log (16 MiB), which is brought home in this room."""
 RETRY_INTERVAL_S = 5.0
 
 

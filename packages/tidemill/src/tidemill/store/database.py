@@ -224,13 +224,17 @@ class Database:
         try:
             self._attempt(group)
         except _NotCommitted as failure:
-            if not (failure.full and self._ballast is not None and self._ballast.release()):
+            if not (failure.full and self._make_room()):
                 self._refuse(group, failure)
                 return
             try:
                 self._attempt(group)
             except _NotCommitted as second:
                 self._refuse(group, second)
+
+    def _make_room(self) -> bool:
+        released = self._ballast is not None and self._ballast.release()
+        return sqlite.shrink_log(self._connection, self.path) or released
 
     def _attempt(self, group: "list[_Pending]") -> None:
         try:

@@ -22,6 +22,7 @@ __all__ = [
     "is_unavailable",
     "make_engine",
     "raw_connection",
+    "shrink_log",
 ]
 
 BUSY_TIMEOUT_S = 10.0
@@ -36,6 +37,8 @@ _PRAGMAS = (
     "PRAGMA cache_size=-16384",
     "PRAGMA wal_autocheckpoint=4000",
     "PRAGMA journal_size_limit=67108864",
+    # Some builds overwrite every deleted page, so that a delete needs room: no way out of a full disk.
+    "PRAGMA secure_delete=FAST",
 )
 
 # A flipped byte must reach the checksum instead of failing to decode.
@@ -81,6 +84,18 @@ def raw_connection(connection: Connection) -> sqlite3.Connection:
 def in_transaction(connection: Connection) -> bool:
     """Whether the file's transaction is still open: SQLite itself rolls back on some errors, e.g. a full disk."""
     return raw_connection(connection).in_transaction
+
+
+def shrink_log(connection: Connection, path: Path) -> bool:
+    """Bring the write-ahead log of ``path`` home where there is room for it; returns whether that gave room back."""
+    log = path.with_name(f"{path.name}-wal")
+    before = log.stat().st_size
+    disk = os.statvfs(path.parent)
+    if disk.f_bavail * disk.f_frsize < before:  # half a log brought home gives nothing back, and takes what is left
+        return False
+    with contextlib.suppress(sqlite3.OperationalError):  # what counts is the size
+        raw_connection(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return log.stat().st_size < before
 
 
 def check_file(path: Path) -> None:

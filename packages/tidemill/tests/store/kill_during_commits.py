@@ -1,0 +1,85 @@
+"""Kill a writing process again and again, and compare what it was told with what is stored.
+
+Run as a program with a directory and a number of rounds. Each round forks a child in which several threads write
+and report every acknowledged row on a pipe; the parent kills it after a number of reports that the round's seed
+gives, or lets a fault point kill it. Prints the number of rows that were acknowledged, or fails.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select
+
+from tidemill.core import faults
+from tidemill.store.database import Database
+from tidemill.store.schema import meta, metadata
+
+CLIENTS = 16
+
+
+def adding(key: str) -> Callable[[Connection], None]:
+    def work(connection: Connection) -> None:
+        connection.execute(insert(meta), {"key": key, "value": "x" * 500})
+
+    return work
+
+
+async def write_for_ever(database: Database, report: int, seed: int) -> None:
+    async def client(number: int) -> None:
+        count = 0
+        while True:
+            key = f"row-{seed}-{number}-{count}"
+            await database.write(adding(key))
+            os.write(report, key.encode() + b"\n")
+            count += 1
+
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+
+
+def one_round(path: Path, seed: int) -> set[str]:
+    """Write, be killed, and give the acknowledged keys."""
+    chance = random.Random(seed)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        if seed % 3:
+            at = ("store.commit.before", "store.commit.after")[seed % 2]
+            faults._random.seed(seed)
+            faults._armed = faults._parse(f"{at}:exit:{chance.choice((0.02, 0.1, 0.5))}:1")
+        database = Database.open(path, metadata=metadata)
+        asyncio.run(write_for_ever(database, writer, seed))
+    os.close(writer)
+    kill_after = chance.randrange(1, 400)
+    lines = 0
+    data = b""
+    while block := os.read(reader, 65536):
+        data += block
+        lines += block.count(b"\n")
+        if lines >= kill_after:
+            os.kill(child, signal.SIGKILL)
+    os.close(reader)
+    os.waitpid(child, 0)
+    return set(data.decode().rpartition("\n")[0].split())
+
+
+def main() -> None:
+    directory, rounds = Path(sys.argv[1]), int(sys.argv[2])
+    path = directory / "state.db"
+    acknowledged: set[str] = set()
+    for seed in range(rounds):
+        acknowledged |= one_round(path, seed)
+        with Database.open(path, metadata=metadata) as database:
+            stored = set(database.read(lambda c: c.execute(select(meta.c.key)).scalars().all()))
+        if lost := acknowledged - stored:
+            sys.exit(f"seed {seed}: {len(lost)} acknowledged rows are lost, e.g. {min(lost)}")
+    print(len(acknowledged))
+
+
+if __name__ == "__main__":
+    main()
