@@ -122,7 +122,7 @@ class Application:
         _background(stack, _make_backups(Backups(database, state.root / "backups", clock=clock)), "backups")
         _background(stack, _sweep_objects(objects), "sweep of objects")
         _log.info("service.isolation", mode=str(executor.isolation), reason=executor.isolation_reason)
-        return Gateway(
+        gateway = Gateway(
             {
                 "sagemaker": SageMakerService(training, hosting, tags),
                 "sagemaker-runtime": RuntimeService(
@@ -139,6 +139,9 @@ class Application:
             clock=clock,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
+        # The models take a moment to load; nobody waits for it, and the first request finds them or loads its own.
+        _background(stack, asyncio.to_thread(gateway.warm), "models")
+        return gateway
 
     async def _run_in_background(
         self, stack: AsyncExitStack, jobs: TrainingDriver, endpoints: EndpointDriver, executor: LocalExecutor

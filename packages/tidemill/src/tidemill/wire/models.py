@@ -7,7 +7,7 @@ repeats them. Loading the largest takes about 0.2 s; a server does it before it 
 from functools import lru_cache
 from typing import Any
 
-import botocore.session
+import botocore.loaders
 from botocore.model import ServiceModel, StructureShape
 
 __all__ = ["JSON_TARGETS", "error_members", "service_model", "target_prefix"]
@@ -25,7 +25,7 @@ JSON_TARGETS = {
 
 @lru_cache(maxsize=1)
 def _loader() -> Any:
-    return botocore.session.get_session().get_component("data_loader")
+    return botocore.loaders.create_loader()
 
 
 @lru_cache(maxsize=32)
