@@ -8,37 +8,60 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.server.background import end_service
+from tidemill.server.discovery import find_service
+from tidemill.server.state import StateDirectory
+
 TOY = Path(__file__).parent / "toy"
 
 
-@pytest.fixture
-def variables(tmp_path: Path) -> dict[str, str]:
-    """The environment of a child: the toy application, no settings but these."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "AWS_", "TOY_"))}
-    return kept | {
-        "PYTHONPATH": str(TOY),
-        "TIDEMILL_CONFIG": os.devnull,
-        "TIDEMILL_STATE_DIR": str(tmp_path / "state"),
-        "TIDEMILL_ENVIRONMENTS_DIR": str(tmp_path / "environments"),
-        "TIDEMILL_PORT": "0",
-        "HOME": str(tmp_path),
-    }
+@pytest.fixture(scope="session")
+def child_variables() -> Callable[[Path], dict[str, str]]:
+    """Makes the environment of children: the toy application, everything below one directory, no settings else."""
+
+    def make(directory: Path) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "AWS_", "TOY_"))}
+        return kept | {
+            "PYTHONPATH": str(TOY),
+            "TIDEMILL_CONFIG": os.devnull,
+            "TIDEMILL_STATE_DIR": str(directory / "state"),
+            "TIDEMILL_ENVIRONMENTS_DIR": str(directory / "environments"),
+            "TIDEMILL_PORT": "0",
+            "HOME": str(directory),
+        }
+
+    return make
 
 
-@pytest.fixture
-def tidemill(variables: dict[str, str]) -> Iterator[Callable[..., "subprocess.CompletedProcess[str]"]]:
-    """Run a verb to its end. What it left running ends with the test."""
+@pytest.fixture(scope="session")
+def run_verb() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs a verb to its end in an environment."""
 
-    def run(*arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+    def run(variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "tidemill.cli", *arguments],
-            env=variables | changes,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
 
-    yield run
-    ended = run("down")
-    assert ended.returncode == 0, ended.stderr
+    return run
+
+
+@pytest.fixture
+def variables(child_variables: Callable[[Path], dict[str, str]], tmp_path: Path) -> dict[str, str]:
+    """The environment of this test's children."""
+    return child_variables(tmp_path)
+
+
+@pytest.fixture
+def tidemill(
+    run_verb: Callable[..., "subprocess.CompletedProcess[str]"], variables: dict[str, str]
+) -> Iterator[Callable[..., "subprocess.CompletedProcess[str]"]]:
+    """Run a verb in the environment of this test. A service that it left running ends with the test."""
+    yield lambda *arguments, **changes: run_verb(variables | changes, *arguments)
+    running = find_service(StateDirectory(Path(variables["TIDEMILL_STATE_DIR"])))
+    if running is not None:
+        end_service(running)

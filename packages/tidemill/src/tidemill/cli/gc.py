@@ -81,25 +81,22 @@ def find_garbage(
 
 
 def _unfinished(directory: Path) -> Iterator[Garbage]:
-    from tidemill.executors.build_lock import Built
-
     for path in _subdirectories(directory):
-        if path.name != "overlays" and Built(path).marker is None:
+        if path.name != "overlays" and not _marker(path).exists():
             yield Garbage(path, f"unfinished environment {path.name}", lambda path=path: _clear(path, unfinished=True))
 
 
 def _unused(directory: Path, *, before_s: float) -> Iterator[Garbage]:
-    from tidemill.executors.build_lock import Built
-
     if directory.is_dir() and os.statvfs(directory).f_flag & os.ST_NOATIME:
         # When an overlay was last taken cannot be known here.
         return
     for path in _subdirectories(directory):
-        if Built(path).marker is None:
+        if not _marker(path).exists():
             continue
-        # Each job that takes an overlay reads its marker, and the kernel keeps that time to the day.
-        marker = path.with_name(f"{path.name}.json").stat()
-        if max(marker.st_atime, marker.st_mtime) < before_s:
+        # Each job that takes an overlay reads its marker, and the kernel keeps that time to the day. For the same
+        # reason nothing here reads it.
+        status = _marker(path).stat()
+        if max(status.st_atime, status.st_mtime) < before_s:
             yield Garbage(path, f"unused overlay {path.name}", lambda path=path: _clear(path, unfinished=False))
 
 
@@ -138,6 +135,11 @@ def _remove_tree(path: Path) -> bool:
 
     remove_tree(path)
     return True
+
+
+def _marker(path: Path) -> Path:
+    """What stands beside a complete environment or overlay."""
+    return path.with_name(f"{path.name}.json")
 
 
 def _subdirectories(directory: Path) -> list[Path]:

@@ -35,7 +35,8 @@ def logs(
     log = _find(require_service(load_settings(state_dir=state_dir)), name)
     for instance, message in log.follow() if follow else log.read():
         text = message if raw else printable(message)
-        typer.echo(f"[{instance}] {text}" if log.several else text)
+        # Not typer.echo: it takes escape sequences out on its own in a pipe.
+        print(f"[{instance}] {text}" if log.several else text, flush=follow)  # noqa: T201
 
 
 class _Log:

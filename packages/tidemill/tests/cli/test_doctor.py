@@ -1,0 +1,77 @@
+"""`tidemill doctor`: what it finds, and the remedy it names."""
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def findings(ended: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, str]]:
+    return {finding["name"]: finding for finding in json.loads(ended.stdout)}
+
+
+def test_a_fit_machine_passes(tidemill: Run) -> None:
+    ended = tidemill("doctor", "--json")
+    assert ended.returncode == 0, ended.stdout
+    found = findings(ended)
+    assert "fail" not in {finding["level"] for finding in found.values()}
+    assert found["keys"]["text"] == "made at the first start"
+    assert found["isolation"]["text"].startswith(("mount", "plain"))
+
+
+def test_looking_makes_nothing(tidemill: Run, variables: dict[str, str]) -> None:
+    tidemill("doctor")
+    assert not Path(variables["TIDEMILL_STATE_DIR"]).exists()
+
+
+def test_a_taken_port_fails_with_its_owner(tidemill: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = tidemill("doctor", "--json", TIDEMILL_PORT=str(taken.getsockname()[1]))
+    assert ended.returncode == 1
+    assert findings(ended)["service"]["level"] == "fail"
+    assert "in use by pid" in findings(ended)["service"]["text"]
+
+
+def test_a_running_service_is_not_a_taken_port(tidemill: Run) -> None:
+    tidemill("up")
+    found = findings(tidemill("doctor", "--json"))
+    assert found["service"]["level"] == "ok"
+    assert "runs at http://127.0.0.1:" in found["service"]["text"]
+    assert found["keys"]["text"].startswith("AKIA")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("AWS_ENDPOINT_URL", "http://elsewhere"), ("AWS_ENDPOINT_URL_S3", "http://minio:9000"), ("AWS_PROFILE", "work")],
+)
+def test_a_shell_that_points_elsewhere_is_a_warning(tidemill: Run, variable: str, value: str) -> None:
+    ended = tidemill("doctor", "--json", **{variable: value})
+    assert ended.returncode == 0
+    shell = findings(ended)["shell"]
+    assert shell["level"] == "warn"
+    assert f"unset {variable}" in shell["remedy"]
+
+
+def test_keys_that_others_may_read_fail(tidemill: Run, variables: dict[str, str]) -> None:
+    tidemill("up")
+    tidemill("down")
+    keys = Path(variables["TIDEMILL_STATE_DIR"]) / "keys.json"
+    keys.chmod(0o644)
+    ended = tidemill("doctor")
+    assert ended.returncode == 1
+    assert "chmod 600" in ended.stdout
+
+
+def test_a_directory_that_others_may_enter_fails(tidemill: Run, variables: dict[str, str]) -> None:
+    root = Path(variables["TIDEMILL_STATE_DIR"])
+    root.mkdir()
+    (root / "something").touch()
+    root.chmod(0o755)
+    ended = tidemill("doctor", "--json")
+    assert ended.returncode == 1
+    assert findings(ended)["state directory"]["remedy"] == f"chmod 700 {root}"

@@ -1,0 +1,43 @@
+"""Text for terminals."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidemill.cli.text import age, printable, size
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext ü 漢字", "plain\ttext ü 漢字"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bcreset", "reset"),
+        ("\x9b31mred", "red"),
+        ("bell\x07 null\x00 backspace\x08", "bell null backspace"),
+        ("10%\r50%\r100%", "100%"),
+        ("windows\r", "windows"),
+        ("\x1bPdevice\x1b\\x", "x"),
+        ("cut short \x1b]0;never ended", "cut short "),
+    ],
+)
+def test_escape_sequences_and_controls_are_taken_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0s"), (59, "59s"), (192, "3m12s"), (7300, "2h1m"), (90_000, "1d1h"), (-5, "0s")]
+)
+def test_an_age_has_two_units(seconds: int, shown: str) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    assert age(start, until=start + timedelta(seconds=seconds)) == shown
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (1 << 50, "1024.0 TiB")],
+)
+def test_a_size_has_a_binary_unit(size_bytes: int, shown: str) -> None:
+    assert size(size_bytes) == shown
