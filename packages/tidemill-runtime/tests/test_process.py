@@ -96,7 +96,7 @@ def test_the_script_dies_with_the_runtime(family):
 
 
 def test_what_a_script_leaves_behind_ends_with_it(job):
-    job.code("sleeper.py", "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    job.code("sleeper.py", r"import os, time; os.write(1, b'%d\n' % os.getpid()); time.sleep(600)")
     job.script("""
         import os, subprocess, sys
         sleeper = [sys.executable, "sleeper.py"]

@@ -1,19 +1,14 @@
 """Whole jobs: the ends of the contract, signals, bytes, arguments."""
 
 import json
-import os
 import subprocess
-import sys
 import tarfile
-import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemill_runtime.hyperparameters import as_arguments, decode
-from tidemill_runtime.process import ColdChild, supervise
+from tidemill_runtime.hyperparameters import RESERVED
 
 PRINT_ARGUMENTS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), sys.path[0]]))"
 
@@ -116,18 +111,13 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(TEXTS, TEXTS, max_size=20))
-def test_any_text_arrives_as_one_unchanged_argument(values):
-    user = decode({name: json.dumps(value) for name, value in values.items()}).user
+def test_any_text_arrives_as_one_unchanged_argument(job, values):
+    job.script("import json, sys; print(json.dumps(sys.argv[1:]))")
+    job.config("hyperparameters", {name: json.dumps(value) for name, value in values.items()})
+    job.variables["SAGEMAKER_PROGRAM"] = "train.py"
+    user = {name: value for name, value in values.items() if name not in RESERVED and name[:10] != "sagemaker_"}
     expected = [part for name in sorted(user) for part in (f"{'-' if len(name) == 1 else '--'}{name}", user[name])]
-    with tempfile.TemporaryFile() as output:
-        read_fd, write_fd = os.pipe()
-        os.close(write_fd)
-        source = "import json, os, sys; os.write(2, json.dumps(sys.argv[1:]).encode())"
-        argv = [sys.executable, "-c", source, *as_arguments(user)]
-        child = ColdChild(argv, directory=Path("/"), variables={"LC_ALL": "C"}, stderr_fd=output.fileno())
-        assert supervise(child, stderr_fd=read_fd, control_fd=None).exit_code == 0
-        output.seek(0)
-        assert json.load(output) == expected
+    assert json.loads(job.run().stdout) == expected
 
 
 def test_too_many_arguments_are_a_clear_error(job):
