@@ -1,6 +1,5 @@
 """Real boto3 clients against toy handlers: each protocol there and back."""
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -173,18 +172,6 @@ def test_an_object_with_an_awkward_key_goes_there_and_back(client: Client, toy: 
 def test_a_checksum_reaches_the_handler_from_header_and_trailer(client: Client, algorithm: str) -> None:
     s3 = client("s3")
     data = b"0123456789" * 20_000
-
-    class Unseekable(io.RawIOBase):
-        """Makes boto3 send chunks with a trailer."""
-
-        def __init__(self) -> None:
-            self._file = io.BytesIO(data)
-
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            return self._file.readinto(buffer)
 
     plain = s3.put_object(Bucket="bucket", Key="sum", Body=data, ChecksumAlgorithm=algorithm)
     member = f"Checksum{algorithm}"

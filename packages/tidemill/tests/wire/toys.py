@@ -262,13 +262,13 @@ def toy_gateway(toys: Toys, *, clock: ShiftedClock | None = None, **options: Any
 
 
 @contextlib.contextmanager
-def serving(app: Any, *, limits: HttpLimits | None = None) -> Iterator[int]:
+def serving(app: Any, *, limits: HttpLimits | None = None, **options: Any) -> Iterator[int]:
     """Serve ``app`` on a free loopback port; gives the port."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     sock.listen(128)
     config = uvicorn.Config(
-        app, http=limited_protocol(limits), ws="none", lifespan="off", log_level="critical", access_log=False
+        app, http=limited_protocol(limits), ws="none", lifespan="off", log_level="critical", access_log=False, **options
     )
     server = uvicorn.Server(config)
     loop = asyncio.new_event_loop()

@@ -72,8 +72,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._lingering = False
         self._lingered_bytes = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_GentleTransport(transport, self))  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(_GentleTransport(transport, self))  # pyrefly: ignore[bad-argument-type] - what uvicorn uses of a transport
         self._timer = self.loop.call_later(self.limits.head_timeout_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -244,7 +244,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _cut(self) -> None:
         self._stop_timer()
-        self.transport.cut()  # type: ignore[attr-defined]
+        self.transport.cut()  # pyrefly: ignore[missing-attribute] - it is the gentle transport
 
 
 class _GentleTransport:

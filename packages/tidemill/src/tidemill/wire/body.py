@@ -223,15 +223,8 @@ def _open_chunked(
     limit_bytes: int,
     digests: Mapping[str, bytes],
 ) -> BodyStream:
-    text = request.headers.get("x-amz-decoded-content-length", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise AwsError(
-            f"A body in chunks needs the header x-amz-decoded-content-length; received {text[:32]!r}.",
-            code="MissingContentLength",
-            status=411,
-        )
-    decoded_bytes = int(text)
-    if decoded_bytes > limit_bytes:
+    decoded_bytes = _decoded_bytes(request)
+    if decoded_bytes is not None and decoded_bytes > limit_bytes:
         raise too_large(limit_bytes)
     if payload != _UNSIGNED_TRAILER and not claim.key:
         raise AwsError("This form of presigned URL does not sign chunks.", code="InvalidArgument", status=400)
@@ -247,6 +240,20 @@ def _open_chunked(
         digests=digests,
         trailers=trailers,
     )
+
+
+def _decoded_bytes(request: Request) -> int | None:
+    """Size of the payload; None for boto3's upload of a stream whose size it does not know itself."""
+    text = request.headers.get("x-amz-decoded-content-length")
+    if text is None and "transfer-encoding" in request.headers:
+        return None
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise AwsError(
+            f"A body in chunks needs the header x-amz-decoded-content-length; received {(text or '')[:32]!r}.",
+            code="MissingContentLength",
+            status=411,
+        )
+    return int(text)
 
 
 def _announced_trailers(request: Request) -> frozenset[str]:

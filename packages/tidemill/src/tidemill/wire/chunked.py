@@ -46,7 +46,7 @@ class ChunkSigner:
 
     def _next(self, kind: str, rest: str) -> str:
         text = f"{kind}\n{self.stamp}\n{self.scope}\n{self.previous}\n{rest}"
-        self.previous = hmac.digest(self.key, text.encode("ascii"), "sha256").hex()
+        self.previous = hmac.digest(self.key, text.encode("utf-8"), "sha256").hex()
         return self.previous
 
 
@@ -54,12 +54,14 @@ class ChunkedDecoder:
     """Decodes one body.
 
     Args:
-        decoded_bytes: Size that the request announced for the payload.
+        decoded_bytes: Size that the request announced for the payload; None where it announced none.
         signer: For signed chunks; None for unsigned ones.
         trailers: Names of the trailers announced; None for the form that has no trailer part.
     """
 
-    def __init__(self, *, decoded_bytes: int, signer: ChunkSigner | None, trailers: frozenset[str] | None) -> None:
+    def __init__(
+        self, *, decoded_bytes: int | None, signer: ChunkSigner | None, trailers: frozenset[str] | None
+    ) -> None:
         self._expected_bytes = decoded_bytes
         self._signer = signer
         self._announced = trailers
@@ -97,7 +99,7 @@ class ChunkedDecoder:
         """
         if not self._is_done:
             _refuse("IncompleteBody", "The body ended in the middle of a chunk, or before the last one.")
-        if self._received_bytes != self._expected_bytes:
+        if self._expected_bytes is not None and self._received_bytes != self._expected_bytes:
             self._refuse_length()
         return {name: value for name, value in self._trailers if name != TRAILER_SIGNATURE}
 
@@ -133,7 +135,7 @@ class ChunkedDecoder:
         piece = data[position:end]
         self._left_bytes -= len(piece)
         self._received_bytes += len(piece)
-        if self._received_bytes > self._expected_bytes:
+        if self._expected_bytes is not None and self._received_bytes > self._expected_bytes:
             self._refuse_length()
         if self._signer is not None:
             self._digest.update(piece)

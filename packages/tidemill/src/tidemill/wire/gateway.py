@@ -205,7 +205,7 @@ class Gateway:
         unknown: list[str] = []
         members = spec.read(request, fields, body, unknown)
         if unknown:
-            _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown[:20])
+            _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown)
         refuse_invalid(spec.check, members, code=validation_code(spec.service))
         context = Context(
             request_id=visit.request_id,

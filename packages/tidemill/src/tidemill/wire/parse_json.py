@@ -20,6 +20,7 @@ Path = tuple[Any, str] | None
 Convert = Callable[[Any, Path, list[str]], Any]
 """Value, its path, and a list that collects the paths of unknown members."""
 
+_MAX_UNKNOWN = 20
 _EXACT = {"string": str, "integer": int, "long": int, "boolean": bool}
 _NAMES = {
     "string": "a string",
@@ -66,7 +67,8 @@ def _structure(shape: StructureShape, memo: dict[str, Convert]) -> Convert:
                 continue
             entry = members.get(key)
             if entry is None:
-                unknown.append(_render((path, key)))
+                if len(unknown) < _MAX_UNKNOWN:
+                    unknown.append(_render((path, key)))
                 continue
             name, exact, inner = entry
             found[name] = item if type(item) is exact else inner(item, (path, name), unknown)

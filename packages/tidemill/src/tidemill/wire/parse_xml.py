@@ -2,6 +2,8 @@
 
 import base64
 import binascii
+import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,7 @@ from tidemill.wire.timestamps import parse_iso8601, parse_rfc822
 __all__ = ["compile_xml", "parse_document", "parse_scalar"]
 
 _MAX_DEPTH = 64
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 
 FromXml = Callable[[list[Element]], Any]
 """Takes the elements that carry a member (several when a list is flattened)."""
@@ -54,11 +57,14 @@ def parse_scalar(shape: Shape, text: str, *, timestamp_format: str = "iso8601") 
     """
     kind = shape.type_name
     if kind in ("integer", "long"):
-        if not text.lstrip("+-").isascii() or len(text) > 40:
+        if not _INTEGER.fullmatch(text):
             raise ValueError(f"{text[:64]!r} is not an integer")
         return int(text)
     if kind in ("float", "double"):
-        return float(text)
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"{text[:64]!r} is not finite")
+        return value
     if kind == "boolean":
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{text[:64]!r} is neither true nor false")

@@ -123,7 +123,7 @@ class Verifier:
             )
             digest = hashlib.sha256(text).hexdigest()
             string = f"{ALGORITHM}\n{claim.stamp}\n{claim.scope}\n{digest}"
-            expected = hmac.digest(claim.key, string.encode("ascii"), "sha256").hex()
+            expected = hmac.digest(claim.key, string.encode("utf-8"), "sha256").hex()
             if hmac.compare_digest(expected, claim.signature):
                 return
         _refuse(

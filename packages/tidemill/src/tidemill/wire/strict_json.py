@@ -7,6 +7,7 @@ deep nesting. Each of those is refused here as a SerializationException.
 import json
 import math
 import re
+from collections import Counter
 from typing import Any, NoReturn
 
 from tidemill.errors import AwsError
@@ -81,9 +82,8 @@ def _check_surrogates(document: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        name = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        _refuse(f"the key {name[:64]!r} appears twice in one object")
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        _refuse(f"the key {twice[:64]!r} appears twice in one object")
     return found
 
 

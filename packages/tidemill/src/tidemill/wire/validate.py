@@ -21,6 +21,7 @@ Check = Callable[[Any, Path, list[str]], None]
 
 _INTEGER_BITS = {"integer": 31, "long": 63}
 _MAX_ERRORS = 20
+"""Checking stops about here, so that a hostile body makes no hostile message."""
 _MAX_SHOWN = 256
 
 
@@ -105,6 +106,8 @@ def _list(shape: ListShape, memo: dict[str, Check]) -> Check | None:
                 errors.append(_violation(value, path, constraint))
         if member is not None:
             for index, item in enumerate(value, start=1):
+                if len(errors) >= _MAX_ERRORS:
+                    return
                 member(item, ((path, str(index)), "member"), errors)
 
     return check
@@ -120,6 +123,8 @@ def _map(shape: MapShape, memo: dict[str, Check]) -> Check | None:
             if violated(len(value)):
                 errors.append(_violation(value, path, constraint))
         for key, item in value.items():
+            if len(errors) >= _MAX_ERRORS:
+                return
             if key_check is not None:
                 _nested(key_check, key, path, errors, label="Map keys must satisfy constraint")
             if type(item) in (dict, list):

@@ -1,0 +1,171 @@
+"""Limits on heads and on time, on a real server."""
+
+import http.client
+import select
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
+
+import toys
+
+from tidemill.server.http import HttpLimits, LimitedProtocol, limited_protocol
+
+LIMITS = HttpLimits(head_timeout_s=0.3, body_window_s=0.3, linger_s=0.5)
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+
+
+async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Reads the body when asked to, and answers its size."""
+    size_bytes = 0
+    more = scope["path"] != "/unread"
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size_bytes += len(message["body"])
+        more = message["more_body"]
+    body = str(size_bytes).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    if scope["path"] == "/unread":
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with toys.serving(echo, limits=LIMITS) as port:
+        yield port
+
+
+@pytest.fixture
+def sock(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        yield sock
+
+
+def read_reply(sock: socket.socket) -> tuple[int, bytes]:
+    with http.client.HTTPResponse(sock, method="POST") as reply:
+        reply.begin()
+        return reply.status, reply.read()
+
+
+def test_a_head_that_never_ends_is_408(sock: socket.socket) -> None:
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: local")
+    assert read_reply(sock)[0] == 408
+
+
+def test_a_connection_that_says_nothing_is_closed(sock: socket.socket) -> None:
+    assert sock.recv(100) == b""
+
+
+def test_line_breaks_before_a_request_do_not_hold_a_connection(sock: socket.socket) -> None:
+    sock.sendall(b"\r\n\r\n")
+    assert sock.recv(100) == b""
+
+
+def test_a_second_head_that_never_ends_is_408_too(sock: socket.socket) -> None:
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert read_reply(sock) == (200, b"0")
+    sock.sendall(b"GET / HT")
+    assert read_reply(sock)[0] == 408
+
+
+def test_a_body_that_stops_is_408(sock: socket.socket) -> None:
+    sock.sendall(HEAD + b"Content-Length: 10000\r\n\r\nabc")
+    status, body = read_reply(sock)
+    assert status == 408
+    assert b"bytes a second" in body
+
+
+def test_a_body_that_is_fast_enough_may_take_longer_than_the_window(port: int) -> None:
+    limits = HttpLimits(body_window_s=0.2, body_bytes_per_s=100)
+    with toys.serving(echo, limits=limits) as slow, socket.create_connection(("127.0.0.1", slow), timeout=20) as sock:
+        sock.sendall(HEAD + b"Content-Length: 4000\r\n\r\n")
+        for _ in range(7):
+            sock.sendall(b"x" * 500)
+            assert select.select([sock], [], [], 0.1) == ([], [], [])  # a tenth of a second without a reply
+        sock.sendall(b"x" * 500)
+        assert read_reply(sock) == (200, b"4000")
+
+
+def test_a_client_that_waits_to_be_told_to_go_on_is_told(sock: socket.socket) -> None:
+    sock.sendall(HEAD + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    sock.sendall(b"abc")
+    assert read_reply(sock) == (200, b"3")
+
+
+def test_a_reply_before_the_body_was_read_arrives_although_the_client_goes_on_sending(sock: socket.socket) -> None:
+    sock.sendall(b"POST /unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n")
+    sock.sendall(b"x" * 4_000_000)
+    assert read_reply(sock) == (200, b"0")
+
+
+def test_requests_in_one_packet_are_answered_in_order(sock: socket.socket) -> None:
+    request = HEAD + b"Content-Length: %d\r\n\r\n%s"
+    sock.sendall(request % (1, b"a") + request % (2, b"bb") + request % (3, b"ccc"))
+    assert [read_reply_kept(sock) for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+def read_reply_kept(sock: socket.socket) -> bytes:
+    """One reply of a one-byte body, without reading into the next."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += sock.recv(1)
+    return sock.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"Host: a\r\n", 400),
+        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"Content-Length: 3\r\nContent-Length: 3\r\n", 400),
+        (b"Content-Length: -3\r\n", 400),
+        (b"Content-Length: 0x3\r\n", 400),
+        (b"Transfer-Encoding: gzip, identity\r\nContent-Length: 1\r\n", 400),
+        (b"X-Fold: a\r\n b\r\n", 400),
+        (b"X Y: a\r\n", 400),
+        (b"X-Long: " + b"x" * 17_000 + b"\r\n", 431),
+        (b"X-Many: y\r\n" * 128, 431),
+    ],
+)
+def test_a_head_that_two_readers_could_read_differently_or_is_too_large_is_refused(
+    sock: socket.socket, lines: bytes, status: int
+) -> None:
+    sock.sendall(HEAD + lines + b"\r\n")
+    answered, body = read_reply(sock)
+    assert answered == status
+    assert b'"__type"' in body
+    assert sock.recv(10) == b""
+
+
+def test_a_request_line_that_is_too_long_is_414(sock: socket.socket) -> None:
+    sock.sendall(b"GET /" + b"x" * 17_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert read_reply(sock)[0] == 414
+
+
+def test_a_head_at_the_limits_is_read(sock: socket.socket) -> None:
+    lines = b"".join(b"X-%03d: %s\r\n" % (number, b"y" * 400) for number in range(127))
+    sock.sendall(HEAD + lines + b"\r\n")
+    assert read_reply(sock)[0] == 200
+
+
+def test_a_bad_chunk_ends_a_request_that_is_under_way(sock: socket.socket) -> None:
+    sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n")
+    assert read_reply(sock)[0] == 400
+
+
+def test_the_default_limits_are_those_that_are_documented() -> None:
+    assert limited_protocol() is LimitedProtocol
+    assert limited_protocol(LIMITS).limits is LIMITS
+    limits = HttpLimits()
+    assert (limits.line_bytes, limits.head_bytes, limits.headers) == (16384, 65536, 128)
+    assert (limits.head_timeout_s, limits.body_window_s, limits.body_bytes_per_s) == (10, 30, 1024)
