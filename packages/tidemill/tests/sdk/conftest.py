@@ -173,7 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _s3(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
         bucket, _, key = unquote(path.lstrip("/")).partition("/")
         self.aws.requests.append((f"{self.command} {'object' if key else 'bucket'}", {"bucket": bucket, "key": key}))
-        if not key and self.command == "PUT":
+        if not bucket:
+            names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in sorted(self.aws.buckets))
+            self._send(200, f"<ListAllMyBucketsResult><Buckets>{names}</Buckets></ListAllMyBucketsResult>".encode())
+        elif not key and self.command == "PUT":
             self.aws.buckets.add(bucket)
             self._send(200)
         elif bucket not in self.aws.buckets:
