@@ -1,0 +1,149 @@
+"""Specs, objects and exits as JSON: what stands in the files between server and shim.
+
+Every record is read leniently (unknown members are ignored, absent ones take their default), so that a newer server
+reads what an older shim wrote, and an older shim's spec still runs after an upgrade.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.executors.base import Artifact, InstanceExit, InstanceRef, InstanceSpec, ObjectFile, Outcome
+
+__all__ = ["Site", "SpecRecord", "exit_from_json", "exit_to_json", "object_from_json", "object_to_json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the shim must know of the machine it runs on; it never reads settings.
+
+    Attributes:
+        state_dir: Hidden from jobs; holds ``notify.sock``.
+        environments_dir: Where environments are built.
+        backend: Name of the sandbox, e.g. ``bubblewrap``.
+    """
+
+    state_dir: Path
+    environments_dir: Path
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecRecord:
+    """``spec.json``: the spec without its listings, which stand in files of their own.
+
+    Attributes:
+        spec: The spec; its ``channels`` are empty here.
+        channels: Names of the channels.
+        site: What the executor adds.
+    """
+
+    spec: InstanceSpec
+    channels: tuple[str, ...]
+    site: Site
+
+    def to_json(self) -> dict[str, Any]:
+        s = self.spec
+        return {
+            "version": 1,
+            "job_id": s.ref.job_id,
+            "instance_index": s.ref.instance_index,
+            "kind": s.kind,
+            "job_name": s.job_name,
+            "hosts": list(s.hosts),
+            "framework_version": s.framework_version,
+            "log_directory": str(s.log_directory),
+            "notices": list(s.notices),
+            "variables": dict(s.variables),
+            "config": dict(s.config),
+            "code": s.code and object_to_json(s.code),
+            "model": s.model and object_to_json(s.model),
+            "channels": list(self.channels),
+            "entrypoint": list(s.entrypoint),
+            "max_runtime_s": s.max_runtime_s,
+            "grace_s": s.grace_s,
+            "warm": s.warm,
+            "site": {name: str(value) for name, value in asdict(self.site).items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SpecRecord":
+        """Read a record.
+
+        Raises:
+            KeyError: A member without which nothing can run is absent.
+        """
+        code, model, site = value.get("code"), value.get("model"), value["site"]
+        spec = InstanceSpec(
+            ref=InstanceRef(value["job_id"], value["instance_index"]),
+            kind=value["kind"],
+            job_name=value["job_name"],
+            hosts=tuple(value["hosts"]),
+            framework_version=value["framework_version"],
+            log_directory=Path(value["log_directory"]),
+            notices=tuple(value.get("notices", ())),
+            variables=value.get("variables", {}),
+            config=value.get("config", {}),
+            code=object_from_json(code) if code else None,
+            model=object_from_json(model) if model else None,
+            entrypoint=tuple(value.get("entrypoint", ())),
+            max_runtime_s=value.get("max_runtime_s", 0),
+            grace_s=value.get("grace_s", 120),
+            warm=value.get("warm", False),
+        )
+        return cls(
+            spec=spec,
+            channels=tuple(value.get("channels", ())),
+            site=Site(
+                state_dir=Path(site["state_dir"]),
+                environments_dir=Path(site["environments_dir"]),
+                backend=site["backend"],
+            ),
+        )
+
+
+def object_to_json(value: ObjectFile) -> dict[str, Any]:
+    return asdict(value)
+
+
+def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
+    return ObjectFile(
+        uri=value["uri"],
+        name=value["name"],
+        file=value["file"],
+        size_bytes=value["size_bytes"],
+        sha256=value["sha256"],
+    )
+
+
+def exit_to_json(value: InstanceExit) -> dict[str, Any]:
+    return {
+        "outcome": value.outcome.value,
+        "failure": value.failure,
+        "ended_ms": value.ended_ms,
+        "training_started_ms": value.training_started_ms,
+        "training_ended_ms": value.training_ended_ms,
+        "artifacts": {
+            name: {"file": str(a.file), "size_bytes": a.size_bytes, "sha256": a.sha256, "md5": a.md5}
+            for name, a in value.artifacts.items()
+        },
+        "record": dict(value.record),
+        "peak_rss_bytes": value.peak_rss_bytes,
+    }
+
+
+def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
+    return InstanceExit(
+        outcome=Outcome(value["outcome"]),
+        failure=value["failure"],
+        ended_ms=value["ended_ms"],
+        training_started_ms=value.get("training_started_ms"),
+        training_ended_ms=value.get("training_ended_ms"),
+        artifacts={
+            name: Artifact(file=Path(a["file"]), size_bytes=a["size_bytes"], sha256=a["sha256"], md5=a["md5"])
+            for name, a in value.get("artifacts", {}).items()
+        },
+        record=value.get("record", {}),
+        peak_rss_bytes=value.get("peak_rss_bytes", 0),
+    )

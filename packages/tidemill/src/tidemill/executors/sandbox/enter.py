@@ -1,0 +1,207 @@
+"""Run a command in namespaces of its own: ``python -I -S enter.py PLAN_FD COMMAND...``.
+
+A script, not a module of the stack: it is started on its own, and imports the standard library only. It makes user,
+mount, pid, uts and ipc namespaces with unshare(2), lays out the mounts of the plan, gives up every capability and
+becomes the command. Two processes stay: this one outside, which hands on the exit status, and process 1 inside,
+which reaps. Either one's end kills all that is inside.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+_NEW_MOUNT, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PID = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_SYS_MOUNT_SETATTR = 442  # the same number on every architecture
+_SETUP_FAILED = 70
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")]
+
+
+def main(arguments: list[str]) -> int:
+    """Read the plan, enter, run, and return the exit status of the command (128 + N for signal N)."""
+    with os.fdopen(int(arguments[0]), "rb") as file:
+        plan = json.load(file)
+    _die_with_parent(os.getppid())
+    uid, gid = os.getuid(), os.getgid()
+    _check(_libc.unshare(_NEW_USER | _NEW_MOUNT | _NEW_PID | _NEW_UTS | _NEW_IPC), "unshare")
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    socket.sethostname(plan["host_name"])
+    alive_fd, outer_fd = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(outer_fd)
+        _be_first(plan, arguments[1:], alive_fd)
+    os.close(alive_fd)
+    # What happens inside is not this process's business: only SIGKILL ends it early.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    return _status(os.waitpid(child, 0)[1])
+
+
+def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
+    """Process 1 of the new pid namespace. Never returns."""
+    status = _SETUP_FAILED
+    try:
+        # The outer process has no pid in here that could be compared; it lives as long as it holds its pipe open.
+        _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set the parent-death signal")
+        if select.select([alive_fd], [], [], 0)[0]:
+            return
+        _lay_out(plan)
+        child = os.fork()
+        if child == 0:
+            _become(plan, command)
+        while True:
+            pid, wait_status = os.waitpid(-1, 0)
+            if pid == child:
+                status = _status(wait_status)
+                break
+    except OSError as error:
+        sys.stderr.write(f"tidemill-sandbox: {error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _lay_out(plan: dict[str, Any]) -> None:
+    """Make the mounts. Sources are opened first: later steps hide the places where they lie."""
+    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
+    mounts = [(kind, target, _open(source) if source else -1) for kind, target, source in plan["mounts"]]
+    devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
+    # New in this namespace and mounted while the old one is in full sight, as the kernel demands.
+    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _set("/", attributes=_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV)
+    _set("/proc", clear=_ATTR_RDONLY)
+    for name in plan["proc_covered"]:
+        if os.path.exists(f"/proc/{name}"):  # noqa: PTH110 - pathlib costs 10 ms of start
+            _bind(_open(f"/proc/{name}"), f"/proc/{name}")
+            _set(f"/proc/{name}", attributes=_ATTR_RDONLY)
+    _make_devices(devices)
+    for kind, target, source in mounts:
+        if kind == "empty":
+            _mount("tmpfs", target, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            continue
+        _make_target(target, directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
+        _bind(source, target)
+        read_only = _ATTR_RDONLY if kind == "read-only" else 0
+        _set(target, attributes=read_only | _ATTR_NOSUID | _ATTR_NODEV, clear=_ATTR_RDONLY - read_only)
+
+
+def _device_paths(extra: list[str]) -> list[str]:
+    names = ("null", "zero", "full", "random", "urandom", "tty")
+    return [path for path in (*(f"/dev/{name}" for name in names), *extra) if os.path.exists(path)]  # noqa: PTH110
+
+
+def _make_devices(devices: list[tuple[str, int]]) -> None:
+    _mount("tmpfs", "/dev", "tmpfs", _MS_NOSUID, "mode=755")
+    for path, source in devices:
+        _make_target(path, directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
+        _bind(source, path)
+        _set(path, attributes=_ATTR_NOSUID, clear=_ATTR_NODEV | _ATTR_RDONLY)
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        os.symlink(target, f"/dev/{name}")  # noqa: PTH211
+    for name in ("shm", "pts"):
+        os.mkdir(f"/dev/{name}")  # noqa: PTH102
+    _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")  # noqa: S108
+    with contextlib.suppress(OSError):  # only pseudo-terminals are lost without it
+        _mount("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        os.symlink("pts/ptmx", "/dev/ptmx")  # noqa: PTH211
+
+
+def _become(plan: dict[str, Any], command: list[str]) -> None:
+    """Give up every capability for good, and run the command. Never returns."""
+    try:
+        os.setsid()
+        _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+        number = 0
+        while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+            number += 1
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "drop capabilities")
+        os.chdir(plan["directory"])
+        os.execvpe(command[0], command, plan["variables"])  # noqa: S606 - a vector, as it shall be
+    except OSError as error:
+        sys.stderr.write(f"tidemill-sandbox: {command[0]}: {error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(_SETUP_FAILED)
+
+
+def _die_with_parent(parent: int) -> None:
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set the parent-death signal")
+    if os.getppid() != parent:
+        os._exit(_SETUP_FAILED)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _make_target(path: str, *, directory: bool) -> None:
+    if os.path.exists(path):  # noqa: PTH110
+        return
+    os.makedirs(path if directory else os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+    if not directory:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, data.encode() or None)
+    _check(result, f"mount {kind} on {target}")
+
+
+def _bind(source: int, target: str) -> None:
+    path = f"/proc/self/fd/{source}".encode()
+    _check(_libc.mount(path, os.fsencode(target), None, _MS_BIND | _MS_REC, None), f"bind {target}")
+    os.close(source)
+
+
+def _set(target: str, *, attributes: int = 0, clear: int = 0) -> None:
+    value = _MountAttributes(attributes, clear, 0, 0)
+    path = os.fsencode(target)
+    result = _libc.syscall(
+        _SYS_MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE, ctypes.byref(value), ctypes.sizeof(value)
+    )
+    _check(result, f"set mount attributes of {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _status(wait_status: int) -> int:
+    code = os.waitstatus_to_exitcode(wait_status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OSError as failure:
+        sys.stderr.write(f"tidemill-sandbox: {failure}\n")
+        sys.exit(_SETUP_FAILED)

@@ -1,0 +1,60 @@
+"""Stands in for tidemill-runtime: runs the hyperparameter ``script`` and keeps its side of the contract."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+
+BASE = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+
+
+def train() -> int:
+    script = json.loads((BASE / "input/config/hyperparameters.json").read_text())["script"]
+    command = sys.argv[3:] if sys.argv[2:3] == ["--"] else [sys.executable, "-c", script]
+    child = subprocess.Popen(command, start_new_session=True, cwd=BASE / "code")
+
+    def obey() -> None:
+        while message := os.read(int(os.environ["TIDEMILL_CONTROL_FD"]), 1):
+            if message == b"T":
+                os.killpg(child.pid, signal.SIGTERM)
+        os.killpg(child.pid, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=obey, daemon=True).start()
+    status = child.wait()
+    if status == 0:
+        return 0
+    if status == 75 and "TIDEMILL_OVERLAY" not in os.environ:
+        return 75
+    failure = BASE / "output/failure"
+    if not failure.exists():
+        failure.write_text(f'ExecuteUserScriptError:\nExitCode {status}\nErrorMessage "it failed"\nCommand "python"')
+    return 1
+
+
+def install() -> int:
+    overlay, requirements = map(Path, sys.argv[2:4])
+    print("installing", requirements.read_text().strip())
+    if "broken" in requirements.read_text():
+        print("no such package", file=sys.stderr)
+        return 1
+    (overlay / "bin").mkdir()
+    (overlay / "installed").write_text(requirements.read_text())
+    return 0
+
+
+def extract() -> int:
+    try:
+        with tarfile.open(sys.argv[2]) as archive:
+            archive.extractall(sys.argv[3], filter="data")
+    except tarfile.TarError as error:
+        print(f"InvalidArchive: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+sys.exit({"train": train, "install": install, "extract": extract}[sys.argv[1]]())

@@ -1,0 +1,73 @@
+"""Instances of endpoints: a server that is kept running."""
+
+import io
+import socket
+import tarfile
+
+from tidemill.executors.base import Outcome, StopReason
+
+SERVE = """
+import os, signal, socket, sys
+path = sys.argv[sys.argv.index('--unix-socket') + 1]
+server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
+def drain(*_):
+    print('drained', flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, drain)
+print('serving', flush=True)
+while True:
+    connection, _ = server.accept()
+    with connection:
+        if connection.recv(16) == b'die': os.kill(os.getpid(), signal.SIGKILL)
+        connection.sendall(b'pong')
+"""
+
+
+def model(stage, script):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        info = tarfile.TarInfo("serve.py")
+        info.size = len(script.encode())
+        archive.addfile(info, io.BytesIO(script.encode()))
+    return stage.stored(buffer.getvalue(), name="model.tar.gz", uri="s3://bucket/model.tar.gz")
+
+
+def call(stage, ref, message=b"ping"):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(stage.executor.socket_path(ref)))
+        client.sendall(message)
+        return client.recv(16)
+
+
+def test_a_model_is_unpacked_and_served_on_a_unix_socket_and_drained(any_stage):
+    ref = any_stage.start(kind="endpoint", model=model(any_stage, SERVE))
+    any_stage.wait_for_line(ref, "serving")
+    assert call(any_stage, ref) == b"pong"
+    assert any_stage.executor.observe(ref).phases[-1].status == "Serving"
+    any_stage.executor.stop(ref, reason=StopReason.STOPPED)
+    ended = any_stage.ended(ref)
+    assert ended.outcome is Outcome.STOPPED
+    assert "drained" in any_stage.lines(ref)
+
+
+def test_a_server_that_dies_is_started_again(any_stage):
+    ref = any_stage.start(kind="endpoint", model=model(any_stage, SERVE))
+    any_stage.wait_for_line(ref, "serving")
+    assert call(any_stage, ref, b"die") == b""
+    any_stage.wait(ref, lambda: any_stage.lines(ref).count("serving") == 2)
+    assert call(any_stage, ref) == b"pong"
+    assert any_stage.executor.observe(ref).running
+    any_stage.executor.kill(ref)
+
+
+def test_a_server_that_keeps_dying_fails_with_its_last_words(stage):
+    ref, ended = stage.run(kind="endpoint", model=model(stage, "raise ValueError('no such layer')"))
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.startswith("AlgorithmError: the model server ended 5 times within 60 s, last with status 1")
+    assert ended.failure.endswith("ValueError: no such layer")
+    assert sum("starting the model server again" in line for line in stage.lines(ref)) == 4
+
+
+def test_a_broken_archive_fails_the_endpoint_and_names_it(stage):
+    archive = stage.stored(b"this is not an archive", name="model.tar.gz", uri="s3://bucket/model.tar.gz")
+    _, ended = stage.run(kind="endpoint", model=archive)
+    assert ended.failure.startswith("ClientError: s3://bucket/model.tar.gz: InvalidArchive: ")

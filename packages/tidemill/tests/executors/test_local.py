@@ -1,0 +1,492 @@
+"""Instances from launch to exit, with real shims."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tidemill.core.process import ProcessId
+from tidemill.errors import LaunchError
+from tidemill.executors.base import ChannelSpec, InstanceRef, ObjectFile, Outcome, StopReason
+
+BASE = "import os; from pathlib import Path; base = Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
+SLEEP = "import signal, time; print('ready', flush=True); signal.pause()\n"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP
+
+
+def test_a_script_runs_and_its_model_is_packed(any_stage):
+    ref, ended = any_stage.run(
+        BASE + "(base / 'model/weights').write_text('42'); (base / 'output/data/plot').write_text('p'); print('hello')"
+    )
+    assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(ref))
+    assert ended.failure == ""
+    assert "hello" in any_stage.lines(ref)
+    for name, content in (("model", ["weights"]), ("output", ["plot"])):
+        artifact = ended.artifacts[name]
+        data = artifact.file.read_bytes()
+        assert (artifact.size_bytes, artifact.sha256, artifact.md5) == (
+            len(data),
+            hashlib.sha256(data).hexdigest(),
+            hashlib.md5(data).hexdigest(),
+        )
+        with tarfile.open(artifact.file) as archive:
+            assert archive.getnames() == content
+    assert [phase.status for phase in any_stage.executor.observe(ref).phases] == [
+        "Starting",
+        "DownloadingTrainingImage",
+        "Downloading",
+        "Training",
+        "Uploading",
+    ]
+    assert ended.training_started_ms <= ended.training_ended_ms <= ended.ended_ms
+    assert ended.peak_rss_bytes > 1 << 20
+
+
+def test_the_first_line_of_the_log_says_what_is_in_force(any_stage):
+    ref, ended = any_stage.run("", notices=("tidemill: a notice",))
+    isolation = any_stage.executor.isolation
+    backend = "" if isolation == "plain" else f" ({any_stage.executor._detection.sandbox.name})"
+    assert any_stage.lines(ref)[0].startswith(f"tidemill: isolation={isolation}{backend}, environment=tf-2.21 (")
+    assert any_stage.lines(ref)[1] == "tidemill: a notice"
+    assert ended.record["environment"] == "tf-2.21"
+    assert ended.record["isolation"] == isolation
+
+
+def test_the_record_says_how_to_repeat_the_run(stage):
+    code = stage.stored(b"code", name="sourcedir.tar.gz")
+    _, ended = stage.run("", code=code)
+    assert ended.record["code_sha256"] == code.sha256
+    assert ended.record["command"][1:] == ["-m", "tidemill_runtime", "train"]
+    assert len(ended.record["lock_sha256"]) == 64
+
+
+def test_configuration_code_and_channels_lie_where_the_job_expects_them(any_stage):
+    script = BASE + (
+        "import json\n"
+        "print(json.loads((base / 'input/config/resourceconfig.json').read_text())['current_host'])\n"
+        "print((base / '.tidemill/sourcedir.tar.gz').read_text())\n"
+        "data = base / 'input/data'\n"
+        "print(sorted(str(p.relative_to(data)) for p in data.rglob('*') if p.is_file()))\n"
+        "print((data / 'training/deep/er/x').read_text())\n"
+    )
+    ref, ended = any_stage.run(
+        script,
+        config={
+            "hyperparameters": {"script": script},
+            "resourceconfig": {"current_host": "algo-1", "hosts": ["algo-1"]},
+        },
+        code=any_stage.stored(b"the code", name="sourcedir.tar.gz"),
+        channels=(
+            any_stage.channel("training", **{"a.txt": b"a", "deep/er/x": b"deep", "folder/": b""}),
+            any_stage.channel("empty"),
+        ),
+    )
+    assert ended.outcome is Outcome.COMPLETED, ended
+    assert any_stage.lines(ref)[1:] == ["algo-1", "the code", "['training/a.txt', 'training/deep/er/x']", "deep"]
+
+
+def test_an_entrypoint_is_handed_to_the_runtime(stage):
+    ref, ended = stage.run(entrypoint=("/bin/echo", "a b", "$HOME"))
+    assert ended.outcome is Outcome.COMPLETED
+    assert stage.lines(ref)[-1] == "a b $HOME"
+
+
+def test_the_environment_of_a_job_is_built_from_nothing(any_stage, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the service's own")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@index")
+    any_stage.executor.close()
+    any_stage.reopen()
+    ref, ended = any_stage.run(
+        "import os; print(sorted(os.environ)); print(os.environ['PATH']); print(os.environ['MINE'])",
+        variables={"MINE": "a\nb"},
+    )
+    names, path, *mine = any_stage.lines(ref)[1:]
+    plain = {"SAGEMAKER_BASE_DIR"} if any_stage.executor.isolation == "plain" else set()
+    python_own = {"LC_CTYPE"}
+    assert set(eval(names)) - python_own == plain | {
+        *("HOME", "LANG", "MINE", "PATH", "PYTHONUNBUFFERED", "TIDEMILL_CONTROL_FD", "TIDEMILL_INSTANCE", "TMPDIR")
+    } | ({"PWD"} & set(eval(names)))
+    assert path.endswith("/bin:/usr/local/bin:/usr/bin:/bin")
+    assert mine == ["a", "b"]
+    assert b"secret" not in any_stage.directory(ref).shim_log.read_bytes()
+    assert ended.outcome is Outcome.COMPLETED
+
+
+def test_every_line_of_both_streams_is_logged_unchanged(stage):
+    stage.run(
+        "import sys\n"
+        "for i in range(20000): print(i)\n"
+        "sys.stdout.buffer.write(b'\\x1b[1mbold\\x1b[0m \\xff\\r\\n'); sys.stdout.flush()\n"
+        "sys.stderr.write('last without newline')\n"
+    )
+    data = b"".join(path.read_bytes() for path in sorted((stage.state_dir / "logs").glob("*/*.log")))
+    lines = [line.split(b" ", 1) for line in data.split(b"\n")[:-1]]
+    messages = [message for _, message in lines]
+    assert [m for m in messages if m.isdigit()] == [b"%d" % i for i in range(20000)]
+    assert b"\x1b[1mbold\x1b[0m \xff\r" in messages
+    assert b"last without newline" in messages
+    stamps = [int(stamp) for stamp, _ in lines]
+    assert stamps == sorted(stamps)
+
+
+def test_a_failed_script_gives_its_report_output_and_no_model(any_stage):
+    _, ended = any_stage.run(BASE + "(base / 'model/m').touch(); (base / 'output/data/d').touch(); raise SystemExit(3)")
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.splitlines()[:2] == ["AlgorithmError: ExecuteUserScriptError:", "ExitCode 3"]
+    assert list(ended.artifacts) == ["output"]
+
+
+def test_a_failure_written_by_the_script_is_shortened_to_1024_characters(stage):
+    _, ended = stage.run(BASE + "(base / 'output/failure').write_text('é' * 5000); raise SystemExit(1)")
+    assert len(ended.failure) == 1024
+    assert ended.failure.startswith("AlgorithmError: éé")
+
+
+def test_a_runtime_killed_for_memory_is_reported_with_its_peak(stage):
+    _, ended = stage.run("import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()")
+    assert ended.outcome is Outcome.FAILED
+    assert "ExitCode 137" in ended.failure or "ExitCode -9" in ended.failure
+    assert "OutOfMemory: Process killed by SIGKILL (signal 9); its peak memory was" in ended.failure
+
+
+def test_nothing_of_a_job_outlives_it(any_stage):
+    ref, _ = any_stage.run(
+        "import subprocess, sys\n"
+        "for _ in range(3): subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'],"
+        " start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+    )
+    assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}  # the shim itself takes a moment to end
+
+
+def test_a_stop_gives_the_script_time_to_save(any_stage):
+    ref = any_stage.start(
+        BASE + "import signal, sys\n"
+        "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saving'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n" + SLEEP
+    )
+    any_stage.wait_for_line(ref, "ready")
+    any_stage.executor.stop(ref, reason=StopReason.STOPPED)
+    ended = any_stage.ended(ref)
+    assert ended.outcome is Outcome.STOPPED
+    assert ended.failure == ""
+    assert "saving" in any_stage.lines(ref)
+    assert list(ended.artifacts) == ["model"]
+
+
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace_time(any_stage):
+    ref = any_stage.start(STUBBORN, grace_s=1.0)
+    any_stage.wait_for_line(ref, "ready")
+    any_stage.executor.stop(ref, reason=StopReason.STOPPED)
+    assert any_stage.ended(ref).outcome is Outcome.STOPPED
+    assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}
+
+
+def test_the_shim_itself_ends_a_job_at_its_longest_runtime(any_stage):
+    ref, ended = any_stage.run(BASE + "(base / 'model/m').touch()\n" + SLEEP, max_runtime_s=1.0)
+    assert ended.outcome is Outcome.MAX_RUNTIME
+    assert list(ended.artifacts) == ["model"]
+    assert any("MaxRuntimeInSeconds is reached" in line for line in any_stage.lines(ref))
+
+
+@pytest.mark.parametrize("point", ["shim.started", "shim.environment", "shim.downloaded"])
+def test_a_stop_before_the_script_runs_ends_the_instance_at_once(stage, monkeypatch, point, tmp_path):
+    hits = tmp_path / "hits"
+    monkeypatch.setenv("TIDEMILL_FAULTS", f"{point}:delay=1")
+    monkeypatch.setenv("TIDEMILL_FAULTS_LOG", str(hits))
+    ref = stage.start("print('ran')")
+    stage.wait(ref, hits.exists)
+    stage.executor.stop(ref, reason=StopReason.STOPPED)
+    ended = stage.ended(ref)
+    assert (ended.outcome, ended.artifacts, ended.training_started_ms) == (Outcome.STOPPED, {}, None)
+    assert "ran" not in stage.lines(ref)
+
+
+def test_a_stop_before_the_shim_reported_is_found_by_it(stage):
+    spec = stage.spec("print('ran')")
+    directory = stage.directory(spec.ref)
+    stage.executor._write_spec(directory, spec)
+    stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
+    stage.executor.relaunch(spec.ref)
+    assert stage.ended(spec.ref).outcome is Outcome.STOPPED
+    assert "ran" not in stage.lines(spec.ref)
+
+
+def test_a_stop_while_uploading_does_not_change_how_the_script_ended(stage, monkeypatch, tmp_path):
+    hits = tmp_path / "hits"
+    monkeypatch.setenv("TIDEMILL_FAULTS", "shim.packed:delay=1")
+    monkeypatch.setenv("TIDEMILL_FAULTS_LOG", str(hits))
+    ref = stage.start(BASE + "(base / 'model/m').touch()")
+    stage.wait(ref, hits.exists)
+    stage.executor.stop(ref, reason=StopReason.STOPPED)
+    ended = stage.ended(ref)
+    assert (ended.outcome, list(ended.artifacts)) == (Outcome.COMPLETED, ["model"])
+
+
+def test_a_killed_shim_is_seen_as_lost_and_leaves_no_process(any_stage):
+    ref = any_stage.start(STUBBORN)
+    any_stage.wait_for_line(ref, "ready")
+    os.kill(any_stage.directory(ref).read_run().pid, signal.SIGKILL)
+    any_stage.wait(ref, lambda: not any_stage.executor.observe(ref).running)
+    status = any_stage.executor.observe(ref)
+    assert (status.launched, status.running, status.exit) == (True, False, None)
+    any_stage.wait(ref, lambda: marked(ref) == [])
+
+
+def test_a_lost_instance_is_not_started_again(stage):
+    ref = stage.start(SLEEP)
+    stage.wait_for_line(ref, "ready")
+    stage.executor.kill(ref)
+    stage.executor.relaunch(ref)
+    assert not stage.executor.observe(ref).running
+    assert stage.lines(ref).count("ready") == 1
+
+
+def test_a_shim_of_another_boot_is_lost_though_its_pid_lives(stage):
+    spec = stage.spec()
+    directory = stage.directory(spec.ref)
+    stage.executor._write_spec(directory, spec)
+    own = ProcessId.own()
+    directory.write_run(ProcessId("another-boot", own.pid, own.start_ticks))
+    assert not stage.executor.observe(spec.ref).running
+    directory.write_run(ProcessId(own.boot_id, own.pid, own.start_ticks + 1))
+    assert not stage.executor.observe(spec.ref).running
+    stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
+    stage.executor.kill(spec.ref)  # must not kill whoever has the pid now: this very process
+
+
+def test_launching_again_does_nothing_twice(stage):
+    spec = stage.spec(BASE + "print('once')\n" + SLEEP)
+    for _ in range(3):
+        stage.executor.launch(spec)
+    stage.wait_for_line(spec.ref, "ready")
+    stage.executor.launch(spec)
+    stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
+    stage.ended(spec.ref)
+    stage.executor.launch(spec)
+    assert stage.lines(spec.ref).count("once") == 1
+
+
+def test_of_two_shims_on_one_instance_the_second_leaves(stage):
+    ref = stage.start("print('ran', flush=True)\n" + SLEEP)
+    stage.wait_for_line(ref, "ready")
+    first = stage.directory(ref).read_run()
+    second = stage.executor._spawn(stage.directory(ref))
+    assert os.waitpid(second, 0)[1] == 0
+    assert stage.directory(ref).read_run() == first
+    stage.executor.stop(ref, reason=StopReason.STOPPED)
+    assert stage.ended(ref).outcome is Outcome.STOPPED
+    third = stage.executor._spawn(stage.directory(ref))
+    assert os.waitpid(third, 0)[1] == 0
+    assert stage.lines(ref).count("ran") == 1
+
+
+def test_two_shims_started_at_once_run_the_job_once(stage):
+    spec = stage.spec("print('ran')")
+    directory = stage.directory(spec.ref)
+    stage.executor._write_spec(directory, spec)
+    shims = [stage.executor._spawn(directory) for _ in range(2)]
+    assert [os.waitpid(shim, 0)[1] for shim in shims] == [0, 0]
+    assert stage.ended(spec.ref).outcome is Outcome.COMPLETED
+    assert stage.lines(spec.ref).count("ran") == 1
+
+
+def test_a_new_executor_finds_what_runs_and_what_has_ended(stage):
+    running = stage.start(SLEEP)
+    done, _ = stage.run("print('done')")
+    stage.wait_for_line(running, "ready")
+    stage.executor._children.clear()
+    stage.reopen()
+    assert stage.executor.recover() == sorted([running, done])
+    assert stage.executor.observe(running).running
+    assert stage.executor.observe(done).exit.outcome is Outcome.COMPLETED
+    stage.executor.stop(running, reason=StopReason.STOPPED)
+    assert stage.ended(running).outcome is Outcome.STOPPED
+
+
+def test_reaping_keeps_the_small_records_and_removes_the_rest(stage):
+    script = BASE + "closed = base / 'model/closed'; closed.mkdir(); (closed / 'f').touch(); closed.chmod(0)"
+    ref, ended = stage.run(script)
+    stage.executor.reap(ref.job_id)
+    stage.executor.reap(ref.job_id)
+    kept = {path.name for path in stage.directory(ref).path.iterdir()}
+    assert kept == {"channels", "exit.json", "hosts", "lock", "run.json", "shim.log", "spec.json", "status.json"}
+    assert stage.executor.observe(ref).exit == ended
+
+
+def test_reaping_kills_a_job_that_still_runs(any_stage):
+    ref = any_stage.start(STUBBORN)
+    any_stage.wait_for_line(ref, "ready")
+    any_stage.executor.reap(ref.job_id)
+    assert marked(ref) == []
+    assert not any_stage.directory(ref).ml.exists()
+
+
+def test_changed_is_woken_by_a_report_and_is_empty_on_timeout(stage):
+    async def follow():
+        ref = stage.start("")
+        seen = set()
+        async with asyncio.timeout(30):
+            while stage.executor.observe(ref).exit is None:
+                seen |= await stage.executor.changed(timeout_s=30)
+        assert seen == {ref}
+        while await stage.executor.changed(timeout_s=0.5):
+            pass
+        assert await stage.executor.changed(timeout_s=0) == set()
+
+    asyncio.run(follow())
+
+
+def test_a_job_id_that_is_not_hexadecimal_is_refused(stage):
+    with pytest.raises(ValueError, match="cannot name a directory"):
+        stage.executor.observe(InstanceRef("../../etc", 0))
+
+
+def test_a_channel_name_with_a_slash_is_refused(stage):
+    with pytest.raises(LaunchError, match="'a/b' cannot name a file"):
+        stage.start(channels=(ChannelSpec(name="a/b", objects=()),))
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_a_channel_named_like_a_directory_link_fails_the_job(stage, name):
+    _, ended = stage.run(channels=(ChannelSpec(name=name, objects=()),))
+    assert ended.failure == f"ClientError: channel name {name!r} cannot name a directory"
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("../x", "names another directory"),
+        ("a/../../x", "names another directory"),
+        ("./x", "names another directory"),
+        ("/etc/passwd", "is empty"),
+        ("a//b", "is empty"),
+        ("", "is empty"),
+        ("a\0b", "holds a NUL"),
+        ("x" * 256, "is 256 bytes long"),
+        ("\ud800", "is not valid Unicode"),
+    ],
+)
+def test_a_hostile_key_fails_the_job_and_names_the_object(stage, key, fault):
+    evil = stage.stored(b"evil", name=key, uri="s3://bucket/evil")
+    ref, ended = stage.run(channels=(ChannelSpec(name="training", objects=[evil]),))
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.startswith("ClientError: object key leaves the channel")
+    assert "s3://bucket/evil" in ended.failure
+    assert fault in ended.failure
+    assert not [path for path in stage.directory(ref).ml.rglob("*") if path.is_file() and path.read_bytes() == b"evil"]
+
+
+@pytest.mark.parametrize("keys", [("a", "a/b"), ("a/b", "a"), ("a", "a"), ("a", "a/b/c")])
+def test_a_key_that_is_both_file_and_directory_fails_the_job(stage, keys):
+    objects = [stage.stored(b"x", name=key) for key in keys]
+    _, ended = stage.run(channels=(ChannelSpec(name="training", objects=objects),))
+    assert ended.failure.startswith("ClientError: s3://bucket/data/a"), ended.failure
+    assert "clashes with another object" in ended.failure
+
+
+def test_a_damaged_object_is_never_handed_to_a_job(stage):
+    good = stage.stored(b"good", name="x")
+    bad = ObjectFile(uri=good.uri, name="x", file=good.file, size_bytes=4, sha256="0" * 64)
+    _, ended = stage.run(channels=(ChannelSpec(name="training", objects=[bad]),))
+    assert ended.failure == (
+        "InternalServerError: s3://bucket/data/x is damaged in the object store:"
+        " its content does not match its checksum"
+    )
+
+
+def test_a_job_cannot_change_the_objects_of_the_store(any_stage):
+    channel = any_stage.channel("training", x=b"original")
+    _, ended = any_stage.run(
+        BASE + "p = base / 'input/data/training/x'; p.chmod(0o600); p.write_text('changed')", channels=(channel,)
+    )
+    assert ended.outcome is Outcome.COMPLETED
+    assert Path(channel.objects[0].file).read_bytes() == b"original"
+
+
+def test_a_model_directory_replaced_by_a_link_is_not_followed(stage):
+    _, ended = stage.run(BASE + "(base / 'model').rmdir(); (base / 'model').symlink_to('/etc')")
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.startswith("ClientError: /opt/ml/model is not a directory any more")
+    assert ended.artifacts == {}
+
+
+def test_a_failure_file_that_is_a_link_is_not_read(stage):
+    script = BASE + "(base / 'output/failure').symlink_to('/etc/passwd'); raise SystemExit(9)"
+    _, ended = stage.run(script)
+    assert "root:" not in ended.failure
+    assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError:")
+
+
+def test_links_are_stored_as_links_and_pipes_are_left_out(stage):
+    _, ended = stage.run(
+        BASE + "m = base / 'model'; (m / 'one').write_text('1'); os.link(m / 'one', m / 'two')\n"
+        "(m / 'away').symlink_to('/etc/passwd'); os.mkfifo(m / 'pipe'); (m / 'd/e').mkdir(parents=True)\n"
+    )
+    with tarfile.open(ended.artifacts["model"].file) as archive:
+        members = {member.name: member for member in archive.getmembers()}
+        assert sorted(members) == ["away", "d", "d/e", "one", "two"]
+        assert members["away"].linkname == "/etc/passwd"
+        assert members["one"].isreg()
+        assert members["two"].isreg()
+        assert archive.extractfile("two").read() == b"1"
+
+
+def test_packages_are_installed_once_and_shared_by_jobs(any_stage):
+    script = BASE + (
+        "import sys\n"
+        "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
+        " import hashlib, json\n"
+        " path = base / 'code/requirements.txt'; path.write_text('one==1')\n"
+        " request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
+        " (base / '.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
+        "overlay = os.environ['TIDEMILL_OVERLAY']; print(open(overlay + '/installed').read())\n"
+        "print(os.environ['PATH'].startswith(overlay + '/bin:'))\n"
+        "try: open(overlay + '/x', 'w'); print('written')\n"
+        "except OSError: print('read-only')\n"
+    )
+    first, ended = any_stage.run(script)
+    second, _ = any_stage.run(script)
+    assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(first))
+    expected = "written" if any_stage.executor.isolation == "plain" else "read-only"
+    assert any_stage.lines(first)[-3:] == ["one==1", "True", expected]
+    assert any_stage.lines(second)[-3:] == ["one==1", "True", expected]
+    assert "installing one==1" not in any_stage.lines(second)
+
+
+def test_packages_that_cannot_be_installed_fail_the_job(stage):
+    script = BASE + (
+        "import json, sys\n"
+        "path = base / 'code/requirements.txt'; path.write_text('broken==1')\n"
+        "(base / '.tidemill/needs-overlay.json').write_text(json.dumps({'requirements': str(path), 'sha256': 'x'}))\n"
+        "sys.exit(75)\n"
+    )
+    _, ended = stage.run(script)
+    assert ended.outcome is Outcome.FAILED
+    assert "no such package" in ended.failure
+    overlays = stage.environments_dir / "overlays"
+    assert not [path for path in overlays.iterdir() if path.is_dir() and not path.with_suffix(".json").exists()]
+
+
+def test_a_spec_holds_every_variable_with_mode_0600(stage):
+    ref, _ = stage.run(variables={"AWS_SECRET_ACCESS_KEY": "of the job"})
+    spec = stage.directory(ref).spec_file
+    assert spec.stat().st_mode & 0o777 == 0o600
+    assert json.loads(spec.read_text())["version"] == 1
+
+
+def marked(ref: InstanceRef) -> list[int]:
+    """Processes of an instance that still live, by their environment."""
+    wanted = f"TIDEMILL_INSTANCE={ref.job_id}/{ref.instance_index}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
