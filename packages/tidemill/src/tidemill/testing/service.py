@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigurationError, TidemillError
 
 if TYPE_CHECKING:
     from tidemill.server.discovery import Connection
@@ -116,6 +116,7 @@ class Service:
         """Start the service and wait until it answers.
 
         Raises:
+            ConfigurationError: A setting is not one of the service's.
             ServiceDied: It did not start, or not in time.
         """
         if self.pid is not None:
@@ -204,6 +205,12 @@ class Service:
             os.close(log)
 
     def _process_environment(self) -> dict[str, str]:
+        from tidemill.settings import Settings
+
+        unknown = sorted(self._settings.keys() - Settings.model_fields.keys())
+        if unknown:
+            had = ", ".join(sorted(Settings.model_fields))
+            raise ConfigurationError(f"settings={unknown} are not settings of the service; there are {had}")
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_") or name in _INHERITED
         }
