@@ -1,0 +1,453 @@
+"""Records: what is stored comes back or is refused, never something else; pages join to the sorted list."""
+
+import asyncio
+import itertools
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete, insert
+
+from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
+from tidemill.store import records as records_module
+from tidemill.store.backup import backup
+from tidemill.store.ballast import Ballast
+from tidemill.store.base import Query, Record, RecordExists
+from tidemill.store.database import Database
+from tidemill.store.listing import Listing
+from tidemill.store.records import SqlRecordStore
+from tidemill.store.schema import metadata, records
+
+KIND = "training-job"
+STATUSES = ("Completed", "Failed", "InProgress")
+SORTS = {
+    "name": lambda record: (record.name,),
+    "created": lambda record: (record.created_ms, record.name),
+    "modified": lambda record: (record.modified_ms, record.name),
+    "status": lambda record: (record.status, record.created_ms, record.name),
+}
+
+
+class FrozenClock:
+    def __init__(self) -> None:
+        self.ms = 1000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def record(name: str, *, kind: str = KIND, status: str = "InProgress", at_ms: int = 1000, **document) -> Record:
+    return Record(kind=kind, name=name, status=status, created_ms=at_ms, modified_ms=at_ms, document=document)
+
+
+def fill(database: Database, many: list[Record]) -> None:
+    """Store records at one go."""
+    rows = [records_module._to_row(each) for each in many]
+    if rows:
+        database.write_sync(lambda c: c.execute(insert(records), rows) and None)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+        yield database
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def store(database, clock) -> SqlRecordStore:
+    return SqlRecordStore(database, clock=clock)
+
+
+def test_a_record_comes_back_as_it_was_stored(store):
+    stored = record("digits", text="ü \u2028 \U0001f600 \x00", nested={"a": [1, 2.5, None, True]}, empty="")
+    asyncio.run(store.insert(stored))
+    assert store.get(KIND, "digits") == stored
+    assert store.get(KIND, "Digits") is None
+    assert store.get("model", "digits") is None
+
+
+def test_a_taken_name_is_refused_and_the_first_record_stays(store):
+    asyncio.run(store.insert(record("digits", first=True)))
+    with pytest.raises(RecordExists, match="training-job 'digits' exists already"):
+        asyncio.run(store.insert(record("digits", first=False)))
+    asyncio.run(store.insert(record("digits", kind="model")))
+    assert store.get(KIND, "digits").document == {"first": True}
+
+
+def test_one_of_many_creators_of_a_name_wins(store):
+    async def run():
+        return await asyncio.gather(
+            *(store.insert(record("digits", by=number)) for number in range(20)), return_exceptions=True
+        )
+
+    results = asyncio.run(run())
+    assert sum(result is None for result in results) == 1
+    assert sum(isinstance(result, RecordExists) for result in results) == 19
+
+
+def test_an_update_moves_the_modification_time_forward_even_if_the_clock_does_not(store, clock):
+    async def run():
+        await store.insert(record("digits", at_ms=1000))
+        clock.ms = 500
+        first = await store.update(KIND, "digits", lambda r: replace(r, status="Completed"))
+        second = await store.update(KIND, "digits", lambda r: replace(r, document={"n": 2}))
+        clock.ms = 5000
+        third = await store.update(KIND, "digits", lambda r: r)
+        return first, second, third
+
+    first, second, third = asyncio.run(run())
+    assert [r.modified_ms for r in (first, second, third)] == [1001, 1002, 5000]
+    assert third.created_ms == 1000
+    assert third.status == "Completed"
+    assert store.get(KIND, "digits") == third
+
+
+def test_concurrent_updates_are_all_applied(store):
+    async def run():
+        await store.insert(record("digits", n=0))
+        await asyncio.gather(
+            *(
+                store.update(KIND, "digits", lambda r: replace(r, document={"n": r.document["n"] + 1}))
+                for _ in range(50)
+            )
+        )
+
+    asyncio.run(run())
+    assert store.get(KIND, "digits").document == {"n": 50}
+
+
+def test_an_update_that_gives_none_leaves_the_record(store):
+    asyncio.run(store.insert(record("digits")))
+    assert asyncio.run(store.update(KIND, "digits", lambda r: None)) == record("digits")
+    assert store.get(KIND, "digits") == record("digits")
+
+
+def test_an_update_of_nothing_gives_none(store):
+    assert asyncio.run(store.update(KIND, "nothing", lambda r: pytest.fail("called"))) is None
+
+
+def test_an_update_that_raises_or_renames_leaves_the_record(store):
+    asyncio.run(store.insert(record("digits")))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(store.update(KIND, "digits", lambda r: 1 / 0))
+    with pytest.raises(ValueError, match="cannot rename training-job 'digits' to training-job 'other'"):
+        asyncio.run(store.update(KIND, "digits", lambda r: replace(r, name="other")))
+    assert store.get(KIND, "digits") == record("digits")
+
+
+def test_a_document_that_is_no_json_is_refused(store):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        asyncio.run(store.insert(record("digits", loss=float("nan"))))
+    assert store.get(KIND, "digits") is None
+
+
+def test_a_deleted_record_is_returned_and_gone(store):
+    asyncio.run(store.insert(record("digits", n=1)))
+    assert asyncio.run(store.delete(KIND, "digits")) == record("digits", n=1)
+    assert asyncio.run(store.delete(KIND, "digits")) is None
+    assert store.get(KIND, "digits") is None
+
+
+def test_a_full_disk_refuses_inserts_but_not_updates_and_deletes(tmp_path, clock):
+    ballast = Ballast(tmp_path / "ballast", size_bytes=1 << 20, clock=clock)
+    with Database.open(tmp_path / "state.db", metadata=metadata, ballast=ballast) as database:
+        store = SqlRecordStore(database, clock=clock)
+        asyncio.run(store.insert(record("digits")))
+        ballast.release()
+        with pytest.raises(ServiceUnavailable, match="full"):
+            asyncio.run(store.insert(record("more")))
+        assert asyncio.run(store.update(KIND, "digits", lambda r: replace(r, status="Stopping"))).status == "Stopping"
+        assert asyncio.run(store.delete(KIND, "digits")) is not None
+
+
+# Checksums
+
+
+@pytest.mark.parametrize("column", ["status", "created_ms", "modified_ms", "document", "checksum"])
+def test_a_changed_column_is_found_and_named(database, store, column):
+    asyncio.run(store.insert(record("digits", n=1)))
+    value = {"status": "Completed", "document": '{"n":2}', "checksum": b"12345678"}.get(column, 7)
+    database.write_sync(lambda c: c.execute(records.update().values({column: value})) and None)
+    with pytest.raises(StateCorrupt, match="training-job 'digits' fails its checksum"):
+        store.get(KIND, "digits")
+    with pytest.raises(StateCorrupt, match="'digits'"):
+        asyncio.run(store.list(KIND, Query()))
+    with pytest.raises(StateCorrupt, match="'digits'"):
+        asyncio.run(store.list(KIND, Query(name_contains="dig")))
+    with pytest.raises(StateCorrupt, match="'digits'"):
+        asyncio.run(store.update(KIND, "digits", lambda r: r))
+
+
+def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
+    path = tmp_path / "state.db"
+    text = "needle-" + "x" * 40
+    with Database.open(path, metadata=metadata) as database:
+        asyncio.run(SqlRecordStore(database, clock=clock).insert(record("digits", text=text)))
+    data = path.read_bytes()
+    at = data.index(text.encode())
+    chance = random.Random(1)
+    for offset in range(at, at + len(text)):
+        flipped = bytearray(data)
+        flipped[offset] ^= 1 << chance.randrange(8)
+        path.write_bytes(flipped)
+        with (
+            Database.open(path, metadata=metadata) as database,
+            pytest.raises(StateCorrupt, match="training-job 'digits' fails its checksum"),
+        ):
+            SqlRecordStore(database, clock=clock).get(KIND, "digits")
+
+
+def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
+    path = tmp_path / "state.db"
+    expected = {f"job-{number}": record(f"job-{number}", n=number, text="y" * 300) for number in range(40)}
+    with Database.open(path, metadata=metadata) as database:
+        SqlRecordStore(database, clock=clock)
+        fill(database, list(expected.values()))
+    data = path.read_bytes()
+    chance = random.Random(2)
+    found = 0
+    for _ in range(150):
+        flipped = bytearray(data)
+        flipped[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        for leftover in tmp_path.iterdir():
+            leftover.unlink()
+        path.write_bytes(flipped)
+        try:
+            with Database.open(path, metadata=metadata) as database:
+                store = SqlRecordStore(database, clock=clock)
+                for name, wanted in expected.items():
+                    try:
+                        assert store.get(KIND, name) in (wanted, None)
+                    except StateCorrupt:
+                        found += 1
+        except ConfigurationError:
+            found += 1
+    assert found > 20
+
+
+def test_a_row_that_only_its_index_knows_is_found(database, store):
+    asyncio.run(store.insert(record("digits")))
+    listing = Listing(KIND, Query(name_contains="d"))
+    names, _ = database.read(lambda c: listing.names(c, None, scan_max_rows=10))
+    assert names == ["digits"]
+    with pytest.raises(StateCorrupt, match="'ghost' stands in an index"):
+        database.read(lambda c: records_module._by_names(c, KIND, ["digits", "ghost"]))
+
+
+# Pages
+
+
+def read_all(store: SqlRecordStore, query: Query) -> list[Record]:
+    async def run() -> list[Record]:
+        found: list[Record] = []
+        page = await store.list(KIND, query)
+        found.extend(page.records)
+        while page.next_token is not None:
+            page = await store.list(KIND, replace(query, after=page.next_token))
+            assert len(page.records) <= query.limit
+            found.extend(page.records)
+        return found
+
+    return asyncio.run(run())
+
+
+def expected_of(many: list[Record], query: Query) -> list[Record]:
+    def wanted(each: Record) -> bool:
+        return (
+            each.kind == KIND
+            and (not query.statuses or each.status in query.statuses)
+            and query.name_contains in each.name
+            and (query.created_after_ms is None or each.created_ms >= query.created_after_ms)
+            and (query.created_before_ms is None or each.created_ms <= query.created_before_ms)
+            and (query.modified_after_ms is None or each.modified_ms >= query.modified_after_ms)
+            and (query.modified_before_ms is None or each.modified_ms <= query.modified_before_ms)
+        )
+
+    return sorted(filter(wanted, many), key=SORTS[query.sort_by], reverse=query.descending)
+
+
+bounds = st.none() | st.integers(0, 12)
+queries = st.builds(
+    Query,
+    sort_by=st.sampled_from(list(SORTS)),
+    descending=st.booleans(),
+    statuses=st.lists(st.sampled_from(STATUSES), max_size=2, unique=True).map(tuple),
+    name_contains=st.sampled_from(["", "", "a", "ab", "é", "%", "_"]),
+    created_after_ms=bounds,
+    created_before_ms=bounds,
+    modified_after_ms=bounds,
+    modified_before_ms=bounds,
+    limit=st.integers(1, 7),
+)
+stored = st.lists(
+    st.builds(
+        Record,
+        kind=st.sampled_from([KIND, KIND, KIND, "model"]),
+        name=st.text("abAé%_\U0001f600", min_size=1, max_size=4),
+        status=st.sampled_from(STATUSES),
+        created_ms=st.integers(0, 12),
+        modified_ms=st.integers(0, 12),
+        document=st.just({}),
+    ),
+    max_size=25,
+    unique_by=lambda each: (each.kind, each.name),
+)
+
+slow_is_fine = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@slow_is_fine
+@given(many=stored, query=queries)
+def test_pages_join_to_the_sorted_list_of_what_matches(database, clock, many, query):
+    database.write_sync(lambda c: c.execute(delete(records)) and None)
+    fill(database, many)
+    # A bound that pages hit again and again.
+    store = SqlRecordStore(database, clock=clock, scan_max_rows=4)
+    assert read_all(store, query) == expected_of(many, query)
+
+
+@slow_is_fine
+@given(many=stored, late=stored, query=queries)
+def test_rows_that_come_while_paging_neither_hide_nor_repeat_others(database, clock, many, late, query):
+    database.write_sync(lambda c: c.execute(delete(records)) and None)
+    taken = {(each.kind, each.name) for each in many}
+    late = [each for each in late if (each.kind, each.name) not in taken]
+    fill(database, many)
+    store = SqlRecordStore(database, clock=clock, scan_max_rows=4)
+
+    async def run() -> list[Record]:
+        found: list[Record] = []
+        token, coming = None, list(late)
+        while True:
+            page = await store.list(KIND, replace(query, after=token))
+            found.extend(page.records)
+            if page.next_token is None:
+                return found
+            token = page.next_token
+            if coming:
+                await store.insert(coming.pop())
+
+    found = asyncio.run(run())
+    assert found == sorted(found, key=SORTS[query.sort_by], reverse=query.descending)
+    assert len({each.name for each in found}) == len(found)
+    assert [each for each in found if each in many] == expected_of(many, query)
+
+
+def test_a_filter_looks_at_a_bounded_number_of_rows_a_page(database, clock):
+    fill(database, [record(f"job-{number:03}") for number in range(30)] + [record("special")])
+    store = SqlRecordStore(database, clock=clock, scan_max_rows=10)
+    query = Query(sort_by="name", descending=False, name_contains="special")
+    pages = [asyncio.run(store.list(KIND, query))]
+    while pages[-1].next_token is not None:
+        pages.append(asyncio.run(store.list(KIND, replace(query, after=pages[-1].next_token))))
+    assert [len(page.records) for page in pages] == [0, 0, 0, 1]
+
+
+def test_a_page_of_exactly_what_is_there_has_no_next_one(database, store):
+    fill(database, [record(f"job-{number}") for number in range(3)])
+    assert asyncio.run(store.list(KIND, Query(limit=3))).next_token is None
+    assert asyncio.run(store.list(KIND, Query(limit=2))).next_token is not None
+    assert asyncio.run(store.list("model", Query())).records == ()
+
+
+def test_a_large_page_is_read_in_a_thread(database, store):
+    fill(database, [record(f"job-{number:03}") for number in range(300)])
+    assert len(asyncio.run(store.list(KIND, Query(limit=250))).records) == 250
+
+
+def test_tokens_belong_to_their_query(database, store):
+    fill(database, [record(f"job-{number}") for number in range(5)])
+    query = Query(limit=2, statuses=("InProgress",))
+    token = asyncio.run(store.list(KIND, query)).next_token
+    assert asyncio.run(store.list(KIND, replace(query, after=token, limit=3))).records
+    others = [
+        replace(query, descending=False),
+        replace(query, sort_by="name"),
+        replace(query, statuses=()),
+        replace(query, name_contains="job"),
+        replace(query, created_after_ms=0),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="not a page token of this listing"):
+            asyncio.run(store.list(KIND, replace(other, after=token)))
+    with pytest.raises(ValueError, match="not a page token"):
+        asyncio.run(store.list("model", replace(query, after=token)))
+
+
+def test_tokens_survive_a_restart_and_are_not_those_of_another_store(tmp_path, clock):
+    tokens = []
+    for name in ("a.db", "b.db", "a.db"):
+        with Database.open(tmp_path / name, metadata=metadata) as database:
+            store = SqlRecordStore(database, clock=clock)
+            if not tokens or name == "b.db":
+                fill(database, [record(f"job-{number}") for number in range(5)])
+            if name == "b.db":
+                with pytest.raises(ValueError, match="not a page token"):
+                    asyncio.run(store.list(KIND, Query(limit=2, after=tokens[0])))
+            elif tokens:
+                assert asyncio.run(store.list(KIND, Query(limit=2, after=tokens[0]))).records
+            tokens.append(asyncio.run(store.list(KIND, Query(limit=2))).next_token)
+
+
+@pytest.mark.parametrize("mangle", [str.lower, str.swapcase, lambda t: t[:-1], lambda t: t + "A", lambda t: "é" + t])
+def test_a_mangled_token_is_refused(database, store, mangle):
+    fill(database, [record(f"job-{number}") for number in range(5)])
+    token = asyncio.run(store.list(KIND, Query(limit=2))).next_token
+    for bad in (mangle(token), "", "x", "=", "a" * 9000):
+        with pytest.raises(ValueError, match="not a page token"):
+            asyncio.run(store.list(KIND, Query(limit=2, after=bad)))
+
+
+def test_a_limit_below_one_is_refused(store):
+    with pytest.raises(ValueError, match="limit of a page is 0"):
+        asyncio.run(store.list(KIND, Query(limit=0)))
+
+
+def test_no_listing_sorts_or_walks_the_whole_table(database):
+    plans = []
+    shapes = itertools.product(SORTS, (True, False), ((), ("A",), ("A", "B")), (None, 5), (None, 5), ("", "x"))
+    for sort_by, descending, statuses, created, modified, contains in shapes:
+        query = Query(
+            sort_by=sort_by,
+            descending=descending,
+            statuses=statuses,
+            created_after_ms=created,
+            modified_before_ms=modified,
+            name_contains=contains,
+        )
+        listing = Listing(KIND, query)
+        key = tuple("b" if column in ("name", "status") else 1 for column in listing._sort_key)
+        for after in (None, key):
+            statement = listing._statement(after, whole=not listing.filtered)
+            text = str(statement.compile(database._reader, compile_kwargs={"literal_binds": False}))
+            arguments = [1] * text.count("?")
+            plan = database.read(
+                lambda c, text=text, arguments=arguments: c.exec_driver_sql(
+                    f"EXPLAIN QUERY PLAN {text}", tuple(arguments)
+                ).all()
+            )
+            plans.append(" ".join(row[3] for row in plan))
+    assert all("TEMP B-TREE" not in plan and plan.startswith("SEARCH") for plan in plans)
+
+
+def test_a_backup_of_records_reads_the_same(database, store, tmp_path, clock):
+    asyncio.run(store.insert(record("digits", n=1)))
+    copy = backup(database, tmp_path / "backups")
+    shutil.copy(copy, tmp_path / "again.db")
+    with Database.open(tmp_path / "again.db", metadata=metadata) as again:
+        assert SqlRecordStore(again, clock=clock).get(KIND, "digits") == record("digits", n=1)
