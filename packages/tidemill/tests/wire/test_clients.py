@@ -219,6 +219,13 @@ def test_a_missing_object_is_404_with_and_without_a_body(client: Client) -> None
         assert caught.value.response["Error"]["Code"] == "404"
 
 
+def test_an_upload_that_is_refused_before_its_body_is_read_says_why(client: Client, tmp_path: Any) -> None:
+    s3 = client("s3")
+    for body in (b"small", b"x" * 30_000_000):
+        with pytest.raises(s3.exceptions.NoSuchBucket):
+            s3.put_object(Bucket="absent", Key="k", Body=body)
+
+
 def test_an_s3_operation_without_a_handler_is_not_implemented(client: Client) -> None:
     with pytest.raises(botocore.exceptions.ClientError) as caught:
         client("s3").get_bucket_policy(Bucket="bucket")

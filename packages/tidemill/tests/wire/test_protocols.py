@@ -270,3 +270,8 @@ def test_a_body_of_many_faults_makes_a_short_message() -> None:
     with pytest.raises(AwsError) as caught:
         refuse_invalid(check, {"ResourceArn": "arn:x", "Tags": [{}] * 100_000})
     assert len(caught.value.message) < 4000
+
+
+def test_the_size_of_an_invocation_is_not_the_models_business() -> None:
+    check = compile_check(service_model("sagemaker-runtime").operation_model("InvokeEndpoint").input_shape)
+    refuse_invalid(check, {"EndpointName": "e", "Body": b"x" * 7_000_000})

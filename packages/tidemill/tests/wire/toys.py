@@ -173,6 +173,8 @@ class Toys:
         return {"EvaluationResults": results, "IsTruncated": False}
 
     async def s3_PutObject(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["Bucket"] == "absent":
+            raise AwsError("The specified bucket does not exist", code="NoSuchBucket", status=404)
         body = request["Body"]
         data = await body.read()
         path = self.directory / hashlib.sha256(f"{request['Bucket']}/{request['Key']}".encode()).hexdigest()

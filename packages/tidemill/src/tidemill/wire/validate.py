@@ -34,7 +34,8 @@ def compile_check(shape: StructureShape | None) -> Check:
     """
     if shape is None:
         return _no_check
-    return _structure(shape, {}) or _no_check
+    payload = shape.serialization.get("payload")
+    return _structure(shape, {}, leave_out=payload if payload and _is_blob(shape.members[payload]) else None)
 
 
 def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "ValidationException") -> None:
@@ -70,7 +71,12 @@ def _compile(shape: Shape, memo: dict[str, Check]) -> Check | None:
     return None
 
 
-def _structure(shape: StructureShape, memo: dict[str, Check]) -> Check | None:
+def _is_blob(shape: Shape) -> bool:
+    """Whether a payload is bytes; how many are allowed is then a setting of the service, not the model's number."""
+    return shape.type_name == "blob"
+
+
+def _structure(shape: StructureShape, memo: dict[str, Check], *, leave_out: str | None = None) -> Check:
     known = memo.get(shape.name)
     if known is not None:
         return known
@@ -89,7 +95,7 @@ def _structure(shape: StructureShape, memo: dict[str, Check]) -> Check | None:
     memo[shape.name] = check
     for name, member in shape.members.items():
         compiled = _compile(member, memo)
-        if compiled is not None:
+        if compiled is not None and name != leave_out:
             checks[name] = (_shown_name(name), compiled)
     return check
 
