@@ -285,11 +285,9 @@ class LogStreams:
         if seen is not None and seen[0] == changed_ns:
             return seen[1]
         known = self._names.get(group, {})
-        present = {
-            entry.name: known.get(entry.name) or _name_in(Path(entry.path))
-            for entry in os.scandir(group)
-            if entry.is_dir()
-        }
+        with os.scandir(group) as entries:
+            directories = [Path(entry.path) for entry in entries if entry.is_dir()]
+        present = {directory.name: known.get(directory.name) or _name_in(directory) for directory in directories}
         self._names[group] = {digest: name for digest, name in present.items() if name is not None}
         names = sorted(self._names[group].values())
         if time.time_ns() - changed_ns > SETTLED_S * 1e9:
