@@ -10,7 +10,7 @@ from typing import Any
 import botocore.loaders
 from botocore.model import ServiceModel, StructureShape
 
-__all__ = ["JSON_TARGETS", "error_members", "service_model", "target_prefix"]
+__all__ = ["JSON_TARGETS", "error_members", "service_model"]
 
 JSON_TARGETS = {
     "SageMaker": "sagemaker",
@@ -36,12 +36,6 @@ def service_model(service: str) -> ServiceModel:
         botocore.exceptions.UnknownServiceError: botocore has no such service.
     """
     return ServiceModel(_loader().load_service_model(service, "service-2"), service)
-
-
-def target_prefix(service: str) -> str | None:
-    """What stands before the dot in the service's X-Amz-Target header, or None where it has none."""
-    prefix = service_model(service).metadata.get("targetPrefix")
-    return str(prefix) if prefix else None
 
 
 @lru_cache(maxsize=1024)
