@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 import textwrap
 import time
@@ -15,6 +16,8 @@ import pytest
 from tidemill.testing import Service
 
 ROOT = Path(__file__).parents[1]
+# As the Makefile has it, for whoever calls pytest by hand: jobs share one environment, built once.
+os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(ROOT / ".venvs/jobs"))
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 BUCKET = "sagemaker-us-west-2-000000000000"
