@@ -37,6 +37,7 @@ class HttpProtocol(asyncio.Protocol):
         "_body_bytes",
         "_close_after",
         "_head_bytes",
+        "_header_bytes",
         "_headers",
         "_in_body",
         "_in_head",
@@ -72,7 +73,7 @@ class HttpProtocol(asyncio.Protocol):
         self._refusal: RequestError | None = None
         self._since_s = listener.now_s()
         self._in_head = self._in_body = False
-        self._head_bytes = self._body_bytes = self._window_bytes = 0
+        self._head_bytes = self._header_bytes = self._body_bytes = self._window_bytes = 0
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
@@ -138,7 +139,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._header_bytes = 0
         self._target = b""
         self._headers = {}
         self._body = []
@@ -154,7 +155,11 @@ class HttpProtocol(asyncio.Protocol):
         limits = self._listener.limits
         headers = self._headers
         key = name.lower()
-        if len(name) + len(value) > limits.line_bytes:
+        size_bytes = len(name) + len(value)
+        self._header_bytes += size_bytes
+        if self._header_bytes > limits.head_bytes:
+            self._give_up(_head_too_large(f"headers of more than {limits.head_bytes} bytes"))
+        elif size_bytes > limits.line_bytes:
             self._give_up(_head_too_large(f"a header of more than {limits.line_bytes} bytes"))
         elif key not in headers:
             headers[key] = value
@@ -337,9 +342,6 @@ class HttpProtocol(asyncio.Protocol):
             return RequestError(
                 Code.INVALID_ARGUMENT, f"Unsupported Expect: {expect.decode('latin-1')}", http_status=417
             )
-        total = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
-        if total > limits.head_bytes:
-            return _head_too_large(f"headers of more than {limits.head_bytes} bytes")
         return None
 
     def _check_pace(self, now_s: float) -> None:

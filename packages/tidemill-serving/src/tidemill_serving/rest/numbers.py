@@ -18,6 +18,8 @@ __all__ = ["EXACT_TEXT_VALUES", "list_text"]
 EXACT_TEXT_VALUES = 65_536
 """Larger float arrays are written by orjson: the shortest text that reads back as the same number, not TF Serving's."""
 _LOOP_VALUES = 48
+_SINGLE_STEP = 2.0**-23
+_SMALLEST_SINGLE = 2.0**-149
 
 
 def list_text(array: Array, *, as_bytes: bool) -> str:
@@ -64,12 +66,17 @@ def _float_texts(values: Array) -> list[str]:
 
 def _float_text(number: float, *, is_single: bool) -> str:
     text = f"{number:.6g}"
-    if is_single:
-        if np.float32(text) != number:
-            text = f"{number:.9g}"
-    elif float(text) != number:
-        text = f"{number:.17g}"
+    back = float(text)
+    if back != number and not (is_single and _same_single(back, number)):
+        text = f"{number:.9g}" if is_single else f"{number:.17g}"
     return _with_point(text)
+
+
+def _same_single(back: float, number: float) -> bool:
+    """Whether a number next to a float32 rounds to it; most are too far away for that to need a conversion."""
+    if abs(back - number) > abs(number) * _SINGLE_STEP + _SMALLEST_SINGLE:
+        return False
+    return bool(np.float32(back) == number)
 
 
 def _with_point(text: str) -> str:

@@ -93,6 +93,6 @@ def _regular_shape(body: bytes) -> tuple[int, ...] | None:
         end = skeleton.find(b"]" * (level + 1), rank - 1 - level)  # its own bracket follows those of its last item
         inside = skeleton[rank - level : end + level]
         count = (len(inside) + 1) // (len(unit) + 1)
-        unit = b"[" + b",".join([unit] * count) + b"]"
+        unit = b"[" + ((unit + b",") * count)[:-1] + b"]"
         shape.insert(0, count)
     return tuple(shape) if unit == skeleton else None
