@@ -52,7 +52,7 @@ def extract() -> int:
         with tarfile.open(sys.argv[2]) as archive:
             archive.extractall(sys.argv[3], filter="data")
     except tarfile.TarError as error:
-        print(f"InvalidArchive: {error}", file=sys.stderr)
+        print("InvalidArchive:", *str(error).split(), file=sys.stderr)
         return 1
     return 0
 

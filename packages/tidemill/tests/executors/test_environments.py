@@ -1,0 +1,309 @@
+"""Environments built by uv: from a small lock, from the shipped wheel, and the real one."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tidemill.errors import EnvironmentBuildError
+from tidemill.executors import environments as module
+from tidemill.executors.build_lock import Built, remove_tree
+from tidemill.executors.environments import Environments, choose
+from tidemill.executors.overlays import Overlays
+from tidemill.executors.payload import DISTRIBUTIONS, Payload
+from tidemill.executors.uv_command import find_uv, installer_variables
+
+PACKAGE = Path(__file__).parents[2]
+LOCK = Path(module.__file__).parent / "locks" / "tf-2.21.txt"
+
+
+def small_lock(*names: str) -> str:
+    """The part of the real lock that pins ``names``."""
+    text = LOCK.read_text()
+    found = [re.search(rf"(?m)^{re.escape(name)}==(?:.*\\\n)+.*\n", text) for name in names]
+    return "".join(match[0] for match in found if match)
+
+
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory):
+    """A directory of locks with one small environment, one that cannot be built, and empty ones of old versions."""
+    directory = tmp_path_factory.mktemp("locks")
+    (directory / "tf-2.21.txt").write_text(small_lock("pip", "six"))
+    (directory / "tf-2.15.txt").write_text("six==1.0.0 --hash=sha256:" + "0" * 64 + "\n")
+    (directory / "notes.txt").write_text("")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, locks):
+    """A small environment, built once."""
+    environments = Environments(tmp_path_factory.mktemp("built"), locks=locks)
+    lines = []
+    environment = environments.ensure("tf-2.21", log=lines.append)
+    return environments, environment, lines
+
+
+def run_python(environment, code, **variables):
+    result = subprocess.run(
+        [environment.python, "-c", code], env=variables, capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout.strip()
+
+
+def test_an_environment_holds_its_lock_and_the_in_job_distributions(small):
+    _, environment, lines = small
+    assert lines[0] == "tidemill: building environment tf-2.21 (first use)"
+    assert lines[-1].startswith("tidemill: environment tf-2.21 is ready after ")
+    files = run_python(
+        environment, "import six, tidemill_runtime, tidemill_serving as s; print(six.__file__, s.__file__)"
+    )
+    assert files.startswith(str(environment.prefix))
+    assert "pip 2" in run_python(
+        environment, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', '-V'])"
+    )
+
+
+def test_everything_is_compiled_when_it_is_built(small):
+    _, environment, _ = small
+    assert list((environment.site_packages / "__pycache__").glob("six.*.pyc"))
+
+
+def test_the_python_of_an_environment_is_no_link_into_hidden_places(small):
+    _, environment, _ = small
+    assert environment.python.readlink() == environment.python.resolve()
+    assert any(environment.python.resolve().is_relative_to(path) for path in environment.read_only_paths)
+
+
+def test_a_complete_environment_is_not_built_again(small, monkeypatch):
+    environments, environment, _ = small
+    monkeypatch.setattr(module, "run_command", None)
+    assert environments.ensure("tf-2.21", log=lambda _line: None) == environment
+
+
+def test_the_startup_hook_is_silent_where_the_runtime_is_missing(small, tmp_path):
+    _, environment, _ = small
+    (tmp_path / "only.py").write_text((environment.site_packages / "tidemill.pth").read_text())
+    assert subprocess.run([sys.executable, "-I", "-S", tmp_path / "only.py"], check=True).returncode == 0
+
+
+def test_the_key_follows_lock_payload_and_python(tmp_path, locks):
+    one = Environments(tmp_path, locks=locks, payload=Payload((), (), "one")).describe("tf-2.21")
+    two = Environments(tmp_path, locks=locks, payload=Payload((), (), "two")).describe("tf-2.21")
+    three = Environments(tmp_path, payload=Payload((), (), "one")).describe("tf-2.21")
+    assert len({one.key, two.key, three.key}) == 3
+
+
+def test_a_build_that_was_cut_short_is_thrown_away(tmp_path, locks):
+    environments = Environments(tmp_path, locks=locks)
+    prefix = environments.describe("tf-2.21").prefix
+    prefix.mkdir()
+    (prefix / "half").touch()
+    environments.ensure("tf-2.21", log=lambda _line: None)
+    assert not (prefix / "half").exists()
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(tmp_path, locks):
+    environments = Environments(tmp_path, locks=locks)
+    with pytest.raises(EnvironmentBuildError, match="six"):
+        environments.ensure("tf-2.15", log=lambda _line: None)
+    assert not environments.describe("tf-2.15").prefix.exists()
+    assert environments.built() == []
+
+
+def test_what_poll_raises_ends_a_build(tmp_path, locks):
+    class StopError(Exception):
+        pass
+
+    def poll():
+        raise StopError
+
+    environments = Environments(tmp_path, locks=locks)
+    with pytest.raises(StopError):
+        environments.ensure("tf-2.21", log=lambda _line: None, poll=poll)
+    assert not environments.describe("tf-2.21").prefix.exists()
+
+
+def test_two_processes_build_an_environment_once(tmp_path, locks):
+    code = (
+        "import sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=print)\n"
+    )
+    command = [sys.executable, "-I", "-c", code, str(tmp_path / "e"), str(locks)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    output = "".join(process.communicate(timeout=60)[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert output.count("(first use)") == 1
+
+
+def test_a_builder_that_is_killed_does_not_block_the_next_one(tmp_path, locks):
+    environments = Environments(tmp_path / "e", locks=locks)
+    code = (
+        "import os, signal, sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "def log(line):\n print(line, flush=True); signal.pause()\n"
+        "Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=log)\n"
+    )
+    command = [sys.executable, "-I", "-c", code, str(tmp_path / "e"), str(locks)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert environments.ensure("tf-2.21", log=lambda _line: None).python.exists()
+
+
+def test_environments_are_listed_and_removed_with_their_overlays(tmp_path, locks):
+    environments = Environments(tmp_path, locks=locks)
+    environment = environments.ensure("tf-2.21", log=lambda _line: None)
+    overlay = Overlays(tmp_path / "overlays").ensure(
+        environment.key, ("x",), install=lambda _prefix: None, log=print, poll=lambda: None
+    )
+    assert [(each.name, each.key) for each in environments.built()] == [("tf-2.21", environment.key)]
+    environments.remove(environment.key)
+    assert environments.built() == []
+    assert not environment.prefix.exists()
+    assert not overlay.prefix.exists()
+    with pytest.raises(EnvironmentBuildError, match=r"no environment with key .* built are: none"):
+        environments.remove(environment.key)
+
+
+def test_an_overlay_that_fails_leaves_nothing_and_one_that_stands_is_reused(tmp_path):
+    overlays = Overlays(tmp_path / "overlays")
+    calls = []
+
+    def install(prefix):
+        calls.append(prefix)
+        (prefix / "x").touch()
+        if len(calls) == 1:
+            raise EnvironmentBuildError("no network")
+
+    def ensure():
+        return overlays.ensure("base", ("digest",), install=install, log=print, poll=lambda: None)
+
+    with pytest.raises(EnvironmentBuildError):
+        ensure()
+    assert not calls[0].exists()
+    assert ensure() == ensure()
+    assert len(calls) == 2
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(EnvironmentBuildError, match=r"no environment named 'tf-9'; available are tf-2\.21"):
+        Environments(tmp_path).describe("tf-9")
+
+
+@pytest.mark.parametrize("version", ["2.21", "2.21.0", None])
+def test_a_known_version_is_taken_without_a_word(version):
+    assert (choose(version).name, choose(version).notice) == ("tf-2.21", None)
+
+
+@pytest.mark.parametrize("version", ["1.15.0", "2.3.1", "9.9", "latest", ""])
+def test_any_other_version_runs_on_the_newest_with_a_notice(version):
+    choice = choose(version)
+    assert choice.name == "tf-2.21"
+    assert choice.notice == (
+        f"tidemill: TensorFlow {version} is not available here; running on 2.21 instead (available: 2.21)"
+    )
+
+
+def test_an_old_version_with_a_lock_gets_its_own_environment(locks):
+    assert choose("2.15.1", locks=locks).name == "tf-2.15"
+
+
+def test_installers_see_indexes_proxies_and_certificates_but_no_keys():
+    found = installer_variables(
+        {
+            "PIP_INDEX_URL": "a",
+            "UV_INDEX": "b",
+            "https_proxy": "c",
+            "SSL_CERT_FILE": "d",
+            "AWS_SECRET_ACCESS_KEY": "no",
+            "PIP_TARGET": "no",
+            "PATH": "no",
+        }
+    )
+    assert found == {"PIP_INDEX_URL": "a", "UV_INDEX": "b", "https_proxy": "c", "SSL_CERT_FILE": "d"}
+
+
+def test_a_tree_with_closed_directories_and_links_is_removed_and_nothing_else(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    tree = tmp_path / "tree"
+    (tree / "closed/deep").mkdir(parents=True)
+    (tree / "closed/deep/file").touch()
+    (tree / "link").symlink_to(outside)
+    (tree / "closed/deep").chmod(0)
+    (tree / "closed").chmod(0)
+    remove_tree(tree)
+    assert not tree.exists()
+    assert (outside / "kept").exists()
+    (tmp_path / "top").symlink_to(outside)
+    remove_tree(tmp_path / "top")
+    assert (outside / "kept").exists()
+
+
+def test_a_marker_counts_only_while_its_directory_stands(tmp_path):
+    built = Built(tmp_path / "x-1.0")
+    with built.locked(poll=lambda: None):
+        built.complete({})
+    assert built.marker is None
+    (tmp_path / "x-1.0").mkdir()
+    assert built.marker == {"version": 1}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of tidemill, as it would be shipped."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True)
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+def test_the_wheel_carries_every_in_job_distribution(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        payload = [name for name in archive.namelist() if name.startswith("tidemill/executors/payload/")]
+    assert sorted(Path(name).name.split("-")[0].replace("_", "-") for name in payload) == sorted(DISTRIBUTIONS)
+
+
+def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_path, locks):
+    venv = tmp_path / "venv"
+    for arguments in (
+        ["venv", "-q", str(venv)],
+        ["pip", "install", "-q", "--no-deps", "--python", str(venv), str(wheel)],
+    ):
+        subprocess.run([find_uv(), *arguments], check=True, cwd=tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "e = Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=lambda line: None)\n"
+        "print(e.python)\n"
+    )
+    environment = tmp_path / "environments"
+    built = subprocess.run(
+        [venv / "bin/python", "-I", "-c", code, environment, locks],
+        env={**os.environ, "PATH": f"{Path(find_uv()).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    python = built.stdout.strip()
+    shown = subprocess.run(
+        [python, "-c", "import tidemill_runtime as r, tidemill_serving; print(r.__file__)"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert shown.stdout.startswith(str(environment))
+
+
+def test_a_tidemill_without_its_payload_says_so(tmp_path):
+    with pytest.raises(EnvironmentBuildError, match="reinstall tidemill"):
+        Payload.find(wheels=tmp_path, packages=tmp_path)
