@@ -440,7 +440,6 @@ def _say_tensorboard(session: Session, model_dir: str | None) -> None:
         raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
     console = Console()
     console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
-    console.say(
-        f"  AWS_REGION={session.boto_region_name} AWS_ENDPOINT_URL_S3={session.endpoint_url}"
-        f" tensorboard --logdir {model_dir} --host localhost --port 6006"
-    )
+    # The keys and the endpoint come from the environment, so that no secret is printed here.
+    environment = "" if session.is_aws else 'eval "$(tidemill env)" && '
+    console.say(f"  {environment}tensorboard --logdir {model_dir} --host localhost --port 6006")
