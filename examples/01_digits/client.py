@@ -1,7 +1,7 @@
 """Train, deploy and ask: the whole way of a model, with the estimator API.
 
-Written as for AWS: `sagemaker.tensorflow` is answered by tidemill where AWS's own SDK is not installed. Run it with
-`python client.py`, or without its first import by `tidemill run client.py`. The service is started if none runs.
+Run it with `python client.py`; the service is started if none runs. With `from sagemaker.tensorflow import TensorFlow`,
+as written for AWS, it runs by `tidemill run client.py`.
 
 Exit code 1 where fewer than 95 of 100 digits that the model has never seen are recognised.
 """
@@ -12,9 +12,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from sagemaker.tensorflow import TensorFlow
-
-import tidemill.compat  # noqa: F401  answers the import below
+from tidemill.sdk import TensorFlow
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -56,7 +54,9 @@ def main() -> int:
     for phase, seconds in took_s.items():
         print(f"{phase:8} {seconds:6.1f} s")
     print(f"accuracy on held-out digits: {accuracy:.3f}")
-    print(f"service: {estimator.sagemaker_session.sagemaker_client.meta.endpoint_url}")
+    print(
+        f"service: {estimator.sagemaker_session.sagemaker_client.meta.endpoint_url} (still running; `tidemill down` ends it)"
+    )
     return 0 if accuracy >= EXPECTED_ACCURACY else 1
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from tidemill import __version__
 from tidemill.control.credentials import Credentials
 from tidemill.control.driver import TrainingDriver
 from tidemill.control.endpoints import EndpointDriver
@@ -21,6 +22,7 @@ from tidemill.core.clock import SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
 from tidemill.errors import TidemillError
 from tidemill.executors.local import LocalExecutor
+from tidemill.server.health import answer_health, is_health_request
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.services.iam import IamService
@@ -64,10 +66,13 @@ class Application:
         self._keys = keys
         self._url = url
         self._gateway: Gateway | None = None
+        self._health: dict[str, str] = {"version": __version__}
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif is_health_request(scope):
+            await answer_health(self._health, send)
         elif self._gateway is not None:
             await self._gateway(scope, receive, send)
 
@@ -121,6 +126,7 @@ class Application:
         await self._run_in_background(stack, jobs, endpoints, executor)
         _background(stack, _make_backups(Backups(database, state.root / "backups", clock=clock)), "backups")
         _background(stack, _sweep_objects(objects), "sweep of objects")
+        self._health |= {"isolation": str(executor.isolation), "isolation_reason": executor.isolation_reason}
         _log.info("service.isolation", mode=str(executor.isolation), reason=executor.isolation_reason)
         gateway = Gateway(
             {
