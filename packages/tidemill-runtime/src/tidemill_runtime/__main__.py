@@ -1,4 +1,4 @@
-"""The verbs that the shim calls: ``python -m tidemill_runtime train | install | extract``."""
+"""The verbs that the shim calls: ``python -m tidemill_runtime train | install | extract | warm``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 from pathlib import Path
+
+from tidemill_runtime.variables import SCRIPT_DEFAULTS
 
 __all__ = ["main"]
 
@@ -22,6 +24,8 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.verb == "extract":
         return _extract(options)
+    if options.verb == "warm":
+        return _warm(options)
     from tidemill_runtime.training import install_requirements, train
 
     if options.verb == "install":
@@ -42,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     extract.add_argument("directory", type=Path)
     extract.add_argument("--max-bytes", type=int)
     extract.add_argument("--max-entries", type=int)
+    warm = verbs.add_parser("warm", help="import modules once, and fork scripts for jobs that ask on a unix socket")
+    warm.add_argument("--socket", type=Path, required=True)
+    warm.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE")
     return parser
 
 
@@ -60,6 +67,25 @@ def _extract(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1
     return 0
+
+
+def _warm(options: argparse.Namespace) -> int:
+    from tidemill_runtime.errors import ConfigurationError
+    from tidemill_runtime.warm import serve
+
+    if sys.flags.isolated:
+        sys.stderr.write("ConfigurationError: the warm process must run without -I, as scripts do\n")
+        return 1
+    variables = {**SCRIPT_DEFAULTS, **os.environ}
+    if variables != dict(os.environ):
+        # Some of them are read by the interpreter itself, before anybody can set them.
+        os.execve(sys.executable, [sys.executable, "-m", "tidemill_runtime", *sys.argv[1:]], variables)  # noqa: S606
+    try:
+        script = serve(options.socket, modules=options.modules, variables=variables)
+    except (ConfigurationError, ImportError, OSError) as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return 1
+    return script.run()
 
 
 if __name__ == "__main__":

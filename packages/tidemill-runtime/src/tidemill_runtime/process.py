@@ -32,6 +32,7 @@ __all__ = [
     "Ended",
     "adopt_orphans",
     "die_with_parent",
+    "exit_code_of",
     "kill_descendants",
     "stop_requested",
     "supervise",
@@ -163,6 +164,11 @@ def supervise(child: Child, *, stderr_fd: int, control_fd: int | None) -> Ended:
             pass
     os.close(stderr_fd)
     return Ended(exit_code if exit_code is not None else 1, tail.text())
+
+
+def exit_code_of(status: int) -> int:
+    """The exit code of a wait status, negative for a signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def stop_requested(control_fd: int | None) -> bool:

@@ -77,7 +77,7 @@ def install_requirements(*, variables: Mapping[str, str], overlay: Path, require
 def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence[str]) -> int:
     layout.create()
     environment = Environment.read(variables)
-    launcher = launcher_for(environment)
+    launcher = launcher_for(environment, variables)
     overlay = variables.get("TIDEMILL_OVERLAY")
     script = _foreign(environment, variables, entrypoint) if entrypoint else _own(environment, variables, overlay)
     control_fd = _control_fd(variables)

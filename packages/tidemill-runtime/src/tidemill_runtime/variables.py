@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.environment import Environment
 
-__all__ = ["encode", "script_variables", "sm_variables"]
+__all__ = ["SCRIPT_DEFAULTS", "encode", "script_variables", "sm_variables"]
+
+SCRIPT_DEFAULTS = {"PYTHONUNBUFFERED": "1", "S3_USE_HTTPS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+"""What SageMaker's TensorFlow image sets, unless the container says otherwise."""
 
 PRIVATE = frozenset({"TIDEMILL_CONTROL_FD", "TIDEMILL_OVERLAY", "TIDEMILL_WARM_SOCKET"})
 """What shim and runtime hand each other; no business of the script."""
@@ -61,9 +64,8 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
         prefixes: Python environments whose ``bin`` directories lead PATH, first one first.
     """
     variables = {name: value for name, value in container.items() if name not in PRIVATE}
-    variables.setdefault("PYTHONUNBUFFERED", "1")
-    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    variables.setdefault("S3_USE_HTTPS", "1")
+    for name, value in SCRIPT_DEFAULTS.items():
+        variables.setdefault(name, value)
     variables.update(sm_variables(environment))
     variables["CURRENT_HOST"] = environment.current_host
     variables["PYTHONPATH"] = _joined([str(environment.layout.code), container.get("PYTHONPATH", "")])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.launchers.python import ColdLauncher
+from tidemill_runtime.launchers.warm import WarmLauncher
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidemill_runtime.environment import Environment
     from tidemill_runtime.launchers.base import Launcher
 
@@ -21,8 +25,12 @@ OTHER_DISTRIBUTIONS = (
 )
 
 
-def launcher_for(environment: Environment) -> Launcher:
+def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Launcher:
     """The launcher that the job's distribution asks for.
+
+    Args:
+        environment: The job.
+        variables: The container's environment; ``TIDEMILL_WARM_SOCKET`` names a process that forks scripts.
 
     Raises:
         ConfigurationError: There is none for it.
@@ -35,4 +43,5 @@ def launcher_for(environment: Environment) -> Launcher:
             f"distribution {', '.join(asked)} on {len(environment.hosts)} instances: this version starts plain scripts "
             "only; leave out `distribution`, or let the script set up its own cluster"
         )
-    return ColdLauncher()
+    warm = variables.get("TIDEMILL_WARM_SOCKET")
+    return WarmLauncher(Path(warm), num_gpus=environment.devices.num_gpus) if warm else ColdLauncher()

@@ -1,0 +1,140 @@
+"""Start a plain script by the zygote where that makes no difference but time; cold where it would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemill_runtime.events import emit
+from tidemill_runtime.launchers.python import ColdLauncher
+from tidemill_runtime.warm import channel
+
+if TYPE_CHECKING:
+    from tidemill_runtime.launchers.base import Script
+    from tidemill_runtime.process import Child
+
+__all__ = ["WarmChild", "WarmLauncher"]
+
+ANSWER_TIMEOUT_S = 10
+KILLED = -9
+
+
+class _Cold(Exception):
+    """The script must be started cold; the text says why."""
+
+
+class WarmChild:
+    """A script that a guard of the zygote started for us.
+
+    Args:
+        connection: To the guard, which ends the script when it closes.
+        pid: Of the script, in our pid namespace.
+    """
+
+    def __init__(self, connection: socket.socket, *, pid: int) -> None:
+        self.pid = pid
+        self._connection = connection
+        self._exit_code: int | None = None
+
+    def fileno(self) -> int:
+        """The connection, readable when the script has ended."""
+        return self._connection.fileno() if self._exit_code is None else -1
+
+    def exit_code(self) -> int | None:
+        """The exit code once the guard has told it."""
+        if self._exit_code is None and select.select([self._connection], [], [], 0)[0]:
+            try:
+                message = channel.receive(self._connection)
+            except (OSError, ValueError):
+                message = None
+            # A guard that was killed has taken the script with it.
+            self._exit_code = message.content["exit_code"] if message else KILLED
+        return self._exit_code
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+class WarmLauncher:
+    """Asks the zygote first.
+
+    Args:
+        path: The zygote's socket.
+        num_gpus: GPUs of the instance; with any, nothing is ever forked.
+    """
+
+    def __init__(self, path: Path, *, num_gpus: int) -> None:
+        self._path = path
+        self._num_gpus = num_gpus
+
+    def start(self, script: Script, *, stderr_fd: int) -> Child:
+        """Start the script in its own session and process group."""
+        try:
+            self._check(script)
+            return self._ask(script, stderr_fd)
+        except _Cold as reason:
+            emit("warm.skipped", reason=str(reason))
+        return ColdLauncher().start(script, stderr_fd=stderr_fd)
+
+    def _check(self, script: Script) -> None:
+        if not script.plain_file:
+            raise _Cold("only a Python script in the base environment, without requirements, can be forked")
+        if self._num_gpus:
+            raise _Cold("the instance has GPUs, whose driver does not survive a fork")
+        if (script.directory / script.plain_file).is_symlink():
+            raise _Cold("the entry point is a symbolic link")
+        if os.isatty(1):
+            raise _Cold("standard output is a terminal")
+        home = script.variables.get("HOME", "")
+        if home and (Path(home) / ".keras" / "keras.json").exists():
+            raise _Cold("Keras reads its configuration in HOME while it is imported")
+
+    def _ask(self, script: Script, stderr_fd: int) -> Child:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(ANSWER_TIMEOUT_S)
+            connection.connect(str(self._path))
+            pid = _request(connection, script, stderr_fd)
+            connection.settimeout(None)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise _Cold(f"the warm process does not answer: {error}") from error
+        except _Cold:
+            connection.close()
+            raise
+        return WarmChild(connection, pid=pid)
+
+
+def _request(connection: socket.socket, script: Script, stderr_fd: int) -> int:
+    """The pid of the script that the guard started."""
+    hello = _receive(connection)
+    if hello.get("protocol") != 1 or (hello.get("executable"), hello.get("prefix")) != (sys.executable, sys.prefix):
+        raise _Cold(f"the warm process runs in {hello.get('prefix')}, the job in {sys.prefix}")
+    content = {
+        "argv": list(script.argv),
+        "directory": str(script.directory),
+        "file": script.plain_file,
+        "variables": dict(script.variables),
+    }
+    stdin_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        channel.send(connection, content, descriptors=(stdin_fd, 1, stderr_fd))
+    finally:
+        os.close(stdin_fd)
+    return int(_receive(connection)["pid"])
+
+
+def _receive(connection: socket.socket) -> dict[str, Any]:
+    message = channel.receive(connection)
+    if message is None:
+        raise _Cold("the warm process gave up")
+    if "refused" in message.content:
+        raise _Cold(str(message.content["refused"]))
+    return message.content

@@ -1,0 +1,42 @@
+"""Which variables an imported TensorFlow, or a running interpreter, cannot change any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["difference"]
+
+FROZEN_PREFIXES = (
+    *("ABSL_", "BLIS_", "CUDA_", "DNNL_", "GLIBC_", "GOMP_", "GOTO_", "GRPC_", "KERAS_", "KMP_", "LD_", "MALLOC_"),
+    *("MKL_", "MKLDNN_", "NCCL_", "NPY_", "NUMPY_", "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENSSL_"),
+    *("PROTOCOL_BUFFERS_", "PYTHON", "SCIPY_", "TF2_", "TF_", "TPU_", "XLA_"),
+)
+"""Read while a library is imported, or once and for all by C++ code."""
+
+MADE_ANEW = frozenset({"PYTHONPATH", "TF_CONFIG"})
+"""Those that the script's process applies again, or that are read at run time."""
+
+LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
+
+
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The first variable that a fresh interpreter would have read otherwise; empty where there is none.
+
+    Args:
+        ours: What the zygote was started with.
+        theirs: What the script is to have.
+    """
+    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES)} - MADE_ANEW
+    for name in sorted(names):
+        if ours.get(name) != theirs.get(name):
+            return f"{name} is {theirs.get(name)!r} in the job and {ours.get(name)!r} where TensorFlow was imported"
+    if _locale(ours) != _locale(theirs):
+        return f"the locale is {_locale(theirs)!r} in the job and {_locale(ours)!r} where TensorFlow was imported"
+    return ""
+
+
+def _locale(variables: Mapping[str, str]) -> str:
+    return next((variables[name] for name in LOCALE if variables.get(name)), "")

@@ -1,0 +1,86 @@
+"""The process that asks for a script: who it is, beyond doubt, and what it is allowed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill_runtime.warm.channel import CREDENTIALS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Peer", "Refused"]
+
+LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}))
+
+
+class Refused(Exception):
+    """This script cannot be started warm; the text says why."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A process, held by a descriptor of its /proc directory, so that its number cannot come to mean another one.
+
+    Attributes:
+        pid: In the zygote's pid namespace.
+        directory_fd: ``/proc/PID``.
+    """
+
+    pid: int
+    directory_fd: int
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> Peer:
+        """The process at the other end.
+
+        Raises:
+            Refused: It is somebody else's, or gone.
+        """
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, uid, _ = CREDENTIALS.unpack(data)
+        if uid != os.geteuid():
+            raise Refused(f"user {uid} asked; only user {os.geteuid()} may")
+        try:
+            return cls(pid, os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise Refused(f"process {pid} cannot be examined: {error.strerror}") from error
+
+    def confirm(self, sender_pid: int) -> None:
+        """Make sure that the request came from the held process, and that this one is still alive.
+
+        Raises:
+            Refused: A number was used twice; going on could leave the sandbox.
+        """
+        if sender_pid != self.pid:
+            raise Refused(f"process {sender_pid} asked over a connection of process {self.pid}")
+        self.status()
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Open a file of its /proc directory."""
+        try:
+            return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.directory_fd)
+        except OSError as error:
+            raise Refused(f"{name} of process {self.pid} cannot be opened: {error.strerror}") from error
+
+    def read(self, name: str) -> str:
+        """Read a file of its /proc directory."""
+        fd = self.open(name)
+        try:
+            with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError as error:
+            raise Refused(f"{name} of process {self.pid} cannot be read: {error.strerror}") from error
+
+    def status(self) -> Mapping[str, str]:
+        """Its ``status``, by field."""
+        lines = (line.partition(":") for line in self.read("status").splitlines())
+        return {name: value.strip() for name, _, value in lines}
+
+    def limits(self) -> dict[int, tuple[int, int]]:
+        """Its resource limits."""
+        return {kind: resource.prlimit(self.pid, kind) for kind in LIMITS}
