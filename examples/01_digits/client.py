@@ -54,9 +54,7 @@ def main() -> int:
     for phase, seconds in took_s.items():
         print(f"{phase:8} {seconds:6.1f} s")
     print(f"accuracy on held-out digits: {accuracy:.3f}")
-    print(
-        f"service: {estimator.sagemaker_session.sagemaker_client.meta.endpoint_url} (still running; `tidemill down` ends it)"
-    )
+    print(f"service: {estimator.sagemaker_session.endpoint_url} (still running; `tidemill down` ends it)")
     return 0 if accuracy >= EXPECTED_ACCURACY else 1
 
 

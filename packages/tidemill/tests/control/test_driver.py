@@ -31,7 +31,6 @@ from tidemill.store.records import SqlRecordStore
 from tidemill.store.schema import metadata
 from tidemill.wire.credentials import Credential
 
-
 REQUEST: dict[str, Any] = {
     "AlgorithmSpecification": {"TrainingImage": "tensorflow-training:2.21.0-cpu-py311", "TrainingInputMode": "File"},
     "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
