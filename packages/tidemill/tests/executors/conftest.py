@@ -133,11 +133,11 @@ class Stage:
 
 
 @pytest.fixture
-def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[[str], Stage]]:
+def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[..., Stage]]:
     """Makes a stage with the isolation asked for."""
     made: list[Stage] = []
 
-    def make(isolation: str) -> Stage:
+    def make(isolation: str, environments_dir: Path = environments_dir) -> Stage:
         state_dir = tmp_path / "state"
         executor = LocalExecutor(state_dir=state_dir, environments_dir=environments_dir, isolation=isolation)
         made.append(Stage(executor, state_dir, environments_dir))
@@ -149,12 +149,12 @@ def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[[str
 
 
 @pytest.fixture
-def stage(make_stage: Callable[[str], Stage]) -> Stage:
+def stage(make_stage: Callable[..., Stage]) -> Stage:
     """A stage with the best sandbox that works here."""
     return make_stage("auto")
 
 
 @pytest.fixture(params=BACKENDS)
-def any_stage(request: pytest.FixtureRequest, make_stage: Callable[[str], Stage]) -> Stage:
+def any_stage(request: pytest.FixtureRequest, make_stage: Callable[..., Stage]) -> Stage:
     """A stage of each backend."""
     return make_stage(request.param)

@@ -43,15 +43,14 @@ class Built:
             waiting: Is called once when the lock is held by another process.
         """
         self._lock.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        told = False
+        while (fd := self._try_lock()) is None:
+            if not told:
+                waiting()
+                told = True
+            poll()
+            time.sleep(_RETRY_S)
         try:
-            told = False
-            while not _try_lock(fd):
-                if not told:
-                    waiting()
-                    told = True
-                poll()
-                time.sleep(_RETRY_S)
             yield fd
         finally:
             os.close(fd)
@@ -65,6 +64,18 @@ class Built:
     def complete(self, record: dict[str, Any]) -> None:
         """Say that the build is complete. The lock must be held."""
         write_json(self._marker, {"version": 1, **record})
+
+    def _try_lock(self) -> int | None:
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A clean-up may have removed the file in between: a lock on a nameless file excludes nobody.
+            if os.path.samestat(os.fstat(fd), self._lock.stat()):
+                return fd
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(fd)
+        return None
 
 
 def remove_tree(path: Path) -> None:
@@ -91,11 +102,3 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path, onerror=reopen)
     else:
         path.unlink(missing_ok=True)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

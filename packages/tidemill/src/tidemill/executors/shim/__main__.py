@@ -49,9 +49,15 @@ def main(arguments: list[str]) -> int:
     adopt_orphans()
     directory.write_run(ProcessId.own())
     stop.look()
-    task = SpecRecord.from_json(read_json(directory.spec_file) or {})
+    clock = SystemClock()
+    try:
+        task = SpecRecord.from_json(read_json(directory.spec_file) or {})
+    except (ValueError, KeyError, TypeError) as error:
+        failure = InternalFailure(f"the spec of the instance cannot be read: {type(error).__name__}: {error}")
+        _write_exit(directory, InstanceExit(outcome=Outcome.FAILED, failure=str(failure), ended_ms=clock.now_ms()))
+        return 1
     faults.point("shim.started")
-    ended = _run(directory, task, stop=stop, clock=SystemClock())
+    ended = _run(directory, task, stop=stop, clock=clock)
     kill_descendants()
     faults.point("shim.exit")
     _write_exit(directory, ended)

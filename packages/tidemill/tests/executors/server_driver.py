@@ -1,0 +1,31 @@
+"""A server reduced to its executor, to be killed by a test: launches the spec that it is given, and waits."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tidemill.executors.base import InstanceRef, InstanceSpec
+from tidemill.executors.local import LocalExecutor
+
+state_dir, environments_dir, script = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+executor = LocalExecutor(state_dir=state_dir, environments_dir=environments_dir, isolation="auto")
+executor.launch(
+    InstanceSpec(
+        ref=InstanceRef("abc", 0),
+        kind="training",
+        job_name="job",
+        hosts=("algo-1",),
+        framework_version="2.21",
+        log_directory=state_dir / "logs" / str(0xABC),
+        config={"hyperparameters": {"script": script}},
+    )
+)
+print("launched", flush=True)
+
+
+async def follow() -> None:
+    while True:
+        await executor.changed(timeout_s=60)
+
+
+asyncio.run(follow())
