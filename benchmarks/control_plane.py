@@ -88,9 +88,12 @@ def fdatasync_rate(directory: Path, seconds: float = 1.0) -> float:
 
 def measure(service: Service, name: str, requests: Sequence[bytes], connections: int) -> dict[str, float]:
     """One round of one operation."""
-    before = cpu_s(service.pid)
+    pid = service.pid
+    if pid is None:
+        raise RuntimeError(f"the service has ended:\n{service.log}")
+    before = cpu_s(pid)
     seconds, latencies = asyncio.run(load(service.url, requests, connections))
-    used = cpu_s(service.pid) - before
+    used = cpu_s(pid) - before
     latencies.sort()
     return {
         "rate": len(requests) / seconds,

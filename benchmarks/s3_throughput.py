@@ -36,7 +36,7 @@ Measure = Callable[[Any], float]
 
 def client_of(url: str, access_key: str, secret_key: str) -> Any:
     """A boto3 client with its default settings."""
-    return boto3.client(  # pyrefly: ignore[no-matching-overload] - its stubs know another Config
+    return boto3.client(
         "s3",
         endpoint_url=url,
         region_name=REGION,

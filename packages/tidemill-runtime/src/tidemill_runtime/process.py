@@ -34,6 +34,7 @@ __all__ = [
     "die_with_parent",
     "exit_code_of",
     "kill_descendants",
+    "signal_numbers",
     "stop_requested",
     "supervise",
 ]
@@ -133,16 +134,17 @@ class ColdChild:
             os.killpg(self.pid, number)
 
 
-def supervise(child: Child, *, stderr_fd: int, control_fd: int | None) -> Ended:
+def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int | None) -> Ended:
     """Wait until the script ends; then end everything that it left behind.
 
     Args:
         child: The script.
+        signals_fd: From ``signal_numbers``, entered before the script was started.
         stderr_fd: Read end of its standard error; closed here.
         control_fd: The shim's pipe: ``T`` asks for SIGTERM to the script, end of file for the end of everything.
     """
     tail = Tail()
-    with selectors.DefaultSelector() as selector, _signal_numbers() as signals_fd:
+    with selectors.DefaultSelector() as selector:
         selector.register(signals_fd, selectors.EVENT_READ)
         selector.register(stderr_fd, selectors.EVENT_READ)
         for fd in (control_fd, child.fileno()):
@@ -235,14 +237,16 @@ def _reap_all() -> bool:
 
 
 @contextlib.contextmanager
-def _signal_numbers() -> Iterator[int]:
-    """A descriptor from which the numbers of arriving signals can be read."""
+def signal_numbers() -> Iterator[int]:
+    """A descriptor from which the numbers of arriving signals can be read.
+
+    To be entered before there is a script: a signal that comes while it starts is then passed on a little later.
+    """
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     previous_fd = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     watched = (*FORWARDED, signal.SIGCHLD)
     previous = {number: signal.signal(number, _nothing) for number in watched}
     try:
-        os.write(write_fd, bytes([signal.SIGCHLD]))  # the child may have ended before anybody listened
         yield read_fd
     finally:
         for number, handler in previous.items():

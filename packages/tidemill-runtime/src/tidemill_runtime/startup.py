@@ -32,7 +32,9 @@ def install(directory: str) -> None:
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
-            _write_report(directory, kind, error, trace)
+            # An interrupted interpreter ends by SIGINT, unless its hook runs code that the imports below run.
+            if not issubclass(kind, KeyboardInterrupt):
+                _write_report(directory, kind, error, trace)
         finally:
             previous(kind, error, trace)
 

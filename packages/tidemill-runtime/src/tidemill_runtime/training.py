@@ -85,12 +85,13 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
         raise LaunchError("the job was stopped before its script was started")
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
     process.adopt_orphans()
-    try:
-        child = launcher.start(script, stderr_fd=write_fd)
-    finally:
-        os.close(write_fd)
-    emit("script.started", command=list(script.argv))
-    ended = process.supervise(child, stderr_fd=read_fd, control_fd=control_fd)
+    with process.signal_numbers() as signals_fd:
+        try:
+            child = launcher.start(script, stderr_fd=write_fd)
+        finally:
+            os.close(write_fd)
+        emit("script.started", command=list(script.argv))
+        ended = process.supervise(child, signals_fd=signals_fd, stderr_fd=read_fd, control_fd=control_fd)
     return _conclude(layout, script, child.pid, ended)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = ["difference"]
 
@@ -22,14 +22,15 @@ MADE_ANEW = frozenset({"PYTHONPATH", "TF_CONFIG"})
 LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
-def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, settled: Collection[str] = ()) -> str:
     """The first variable that a fresh interpreter would have read otherwise; empty where there is none.
 
     Args:
         ours: What the zygote was started with.
         theirs: What the script is to have.
+        settled: Further names that count: the imports have looked at them and set them.
     """
-    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES)} - MADE_ANEW
+    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in settled} - MADE_ANEW
     for name in sorted(names):
         if ours.get(name) != theirs.get(name):
             return f"{name} is {theirs.get(name)!r} in the job and {ours.get(name)!r} where TensorFlow was imported"

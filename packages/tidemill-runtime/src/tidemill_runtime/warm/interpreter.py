@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidemill_runtime import startup
+from tidemill_runtime.warm.eligibility import difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,17 @@ class Interpreter:
     def __init__(self, variables: Mapping[str, str]) -> None:
         inherited = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
         self._path = [entry for entry in sys.path if entry not in inherited]
+        self._set_by_imports: dict[str, str] = {}
         self.variables = dict(variables)
+
+    def imported(self) -> None:
+        """Remember which variables the imports have set: a script that imports the same would set them as well."""
+        before = {**self.variables, "OPENBLAS_NUM_THREADS": os.environ["OPENBLAS_NUM_THREADS"]}
+        self._set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+    def difference(self, variables: Mapping[str, str]) -> str:
+        """The first variable that a fresh interpreter would have read otherwise; empty where there is none."""
+        return difference(self.variables, variables, settled=self._set_by_imports)
 
     def become_fresh(self, *, argv: Sequence[str], variables: Mapping[str, str], directory: str) -> None:
         """Replace everything that a script can see of its process.
@@ -53,7 +64,7 @@ class Interpreter:
         """
         _reset_signals()
         os.environ.clear()
-        os.environ.update(variables)
+        os.environ.update({**variables, **self._set_by_imports})
         time.tzset()
         os.chdir(directory)
         sys.argv = list(argv[2:])

@@ -23,7 +23,6 @@ from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.events import emit
 from tidemill_runtime.process import adopt_orphans, exit_code_of, kill_descendants
 from tidemill_runtime.warm import channel, namespaces
-from tidemill_runtime.warm.eligibility import difference
 from tidemill_runtime.warm.interpreter import Interpreter
 from tidemill_runtime.warm.peer import Peer, Refused
 from tidemill_runtime.warm.rights import Rights, enter_cgroup
@@ -78,6 +77,7 @@ def serve(path: Path, *, modules: Sequence[str], variables: Mapping[str, str]) -
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be lost; every script gets its own
     for module in modules:
         importlib.import_module(module)
+    interpreter.imported()
     _check_forkable()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy every page that holds an object
@@ -142,7 +142,7 @@ def _start(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
         os._exit(0)  # it thought better of it
     peer.confirm(request.sender_pid)
     content = request.content
-    unlike = difference(interpreter.variables, content["variables"])
+    unlike = interpreter.difference(content["variables"])
     if unlike:
         raise Refused(unlike)
     rights = Rights.of(peer)

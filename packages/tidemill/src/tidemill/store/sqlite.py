@@ -119,7 +119,7 @@ def check_file(path: Path) -> None:
                     raise corrupt_file(path, verdict)
         finally:
             raw.close()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a flipped byte in the text of the schema
         raise corrupt_file(path, str(error)) from error
 
 
