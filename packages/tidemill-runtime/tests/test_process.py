@@ -16,7 +16,7 @@ CHILD = r"""
     signal.signal(signal.SIGTERM, leave)
     os.write(1, b"child %d\n" % os.getpid())
     while True:
-        time.sleep(60)
+        time.sleep(1)
 """
 
 FAMILY = r"""
@@ -29,7 +29,7 @@ FAMILY = r"""
     os.write(1, b"script %d\n" % os.getpid())
     child = subprocess.Popen([sys.executable, "child.py"])
     while True:
-        time.sleep(60)
+        time.sleep(1)
 """
 
 
