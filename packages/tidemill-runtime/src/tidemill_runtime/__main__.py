@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from tidemill_runtime.variables import SCRIPT_DEFAULTS
-
 __all__ = ["main"]
 
 
@@ -71,6 +69,7 @@ def _extract(options: argparse.Namespace) -> int:
 
 def _warm(options: argparse.Namespace) -> int:
     from tidemill_runtime.errors import ConfigurationError
+    from tidemill_runtime.variables import SCRIPT_DEFAULTS
     from tidemill_runtime.warm import serve
 
     if sys.flags.isolated:

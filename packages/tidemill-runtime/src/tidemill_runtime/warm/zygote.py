@@ -120,6 +120,7 @@ def _listen(path: Path) -> socket.socket:
 def _guard(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
     """Start one script. Returns in the script's process; the guard itself ends here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()  # a signal to the zygote's group ends no job
     try:
         connection.settimeout(REQUEST_TIMEOUT_S)
         script = _start(connection, interpreter)

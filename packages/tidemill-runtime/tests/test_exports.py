@@ -1,0 +1,40 @@
+"""What is public is named, sorted, and there; and everything is standard library."""
+
+import ast
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidemill_runtime
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(tidemill_runtime.__path__, "tidemill_runtime.")
+    if not module.name.endswith("__main__")
+)
+
+
+def order(name):
+    """Constants, then classes, then functions."""
+    return (not name.isupper(), name[0].islower(), name)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_is_sorted_and_true(name):
+    module = importlib.import_module(name)
+    assert list(module.__all__) == sorted(module.__all__, key=order)
+    assert all(hasattr(module, public) for public in module.__all__)
+
+
+def test_nothing_but_the_standard_library_is_imported():
+    imported = set()
+    for path in Path(tidemill_runtime.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))):
+            if isinstance(node, ast.Import):
+                imported.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) == {"tidemill_runtime"}
