@@ -41,11 +41,13 @@ def main(rounds: int) -> None:
         print(f"zygote ready after {time.perf_counter() - started:.2f} s")
         job = {**variables, "HOME": str(base / "none"), "SAGEMAKER_BASE_DIR": str(base / "ml")}
         times: dict[str, list[float]] = {"cold": [], "warm": []}
-        for _ in range(rounds):
-            times["cold"].append(first_line_s(job))
-            times["warm"].append(first_line_s({**job, "TIDEMILL_WARM_SOCKET": str(socket)}))
-        zygote.terminate()
-        zygote.communicate()
+        try:
+            for _ in range(rounds):
+                times["cold"].append(first_line_s(job))
+                times["warm"].append(first_line_s({**job, "TIDEMILL_WARM_SOCKET": str(socket)}))
+        finally:
+            zygote.terminate()
+            zygote.communicate()
     for name, values in times.items():
         print(f"{name}: min {min(values):.3f} s, median {statistics.median(values):.3f} s over {rounds} rounds")
     print(f"cold / warm (minima): {min(times['cold']) / min(times['warm']):.1f}")
