@@ -21,11 +21,13 @@ from tidemill.errors import LaunchError
 from tidemill.executors.base import InstanceRef, InstanceSpec, InstanceStatus, Isolation, StopReason
 from tidemill.executors.build_lock import remove_tree
 from tidemill.executors.directory import InstanceDirectory
+from tidemill.executors.environments import Environments
 from tidemill.executors.notify import NotifySocket
 from tidemill.executors.process_tree import MARK, kill_marked
 from tidemill.executors.records import Site, SpecRecord
 from tidemill.executors.sandbox import detect
 from tidemill.executors.uv_command import installer_variables
+from tidemill.executors.warm import WarmProcesses
 
 __all__ = ["LocalExecutor"]
 
@@ -54,6 +56,7 @@ class LocalExecutor:
         self._environments_dir = environments_dir.resolve()
         (self._state_dir / "jobs").mkdir(parents=True, mode=0o700, exist_ok=True)
         self._detection = detect(isolation)
+        self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._notices = NotifySocket(self._state_dir)
         self._epoll = select.epoll()
         self._epoll.register(self._notices.fileno(), select.EPOLLIN)
@@ -176,8 +179,13 @@ class LocalExecutor:
                 with contextlib.suppress(FileNotFoundError):
                     remove_tree(big)
 
+    def warm_up(self, framework_version: str) -> None:
+        """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
+        self._warm.socket(f"tf-{framework_version}")
+
     def close(self) -> None:
-        """Stop watching. Instances run on."""
+        """Stop watching, and end the warm processes. Instances run on."""
+        self._warm.close()
         with self._lock:
             self._epoll.close()
             self._notices.close()
@@ -205,6 +213,7 @@ class LocalExecutor:
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,
                 backend=self._detection.sandbox.name,
+                warm_socket=self._warm.socket(f"tf-{spec.framework_version}") if spec.warm else None,
             ),
         )
         write_json(directory.spec_file, record.to_json())

@@ -22,11 +22,13 @@ class Site:
         state_dir: Hidden from jobs; holds ``notify.sock``.
         environments_dir: Where environments are built.
         backend: Name of the sandbox, e.g. ``bubblewrap``.
+        warm_socket: Where a process listens that forks scripts with TensorFlow imported; None starts them cold.
     """
 
     state_dir: Path
     environments_dir: Path
     backend: str
+    warm_socket: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class SpecRecord:
             "max_runtime_s": s.max_runtime_s,
             "grace_s": s.grace_s,
             "warm": s.warm,
-            "site": {name: str(value) for name, value in asdict(self.site).items()},
+            "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
         }
 
     @classmethod
@@ -99,6 +101,7 @@ class SpecRecord:
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),
                 backend=site["backend"],
+                warm_socket=Path(site["warm_socket"]) if "warm_socket" in site else None,
             ),
         )
 

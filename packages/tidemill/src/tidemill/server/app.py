@@ -97,6 +97,8 @@ class Application:
             state_dir=state.root, environments_dir=settings.environments_dir, isolation=settings.isolation
         )
         stack.callback(executor.close)
+        if settings.warm:
+            executor.warm_up(settings.default_framework)
         planner = InstancePlanner(
             objects, logs=state.logs, region=settings.region, grace_s=settings.stop_grace_s, warm=settings.warm
         )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
@@ -118,6 +119,12 @@ class Session:
         except OSError as error:
             raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
 
+    @property
+    def warm_socket(self) -> Path | None:
+        """Where to ask for a warm start; None where nobody listens."""
+        socket = self.task.site.warm_socket
+        return socket if socket is not None and socket.exists() else None
+
     def fetch(self, source: ObjectFile, name: str) -> None:
         """Copy an object into the private directory of shim and runtime."""
         copy_object(source, self.directory.private / name, place=self.base_dir, check=self.stop.check)
@@ -147,5 +154,5 @@ class Session:
         )
         for line in filter(None, (*self.spec.notices, notice)):
             self.log.note(line)
-        if self.spec.warm:
-            self.log.note("tidemill: a warm start was asked for, which this executor does not have; starting cold")
+        if self.spec.warm and self.warm_socket is None:
+            self.log.note("tidemill: no process has TensorFlow imported yet; the script starts cold")

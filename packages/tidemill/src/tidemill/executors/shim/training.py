@@ -95,7 +95,7 @@ class _Run:
 
     def train(self) -> _Trained:
         session = self._session
-        session.report.enter("Training", "Training image download completed. Training in progress.")
+        session.report.enter("Training", "The script runs")
         session.stop.check()
         self._started_ms = session.clock.now_ms()
         if session.spec.max_runtime_s:
@@ -116,13 +116,17 @@ class _Run:
     def _runtime(self, *, overlay: Overlay | None) -> Ended:
         session = self._session
         view = session.view(self._environment)
-        if overlay:
-            view = replace(view, read_only=(*view.read_only, overlay.prefix))
+        # A script with packages of its own starts cold: they may replace what the warm process has imported.
+        warm_socket = None if overlay else session.warm_socket
+        visible = (overlay.prefix if overlay else None, warm_socket)
+        view = replace(view, read_only=(*view.read_only, *(path for path in visible if path)))
         variables = session.variables(self._environment, view, first_on_path=f"{overlay.prefix}/bin" if overlay else "")
         read_fd, write_fd = os.pipe()
         variables["TIDEMILL_CONTROL_FD"] = str(read_fd)
         if overlay:
             variables["TIDEMILL_OVERLAY"] = str(overlay.prefix)
+        if warm_socket:
+            variables["TIDEMILL_WARM_SOCKET"] = str(warm_socket)
         launch = session.wrap(self.command, view=view, variables=variables)
 
         def ask(running: Running) -> None:

@@ -1,0 +1,109 @@
+"""Warm starts: one process for each environment that has TensorFlow imported and forks scripts for jobs.
+
+It is an accelerator and nothing else: without it, or while it is still importing, jobs start cold. It belongs to the
+service and ends with it; a script that it forked does not depend on it any more.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tidemill.core.files import read_json, write_json
+from tidemill.core.process import ProcessId
+from tidemill.executors.environments import Environment, Environments
+
+__all__ = ["WarmProcesses"]
+
+_MODULES = ("tensorflow",)
+_NAME = "warm"
+
+
+class WarmProcesses:
+    """The warm processes of a state directory.
+
+    Args:
+        state_dir: Where their sockets lie, below ``warm/``. Hidden from jobs but for the socket of their own.
+        environments: Where the environments are.
+    """
+
+    def __init__(self, state_dir: Path, environments: Environments) -> None:
+        self._directory = state_dir / _NAME
+        self._environments = environments
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def socket(self, name: str) -> Path | None:
+        """Socket of the warm process of an environment, or None while there is none; one is then started.
+
+        Args:
+            name: Of the environment, e.g. ``tf-2.21``. One that is not built yet has no warm process.
+        """
+        self._reap()
+        environment = next((built for built in self._environments.built() if built.name == name), None)
+        if environment is None or environment.key != self._environments.describe(name).key:
+            return None
+        socket = self._directory / f"{environment.key}.sock"
+        if not self._alive(environment):
+            self._start(environment, socket)
+        return socket if socket.exists() else None
+
+    def close(self) -> None:
+        """End them all, also those that an earlier service left."""
+        for record in self._directory.glob("*.json"):
+            process = _process(record)
+            if process is not None and process.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)
+            record.unlink()
+        for child in self._children:
+            child.wait()
+        self._children.clear()
+
+    def _alive(self, environment: Environment) -> bool:
+        process = _process(self._directory / f"{environment.key}.json")
+        return process is not None and process.alive
+
+    def _start(self, environment: Environment, socket: Path) -> None:
+        (self._directory / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
+        socket.unlink(missing_ok=True)
+        with (self._directory / f"{environment.key}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [
+                    *(environment.python, "-m", "tidemill_runtime", _NAME, "--socket", socket.name),
+                    *(part for module in _MODULES for part in ("--import", module)),
+                ],
+                # A socket's address is limited to about 100 bytes; its name alone always fits.
+                cwd=self._directory,
+                env={
+                    "PATH": f"{environment.prefix}/bin:/usr/bin:/bin",
+                    # As private and empty as a job's: Keras reads its settings there when it is imported.
+                    "HOME": str(self._directory / "home"),
+                    "LANG": "C.UTF-8",
+                    "PYTHONUNBUFFERED": "1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children.append(child)
+        process = ProcessId.of(child.pid)
+        if process is not None:
+            write_json(
+                self._directory / f"{environment.key}.json",
+                {
+                    "version": 1,
+                    "boot_id": process.boot_id,
+                    "pid": process.pid,
+                    "start_ticks": process.start_ticks,
+                },
+            )
+
+    def _reap(self) -> None:
+        self._children = [child for child in self._children if child.poll() is None]
+
+
+def _process(record: Path) -> ProcessId | None:
+    value = read_json(record)
+    return ProcessId(value["boot_id"], value["pid"], value["start_ticks"]) if value else None
