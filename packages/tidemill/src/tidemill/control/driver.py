@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
+from tidemill.control.attention import Attention
 from tidemill.control.credentials import Credentials
 from tidemill.control.plan import DataMissing, InstancePlanner
 from tidemill.control.publish import ArtifactLost, Publisher
@@ -29,7 +29,6 @@ from tidemill.store.base import Query, Record, RecordStore
 __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
-_RETRY_S = 1.0
 _LOOK_S = 5.0
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
@@ -79,9 +78,7 @@ class TrainingDriver:
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wakes: dict[str, asyncio.Event] = {}
-        self._names: dict[str, str] = {}
+        self._attention = Attention("training job", self._drive)
 
     async def start(self) -> None:
         """Take up every job that has not ended, oldest first, those that run already before those that wait."""
@@ -93,25 +90,15 @@ class TrainingDriver:
 
     def wake(self, name: str) -> None:
         """A job was created, or something about it changed."""
-        if name in self._wakes:
-            self._wakes[name].set()
-            return
-        self._wakes[name] = asyncio.Event()
-        self._tasks[name] = asyncio.create_task(self._drive(name), name=f"training-job {name}")
+        self._attention.wake(name)
 
     def changed(self, ref: InstanceRef) -> bool:
         """The executor reports news of an instance. Returns whether it is one of a training job."""
-        name = self._names.get(ref.job_id)
-        if name is not None:
-            self.wake(name)
-        return name is not None
+        return self._attention.changed(ref)
 
     async def close(self) -> None:
         """Leave the jobs to themselves; their instances run on."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._attention.close()
 
     async def _unfinished(self) -> AsyncIterator[TrainingJob]:
         query = Query(statuses=(TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING), descending=False, limit=100)
@@ -125,33 +112,19 @@ class TrainingDriver:
 
     async def _drive(self, name: str) -> None:
         try:
-            while not await self._attempt(name):
-                await asyncio.sleep(_RETRY_S)
-        finally:
-            job_id = next((key for key, value in self._names.items() if value == name), None)
-            self._names.pop(job_id or "", None)
-            self._wakes.pop(name, None)
-            self._tasks.pop(name, None)
-
-    async def _attempt(self, name: str) -> bool:
-        """Drive a job until it has ended. False: the store could not take a write, try again."""
-        try:
             await self._run(self._job(name))
-        except ServiceUnavailable as error:
-            _log.warning("job.delayed", name=name, reason=error.message)
-            return False
+        except ServiceUnavailable:
+            raise
         except Exception as error:  # noqa: BLE001 - a fault of ours must end in the job's FailureReason, not in silence
             _log.exception("job.driver_failed", name=name)
-            await self._end(
-                self._job(name), Outcome.FAILED, failure=f"InternalServerError: {type(error).__name__}: {error}"
-            )
-        return True
+            reason = f"InternalServerError: {type(error).__name__}: {error}"
+            await self._end(self._job(name), Outcome.FAILED, failure=reason)
 
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:
             return
         ref = InstanceRef(job.job_id, 0)
-        self._names[job.job_id] = job.name
+        self._attention.listen(job.job_id, job.name)
         if self._executor.observe(ref).launched:
             self._slots.force(1)
             self._executor.relaunch(ref)
@@ -179,21 +152,12 @@ class TrainingDriver:
                     with contextlib.suppress(asyncio.CancelledError):
                         await granted
                     return False
-                await self._wait(job.name, granted)
+                await self._attention.wait(job.name, granted, timeout_s=_LOOK_S)
         except asyncio.CancelledError:
             granted.cancel()
             raise
         await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
         return True
-
-    async def _wait(self, name: str, *others: asyncio.Future[Any]) -> None:
-        """Until the job is woken, one of the others is done, or it is time to look anyway."""
-        woken = asyncio.create_task(self._wakes[name].wait())
-        try:
-            await asyncio.wait({woken, *others}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-        self._wakes[name].clear()
 
     async def _launch_and_follow(self, job: TrainingJob, ref: InstanceRef) -> None:
         if not self._executor.observe(ref).launched:
@@ -238,7 +202,7 @@ class TrainingDriver:
                 told = True
                 faults.point("control.stop_told")
                 continue
-            await self._wait(name)
+            await self._attention.wait(name, timeout_s=_LOOK_S)
 
     async def _note_phases(self, job: TrainingJob, status: InstanceStatus) -> TrainingJob:
         """Bring the job's transitions up to what the instance reports."""

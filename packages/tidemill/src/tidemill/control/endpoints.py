@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import structlog
 
+from tidemill.control.attention import Attention
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.control.plan import DataMissing, InstancePlanner
@@ -18,7 +19,7 @@ from tidemill.control.tags import Tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint, EndpointStatus
-from tidemill.errors import AwsError, LaunchError, ServiceUnavailable
+from tidemill.errors import AwsError, LaunchError
 from tidemill.executors.base import Executor, InstanceRef, InstanceStatus, StopReason
 from tidemill.store.base import Query, Record, RecordStore
 
@@ -28,7 +29,6 @@ _log = structlog.get_logger("tidemill.endpoints")
 _PING_EVERY_S = 0.1
 _PING_TIMEOUT_S = 10.0
 _LOOK_S = 5.0
-_RETRY_S = 1.0
 _HEALTHY_WITHIN_MS = 15 * 60 * 1000
 
 
@@ -51,9 +51,7 @@ class EndpointDriver:
         self._planner = planner
         self._tags = tags
         self._clock = clock
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wakes: dict[str, asyncio.Event] = {}
-        self._names: dict[str, str] = {}
+        self._attention = Attention("endpoint", self._drive)
         self._invokers: dict[InstanceRef, Invoker] = {}
         self._turn = itertools.count()
 
@@ -64,25 +62,15 @@ class EndpointDriver:
 
     def wake(self, name: str) -> None:
         """An endpoint was created, or something about it changed."""
-        if name in self._wakes:
-            self._wakes[name].set()
-            return
-        self._wakes[name] = asyncio.Event()
-        self._tasks[name] = asyncio.create_task(self._drive(name), name=f"endpoint {name}")
+        self._attention.wake(name)
 
     def changed(self, ref: InstanceRef) -> bool:
         """The executor reports news of an instance. Returns whether it is one of an endpoint."""
-        name = self._names.get(ref.job_id)
-        if name is not None:
-            self.wake(name)
-        return name is not None
+        return self._attention.changed(ref)
 
     async def close(self) -> None:
         """Leave the endpoints to themselves; their servers run on."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._attention.close()
         for invoker in self._invokers.values():
             invoker.close()
 
@@ -129,29 +117,15 @@ class EndpointDriver:
             query = replace(query, after=page.next_token)
 
     async def _drive(self, name: str) -> None:
-        try:
-            while not await self._attempt(name):
-                await asyncio.sleep(_RETRY_S)
-        finally:
-            self._names = {key: value for key, value in self._names.items() if value != name}
-            self._wakes.pop(name, None)
-            self._tasks.pop(name, None)
-
-    async def _attempt(self, name: str) -> bool:
         endpoint = self._endpoint(name)
         if endpoint is None:
-            return True
-        self._names[endpoint.instance_id] = name
+            return
+        self._attention.listen(endpoint.instance_id, name)
         try:
             await self._launch(endpoint)
-            await self._follow(name)
-        except ServiceUnavailable as error:
-            _log.warning("endpoint.delayed", name=name, reason=error.message)
-            return False
         except (DataMissing, LaunchError) as error:
             await self._fail(name, str(error))
-            await self._follow(name)
-        return True
+        await self._follow(name)
 
     async def _launch(self, endpoint: Endpoint) -> None:
         if endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
@@ -172,7 +146,8 @@ class EndpointDriver:
                     return
             elif endpoint.status is not EndpointStatus.FAILED:
                 await self._check(endpoint)
-            await self._wait(name, soon=endpoint.status is EndpointStatus.CREATING)
+            soon = endpoint.status is EndpointStatus.CREATING
+            await self._attention.wait(name, timeout_s=_PING_EVERY_S if soon else _LOOK_S)
 
     async def _check(self, endpoint: Endpoint) -> None:
         states = [await asyncio.to_thread(self._executor.observe, ref) for ref in _refs(endpoint)]
@@ -225,13 +200,6 @@ class EndpointDriver:
             return endpoint_record(replace(now, status=status, failure_reason=reason[:1024]))
 
         await self._records.update(ENDPOINT, name, change)
-
-    async def _wait(self, name: str, *, soon: bool) -> None:
-        try:
-            await asyncio.wait_for(self._wakes[name].wait(), _PING_EVERY_S if soon else _LOOK_S)
-        except TimeoutError:
-            return
-        self._wakes[name].clear()
 
     def _endpoint(self, name: str) -> Endpoint | None:
         record = self._records.get(ENDPOINT, name)
