@@ -35,6 +35,8 @@ def replies(tidemill_service: Service) -> Iterator[tuple[boto3.Session, list[str
     def check(parsed: dict[str, Any], model: Any, http_response: Any, **_: Any) -> None:
         if http_response.status_code >= 300 or model.output_shape is None or model.has_streaming_output:
             return
+        if model.name == "GetRole":  # boto3 has turned the policy from text into a dictionary by now
+            return
         shown = {key: value for key, value in parsed.items() if key != "ResponseMetadata"}
         report = validator.validate(shown, model.output_shape)
         if report.has_errors():
