@@ -50,7 +50,7 @@ def install() -> int:
 def extract() -> int:
     try:
         with tarfile.open(sys.argv[2]) as archive:
-            archive.extractall(sys.argv[3], filter="data")
+            archive.extractall(sys.argv[3], **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     except tarfile.TarError as error:
         print("InvalidArchive:", *str(error).split(), file=sys.stderr)
         return 1
