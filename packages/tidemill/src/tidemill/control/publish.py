@@ -1,6 +1,7 @@
 """Takes over what an instance left: its archives into the object store, its directory into the bin."""
 
 from pathlib import Path
+from typing import Any
 
 from tidemill.core.files import write_json
 from tidemill.core.names import S3Uri
@@ -8,9 +9,10 @@ from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Artifact, Executor, InstanceExit
 from tidemill.store.objects import ObjectStore
 
-__all__ = ["PUBLISHED_FILE", "ArtifactLost", "Publisher"]
+__all__ = ["PUBLISHED_FILE", "RECORD_FILE", "ArtifactLost", "Publisher"]
 
 PUBLISHED_FILE = "published.json"
+RECORD_FILE = "record.json"
 
 
 class ArtifactLost(Exception):
@@ -66,8 +68,14 @@ class Publisher:
         )
 
     def clean_up(self, job: TrainingJob) -> None:
-        """Remove what the ended job needs no more and mark its directory as published."""
+        """Remove what the ended job needs no more, keep what repeats it, and mark its directory as published."""
         self._executor.reap(job.job_id)
         directory = self._jobs / job.job_id
         if directory.is_dir():
+            write_json(directory / RECORD_FILE, _record(job))
             write_json(directory / PUBLISHED_FILE, {"version": 1, "name": job.name, "ended_ms": job.ended_ms})
+
+
+def _record(job: TrainingJob) -> dict[str, Any]:
+    """What repeats the job: its request, and by digest the environment, code and data that it ran with."""
+    return {"version": 1, "name": job.name, "status": str(job.status), "request": job.request, **job.record}
