@@ -5,7 +5,6 @@ it is therefore opened relative to its directory, by way of ``/proc/self/fd``.
 """
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,13 +34,22 @@ class Answer:
     body: bytes = b""
 
 
-class _Reader:
-    """Collects one answer from httptools' callbacks."""
+class _Answers:
+    """Collects the answers of a connection, one after the other, from httptools' callbacks."""
 
     def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.reusable = True
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last answer."""
         self.answer = Answer()
         self.complete = False
         self._chunks: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        self._parser.feed_data(data)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -51,6 +59,9 @@ class _Reader:
 
     def on_message_complete(self) -> None:
         self.answer.body = b"".join(self._chunks)
+        self.answer.status = int(self._parser.get_status_code())
+        # To be asked now: a moment later the parser has forgotten how long the body was, and says no.
+        self.reusable = bool(self._parser.should_keep_alive())
         self.complete = True
 
 
@@ -58,24 +69,34 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.reusable = True
+        self._answers = _Answers()
         self.sent = False
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the server takes another request on it."""
+        return self._answers.reusable
+
+    @property
+    def stale(self) -> bool:
+        """The other side has closed it while it was idle."""
+        return self._reader.at_eof() or self._writer.is_closing()
 
     async def exchange(self, request: bytes) -> Answer:
         self.sent = False
         self._writer.write(request)
         await self._writer.drain()
-        self.sent = True
-        collected = _Reader()
-        parser = httptools.HttpResponseParser(collected)
-        while not collected.complete:
+        answers = self._answers
+        answers.begin()
+        while not answers.complete:
+            # A peer that dies with part of the request unread is an error here (ECONNRESET, or EPIPE); one that had
+            # taken all of it is an end of file.
             data = await self._reader.read(1 << 18)
+            self.sent = True
             if not data:
                 raise ConnectionResetError("the server closed the connection before its answer was complete")
-            parser.feed_data(data)
-        self.reusable = bool(parser.should_keep_alive())
-        collected.answer.status = int(parser.get_status_code())
-        return collected.answer
+            answers.feed(data)
+        return answers.answer
 
     def close(self) -> None:
         self._writer.close()
@@ -115,23 +136,35 @@ class Invoker:
 
     async def _send(self, request: bytes, *, timeout_s: float) -> Answer:
         async with asyncio.timeout(timeout_s):
-            while self._idle:
-                # A kept connection may have been closed by the other side meanwhile: that costs nothing but a retry.
-                with contextlib.suppress(ConnectionError, httptools.HttpParserError):
-                    return await self._exchange(self._idle.pop(), request)
-            connection = None
+            while (kept := self._kept()) is not None:
+                # What the server has taken is not given to it again: it may be what it died of.
+                try:
+                    return await self._exchange(kept, request)
+                except Unreachable as error:
+                    if error.sent:
+                        raise
             try:
                 connection = await self._connect()
-                return await self._exchange(connection, request)
-            except (OSError, httptools.HttpParserError) as error:
-                sent = connection is not None and connection.sent
-                raise Unreachable(f"the endpoint's server does not answer: {error}", sent=sent) from error
+            except OSError as error:
+                raise _unreachable(error, sent=False) from error
+            return await self._exchange(connection, request)
+
+    def _kept(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.stale:
+                return connection
+            connection.close()
+        return None
 
     async def _exchange(self, connection: _Connection, request: bytes) -> Answer:
+        """One request and its answer; raises as `post`."""
         kept = False
         try:
             answer = await connection.exchange(request)
             kept = connection.reusable and len(self._idle) < _MAX_IDLE
+        except (OSError, httptools.HttpParserError) as error:
+            raise _unreachable(error, sent=connection.sent) from error
         finally:
             if kept:
                 self._idle.append(connection)
@@ -145,3 +178,7 @@ class Invoker:
             return _Connection(*await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._socket.name}"))
         finally:
             os.close(directory)
+
+
+def _unreachable(error: Exception, *, sent: bool) -> Unreachable:
+    return Unreachable(f"the endpoint's server does not answer: {error}", sent=sent)

@@ -1,0 +1,125 @@
+"""The invoker against servers that answer, close, and die with a request in hand."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tidemill.control.invoker import Invoker, Unreachable
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(path: Path, serve: Serve) -> AsyncIterator[None]:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass  # the client has gone
+        finally:
+            writer.close()
+
+    async with await asyncio.start_unix_server(handle, path):
+        yield
+
+
+async def request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head + await reader.readexactly(4)
+
+
+def post(invoker: Invoker) -> Awaitable[bytes]:
+    async def send() -> bytes:
+        return (await invoker.post("/invocations", b"body", headers={}, timeout_s=10)).body
+
+    return send()
+
+
+def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
+    connections = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        for _ in range(2):
+            await request(reader)
+            writer.write(ANSWER)
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve):
+            invoker = Invoker(tmp_path / "s")
+            assert [await post(invoker), await post(invoker)] == [b"ok", b"ok"]
+            invoker.close()
+
+    uvloop.run(main())
+    assert len(connections) == 1
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve):
+            invoker = Invoker(tmp_path / "s")
+            for _ in range(3):
+                assert await post(invoker) == b"ok"
+                await asyncio.sleep(0.05)  # the end of file arrives whenever the loop is idle
+            invoker.close()
+
+    uvloop.run(main())
+
+
+def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(tmp_path: Path) -> None:
+    taken = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(await request(reader))
+        if len(taken) == 1:
+            writer.write(ANSWER)
+            taken.append(await request(reader))  # on the kept connection, and then it dies
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve):
+            invoker = Invoker(tmp_path / "s")
+            assert await post(invoker) == b"ok"
+            with pytest.raises(Unreachable) as caught:
+                await post(invoker)
+            assert caught.value.sent
+            invoker.close()
+
+    uvloop.run(main())
+    assert len(taken) == 2
+
+
+def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "s"))
+            listener.listen()
+            invoker = Invoker(tmp_path / "s")
+            sending = asyncio.ensure_future(post(invoker))
+            connection, _ = await asyncio.to_thread(listener.accept)
+            await asyncio.sleep(0.05)  # the request lies in the socket, where nobody reads it
+            connection.close()
+            with pytest.raises(Unreachable) as caught:
+                await sending
+            assert not caught.value.sent
+
+    uvloop.run(main())
+
+
+def test_no_server_is_unreachable_and_has_seen_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(Unreachable) as caught:
+            await post(Invoker(tmp_path / "s"))
+        assert not caught.value.sent
+
+    uvloop.run(main())
