@@ -108,7 +108,7 @@ class ColdChild:
                 stdin=subprocess.DEVNULL,
                 stderr=stderr_fd,
                 start_new_session=True,
-                preexec_fn=die_with_parent(os.getpid()),  # safe: the runtime has one thread
+                preexec_fn=_begin_afresh(os.getpid()),  # safe: the runtime has one thread
             )
         except OSError as error:
             raise _launch_error(error, vector, environment) from error
@@ -194,6 +194,21 @@ def die_with_parent(parent_pid: int) -> Callable[[], None]:
             os._exit(1)  # it died just before
 
     return arrange
+
+
+def _begin_afresh(parent_pid: int) -> Callable[[], None]:
+    """What the script's process calls before exec: it dies with the runtime, and ignores nothing that others ignore.
+
+    Whoever starts a service in the background of a shell hands down ignored SIGINT and SIGQUIT.
+    """
+    arrange = die_with_parent(parent_pid)
+
+    def begin() -> None:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        arrange()
+
+    return begin
 
 
 def kill_descendants() -> None:
