@@ -19,8 +19,12 @@ GOOD: dict[str, Any] = {
 }
 
 
-def channel(name: str, uri: str = "s3://bucket/data", **more: Any) -> dict[str, Any]:
-    source = {"S3DataType": "S3Prefix", "S3Uri": uri}
+def channel(
+    name: str, uri: str = "s3://bucket/data", *, data_type: str = "S3Prefix", attributes: Any = (), **more: Any
+) -> dict[str, Any]:
+    source: dict[str, Any] = {"S3DataType": data_type, "S3Uri": uri}
+    if attributes:
+        source["AttributeNames"] = attributes
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}, **more}
 
 
@@ -44,19 +48,42 @@ REFUSED = {
     "21 channels": (with_(InputDataConfig=[channel(f"c{i}") for i in range(21)]), "inputDataConfig", "21 channels"),
     "channel without bucket": (with_(InputDataConfig=[channel("a", "s3://")]), "s3Uri", "'s3://'"),
     "channel of a local file": (with_(InputDataConfig=[channel("a", "file:///etc")]), "s3Uri", "file:///etc"),
-    "manifest": (
+    "converse data": (with_(InputDataConfig=[channel("a", data_type="Converse")]), "s3DataType", "Converse"),
+    "fast file mode": (with_(InputDataConfig=[channel("a", InputMode="FastFile")]), "inputMode", "FastFile"),
+    "fast file mode of the job": (
         with_(
-            InputDataConfig=[
-                {
-                    "ChannelName": "a",
-                    "DataSource": {"S3DataSource": {"S3DataType": "ManifestFile", "S3Uri": "s3://bucket/m"}},
-                }
-            ]
+            AlgorithmSpecification={**GOOD["AlgorithmSpecification"], "TrainingInputMode": "FastFile"},
+            InputDataConfig=[channel("a")],
         ),
-        "s3DataType",
-        "ManifestFile",
+        "inputMode",
+        "FastFile",
     ),
-    "pipe mode": (with_(InputDataConfig=[channel("a", InputMode="Pipe")]), "inputMode", "Pipe"),
+    "augmented manifest in file mode": (
+        with_(InputDataConfig=[channel("a", data_type="AugmentedManifestFile", attributes=["x"])]),
+        "s3DataType",
+        "Pipe mode only",
+    ),
+    "augmented manifest without attributes": (
+        with_(InputDataConfig=[channel("a", data_type="AugmentedManifestFile", InputMode="Pipe")]),
+        "attributeNames",
+        "[]",
+    ),
+    "attributes without augmented manifest": (
+        with_(InputDataConfig=[channel("a", attributes=["x"], InputMode="Pipe")]),
+        "attributeNames",
+        "['x']",
+    ),
+    "records in file mode": (
+        with_(InputDataConfig=[channel("a", RecordWrapperType="RecordIO")]),
+        "recordWrapperType",
+        "RecordIO",
+    ),
+    "a directory that a FIFO needs": (
+        with_(InputDataConfig=[channel("a_10"), channel("a", InputMode="Pipe")]),
+        "inputDataConfig.1.member.channelName",
+        "'a_10'",
+    ),
+    "the directory of outcomes": (with_(InputDataConfig=[channel(".tidemill")]), "channelName", "'.tidemill'"),
     "gzip in file mode": (with_(InputDataConfig=[channel("a", CompressionType="Gzip")]), "compressionType", "Gzip"),
     "output to a file": (output(S3OutputPath="file:///etc"), "s3OutputPath", "file:///etc"),
     "kms key": (output(KmsKeyId="alias/mine"), "kmsKeyId", "alias/mine"),
@@ -108,6 +135,20 @@ ACCEPTED = {
     "debugger defaults of SDK v2": with_(
         DebugHookConfig={"S3OutputPath": "s3://bucket/"}, ProfilerConfig={"S3OutputPath": "s3://bucket/"}
     ),
+    "pipe mode of a channel": with_(
+        InputDataConfig=[
+            channel("a", InputMode="Pipe", CompressionType="Gzip", ShuffleConfig={"Seed": 7}),
+            channel("b", InputMode="Pipe", RecordWrapperType="RecordIO", data_type="ManifestFile"),
+            channel("c", InputMode="Pipe", data_type="AugmentedManifestFile", attributes=["image-ref", "label"]),
+            channel("a_b"),
+            channel("x_0"),
+        ]
+    ),
+    "pipe mode of the job": with_(
+        AlgorithmSpecification={**GOOD["AlgorithmSpecification"], "TrainingInputMode": "Pipe"},
+        InputDataConfig=[channel("a", CompressionType="Gzip"), channel("b", InputMode="File"), channel("a_0")],
+    ),
+    "manifest in file mode": with_(InputDataConfig=[channel("a", data_type="ManifestFile")]),
     "20 channels": with_(InputDataConfig=[channel(f"c{i}") for i in range(20)]),
 }
 

@@ -14,6 +14,8 @@ from tidemill.errors import ValidationException
 __all__ = ["check_training_request"]
 
 _RESERVED_VARIABLES = re.compile(r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN)")
+_DATA_TYPES = ("S3Prefix", "ManifestFile", "AugmentedManifestFile")
+_OUTCOMES = ".tidemill"
 _MAX_HYPERPARAMETERS = 100
 _MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
@@ -62,6 +64,7 @@ def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
     if len(channels) > _MAX_INPUTS:
         raise _refuse("inputDataConfig", f"{len(channels)} channels", f"at most {_MAX_INPUTS}")
     seen: dict[str, str] = {}
+    modes: dict[str, str] = {}
     for index, channel in enumerate(channels):
         at = f"inputDataConfig.{index + 1}.member"
         name = channel["ChannelName"]
@@ -74,10 +77,24 @@ def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
             why = "channel names are unique" if other == name else f"it shares SM_CHANNEL_{name.upper()} with {other!r}"
             raise _refuse(f"{at}.channelName", name, f"{why}; rename one of them")
         seen[name.upper()] = name
-        _check_source(channel, at)
         mode = channel.get("InputMode") or algorithm.get("TrainingInputMode", "File")
-        if mode != "File":
-            raise _refuse(f"{at}.inputMode", mode, "this version offers File")
+        if mode not in ("File", "Pipe"):
+            raise _refuse(f"{at}.inputMode", mode, "this version offers File and Pipe")
+        modes[name] = mode
+        _check_source(channel, at)
+        _check_stream(channel, at, mode=mode)
+    _check_names_of_pipes(modes)
+
+
+def _check_names_of_pipes(modes: Mapping[str, str]) -> None:
+    """FIFOs, outcome files and the directories of channels share one directory."""
+    for index, (name, mode) in enumerate(modes.items()):
+        at = f"inputDataConfig.{index + 1}.member.channelName"
+        stem, _, epoch = name.rpartition("_")
+        if mode == "File" and modes.get(stem) == "Pipe" and epoch.isdecimal():
+            raise _refuse(at, name, f"it is the name of a FIFO of the Pipe channel {stem!r}; rename one of them")
+        if name == _OUTCOMES:
+            raise _refuse(at, name, "that is where the outcomes of Pipe channels lie; choose another name")
 
 
 def _check_source(channel: Mapping[str, Any], at: str) -> None:
@@ -85,8 +102,24 @@ def _check_source(channel: Mapping[str, Any], at: str) -> None:
     if source is None:
         raise _refuse(f"{at}.dataSource", sorted(channel.get("DataSource", {})), "an S3DataSource is required")
     check_s3_uri(source["S3Uri"], f"{at}.dataSource.s3DataSource.s3Uri")
-    if source["S3DataType"] != "S3Prefix":
-        raise _refuse(f"{at}.dataSource.s3DataSource.s3DataType", source["S3DataType"], "this version offers S3Prefix")
+    kind, names = source["S3DataType"], source.get("AttributeNames", ())
+    at_source = f"{at}.dataSource.s3DataSource"
+    if kind not in _DATA_TYPES:
+        raise _refuse(f"{at_source}.s3DataType", kind, f"this version offers {', '.join(_DATA_TYPES)}")
+    if kind == "AugmentedManifestFile" and not names:
+        raise _refuse(f"{at_source}.attributeNames", list(names), "name the attributes that the channel streams")
+    if kind != "AugmentedManifestFile" and names:
+        raise _refuse(f"{at_source}.attributeNames", list(names), "only an AugmentedManifestFile has attributes")
+
+
+def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
+    """What is done to data on its way, which Pipe mode alone can do."""
+    if mode == "Pipe":
+        return
+    if channel["DataSource"]["S3DataSource"]["S3DataType"] == "AugmentedManifestFile":
+        raise _refuse(
+            f"{at}.dataSource.s3DataSource.s3DataType", "AugmentedManifestFile", "it is streamed in Pipe mode only"
+        )
     if channel.get("CompressionType", "None") != "None":
         raise _refuse(
             f"{at}.compressionType", channel["CompressionType"], "File mode hands files over as they are: None"

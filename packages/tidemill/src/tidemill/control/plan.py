@@ -1,19 +1,19 @@
 """From a training job to the spec of its instance: the files, variables and inputs that its script is promised."""
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tidemill.control.channels import Channels, DataMissing, channel_config, object_file
 from tidemill.core.hosting import Endpoint
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
 from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.executors.base import ChannelSpec, InstanceRef, InstanceSpec, ObjectFile
+from tidemill.executors.base import InstanceRef, InstanceSpec, ObjectFile
 from tidemill.executors.environments import choose
-from tidemill.store.objects import ObjectInfo, ObjectStore
+from tidemill.store.objects import ObjectStore
 
 __all__ = ["ENDPOINT_LOG_GROUP", "TRAINING_LOG_GROUP", "DataMissing", "InstancePlanner"]
 
@@ -21,10 +21,6 @@ TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 ENDPOINT_LOG_GROUP = "/aws/sagemaker/Endpoints/"
 _DEFAULT_RUNTIME_S = 86400
 _DRAIN_S = 40.0
-
-
-class DataMissing(Exception):
-    """The job's code or data is not where the request says; the text becomes its FailureReason."""
 
 
 class InstancePlanner:
@@ -40,6 +36,7 @@ class InstancePlanner:
 
     def __init__(self, objects: ObjectStore, *, logs: Path, region: str, grace_s: float, warm: bool) -> None:
         self._objects = objects
+        self._channels = Channels(objects)
         self._logs = logs
         self._region = region
         self._grace_s = grace_s
@@ -61,7 +58,8 @@ class InstancePlanner:
         version = parse_image(request["AlgorithmSpecification"].get("TrainingImage", "")).framework_version
         environment = choose(version)
         code = self._code(request)
-        channels = tuple(self._channel(channel) for channel in request.get("InputDataConfig", ()))
+        mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+        inputs = [self._channels.resolve(each, job_mode=mode) for each in request.get("InputDataConfig", ())]
         spec = InstanceSpec(
             ref=InstanceRef(job.job_id, 0),
             kind="training",
@@ -73,7 +71,7 @@ class InstancePlanner:
             variables=self._variables(job) | dict(variables),
             config=_config_files(job),
             code=code,
-            channels=channels,
+            channels=tuple(channel for channel, _ in inputs),
             entrypoint=_entrypoint(request["AlgorithmSpecification"]),
             max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME_S),
             grace_s=self._grace_s,
@@ -81,7 +79,7 @@ class InstancePlanner:
         )
         record = {
             "code": {"uri": code.uri, "sha256": code.sha256} if code else None,
-            "inputs": {channel.name: _digest(channel) for channel in channels},
+            "inputs": {channel.name: digest for channel, digest in inputs},
         }
         return spec, record
 
@@ -106,7 +104,7 @@ class InstancePlanner:
             log_directory=create_stream(self._logs, ENDPOINT_LOG_GROUP + endpoint.name, endpoint.log_streams[index]),
             notices=(environment.notice,) if environment.notice else (),
             variables={**container.get("Environment", {}), "AWS_REGION": self._region},
-            model=self._file(info, name="model.tar.gz"),
+            model=object_file(self._objects, info, name="model.tar.gz"),
             grace_s=min(self._grace_s, _DRAIN_S),
         )
 
@@ -131,45 +129,19 @@ class InstancePlanner:
         info = self._objects.head(uri.bucket, uri.key)
         if info is None:
             raise DataMissing(f"ClientError: the training code {uri} does not exist; upload it before creating the job")
-        return self._file(info, name="sourcedir.tar.gz")
-
-    def _channel(self, channel: Mapping[str, Any]) -> ChannelSpec:
-        name = channel["ChannelName"]
-        uri = S3Uri.parse(channel["DataSource"]["S3DataSource"]["S3Uri"])
-        if not self._objects.bucket_exists(uri.bucket):
-            raise DataMissing(f"ClientError: channel {name!r}: the bucket of {uri} does not exist")
-        files = tuple(self._files(uri))
-        if not files:
-            raise DataMissing(f"ClientError: channel {name!r}: no S3 objects found under {uri}; check the prefix")
-        return ChannelSpec(name=name, objects=files)
-
-    def _files(self, uri: S3Uri) -> Iterator[ObjectFile]:
-        # As on SageMaker: files keep their path below the last "/" of the prefix; folder markers make no file.
-        base = len(uri.key.rpartition("/")[0]) + 1 if "/" in uri.key else 0
-        for info in self._objects.list_all(uri.bucket, uri.key):
-            if not info.key.endswith("/"):
-                name = info.key[base:]
-                if uri.key and not uri.key.endswith("/") and info.key.startswith(uri.key + "/"):
-                    name = info.key[len(uri.key) + 1 :]
-                yield self._file(info, name=name)
-
-    def _file(self, info: ObjectInfo, *, name: str) -> ObjectFile:
-        return ObjectFile(
-            uri=f"s3://{info.bucket}/{info.key}",
-            name=name,
-            file=str(self._objects.file_of(info)),
-            size_bytes=info.size_bytes,
-            sha256=info.sha256,
-        )
+        return object_file(self._objects, info, name="sourcedir.tar.gz")
 
 
 def _config_files(job: TrainingJob) -> dict[str, Any]:
     request = job.request
     instance_type = request["ResourceConfig"]["InstanceType"]
+    mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     group = "homogeneousCluster"
     return {
         "hyperparameters": request.get("HyperParameters", {}),
-        "inputdataconfig": {c["ChannelName"]: _channel_config(c) for c in request.get("InputDataConfig", ())},
+        "inputdataconfig": {
+            c["ChannelName"]: channel_config(c, job_mode=mode) for c in request.get("InputDataConfig", ())
+        },
         "resourceconfig": {
             "current_host": job.hosts[0],
             "current_instance_type": instance_type,
@@ -186,17 +158,6 @@ def _config_files(job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
-    config = {
-        "TrainingInputMode": channel.get("InputMode", "File"),
-        "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType", "FullyReplicated"),
-        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
-    }
-    if channel.get("ContentType"):
-        config["ContentType"] = channel["ContentType"]
-    return config
-
-
 def _entrypoint(algorithm: Mapping[str, Any]) -> tuple[str, ...]:
     return (*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ()))
 
@@ -208,13 +169,3 @@ def _decoded(value: str) -> str:
     except ValueError:
         return value
     return decoded if isinstance(decoded, str) else value
-
-
-def _digest(channel: ChannelSpec) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    count = size_bytes = 0
-    for item in channel.objects:
-        digest.update(f"{item.uri}\0{item.sha256}\n".encode())
-        count += 1
-        size_bytes += item.size_bytes
-    return {"objects": count, "size_bytes": size_bytes, "sha256": digest.hexdigest()}

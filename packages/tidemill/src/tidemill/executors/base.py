@@ -14,6 +14,7 @@ __all__ = [
     "Artifact",
     "ChannelSpec",
     "Executor",
+    "InlineText",
     "InstanceExit",
     "InstanceRef",
     "InstanceSpec",
@@ -80,11 +81,34 @@ class ObjectFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InlineText:
+    """A value of an augmented manifest that is streamed as it stands there."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSpec:
-    """One input channel in File mode."""
+    """One input channel. All members after ``input_mode`` are for Pipe mode.
+
+    Attributes:
+        objects: What belongs to it, in order. `InlineText` is for Pipe mode only.
+        input_mode: ``File`` or ``Pipe``.
+        compression: ``Gzip`` unpacks objects on the way; else ``None``.
+        record_wrapper: ``RecordIO`` makes each entry one record; else ``None``.
+        distribution: ``ShardedByS3Key`` gives each instance its part of the items; else ``FullyReplicated``.
+        shuffle_seed: Of the order of items, which is another one in every epoch; None keeps their order.
+        entries_per_item: How many neighbours stay together, e.g. the attributes of one line of a manifest.
+    """
 
     name: str
-    objects: Iterable[ObjectFile]
+    objects: Iterable[ObjectFile | InlineText]
+    input_mode: str = "File"
+    compression: str = "None"
+    record_wrapper: str = "None"
+    distribution: str = "FullyReplicated"
+    shuffle_seed: int | None = None
+    entries_per_item: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

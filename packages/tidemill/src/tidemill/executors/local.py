@@ -208,7 +208,8 @@ class LocalExecutor:
             directory.write_channel(channel.name, channel.objects)
         record = SpecRecord(
             spec=replace(spec, channels=()),
-            channels=tuple(channel.name for channel in spec.channels),
+            channels=tuple(channel.name for channel in spec.channels if channel.input_mode == "File"),
+            pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
             site=Site(
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,

@@ -9,9 +9,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.executors.base import Artifact, InstanceExit, InstanceRef, InstanceSpec, ObjectFile, Outcome
+from tidemill.executors.base import (
+    Artifact,
+    ChannelSpec,
+    InlineText,
+    InstanceExit,
+    InstanceRef,
+    InstanceSpec,
+    ObjectFile,
+    Outcome,
+)
 
-__all__ = ["Site", "SpecRecord", "exit_from_json", "exit_to_json", "object_from_json", "object_to_json"]
+__all__ = [
+    "Site",
+    "SpecRecord",
+    "entry_from_json",
+    "entry_to_json",
+    "exit_from_json",
+    "exit_to_json",
+    "object_from_json",
+    "object_to_json",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +55,15 @@ class SpecRecord:
 
     Attributes:
         spec: The spec; its ``channels`` are empty here.
-        channels: Names of the channels.
+        channels: Names of the channels in File mode.
         site: What the executor adds.
+        pipes: The channels in Pipe mode; their ``objects`` are empty here.
     """
 
     spec: InstanceSpec
     channels: tuple[str, ...]
     site: Site
+    pipes: tuple[ChannelSpec, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         s = self.spec
@@ -62,6 +82,7 @@ class SpecRecord:
             "code": s.code and object_to_json(s.code),
             "model": s.model and object_to_json(s.model),
             "channels": list(self.channels),
+            "pipes": [_pipe_to_json(pipe) for pipe in self.pipes],
             "entrypoint": list(s.entrypoint),
             "max_runtime_s": s.max_runtime_s,
             "grace_s": s.grace_s,
@@ -97,6 +118,7 @@ class SpecRecord:
         return cls(
             spec=spec,
             channels=tuple(value.get("channels", ())),
+            pipes=tuple(_pipe_from_json(pipe) for pipe in value.get("pipes", ())),
             site=Site(
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),
@@ -118,6 +140,16 @@ def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
         size_bytes=value["size_bytes"],
         sha256=value["sha256"],
     )
+
+
+def entry_to_json(value: ObjectFile | InlineText) -> dict[str, Any]:
+    """A line of a channel's listing."""
+    return object_to_json(value) if isinstance(value, ObjectFile) else {"text": value.text}
+
+
+def entry_from_json(value: Mapping[str, Any]) -> ObjectFile | InlineText:
+    """The entry that `entry_to_json` wrote."""
+    return InlineText(text=value["text"]) if "text" in value else object_from_json(value)
 
 
 def exit_to_json(value: InstanceExit) -> dict[str, Any]:
@@ -149,4 +181,28 @@ def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
         },
         record=value.get("record", {}),
         peak_rss_bytes=value.get("peak_rss_bytes", 0),
+    )
+
+
+def _pipe_to_json(channel: ChannelSpec) -> dict[str, Any]:
+    return {
+        "name": channel.name,
+        "compression": channel.compression,
+        "record_wrapper": channel.record_wrapper,
+        "distribution": channel.distribution,
+        "shuffle_seed": channel.shuffle_seed,
+        "entries_per_item": channel.entries_per_item,
+    }
+
+
+def _pipe_from_json(value: Mapping[str, Any]) -> ChannelSpec:
+    return ChannelSpec(
+        name=value["name"],
+        objects=(),
+        input_mode="Pipe",
+        compression=value.get("compression", "None"),
+        record_wrapper=value.get("record_wrapper", "None"),
+        distribution=value.get("distribution", "FullyReplicated"),
+        shuffle_seed=value.get("shuffle_seed"),
+        entries_per_item=value.get("entries_per_item", 1),
     )

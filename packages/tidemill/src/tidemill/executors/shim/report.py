@@ -1,6 +1,7 @@
 """What the shim says of itself: phases to ``status.json``, lines to the job's log."""
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,13 +40,14 @@ class JobLog:
     """The log stream of the instance: the job's lines as they are, and the shim's own.
 
     While the disk is full, lines wait in memory; the oldest ones are given up when there are too many, and their
-    number is logged as soon as there is space again.
+    number is logged as soon as there is space again. Feeders of Pipe channels write from threads of their own.
     """
 
     def __init__(self, directory: Path) -> None:
         self._writer = SegmentWriter(directory)
         self._pending: deque[bytes] = deque()
         self._lost = 0
+        self._lock = threading.Lock()
 
     def note(self, text: str) -> None:
         """A line of our own; several where ``text`` has line feeds."""
@@ -53,18 +55,19 @@ class JobLog:
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Lines of the job, bytes unchanged."""
-        lines = [*self._pending, *lines]
-        if not lines:
-            return
-        note = [b"tidemill: %d lines were lost: the disk was full" % self._lost] if self._lost else []
-        try:
-            self._writer.write_many([*note, *lines])
-        except OSError:
-            self._lost += max(0, len(lines) - _PENDING_MAX_LINES)
-            self._pending = deque(lines, maxlen=_PENDING_MAX_LINES)
-        else:
-            self._pending.clear()
-            self._lost = 0
+        with self._lock:
+            lines = [*self._pending, *lines]
+            if not lines:
+                return
+            note = [b"tidemill: %d lines were lost: the disk was full" % self._lost] if self._lost else []
+            try:
+                self._writer.write_many([*note, *lines])
+            except OSError:
+                self._lost += max(0, len(lines) - _PENDING_MAX_LINES)
+                self._pending = deque(lines, maxlen=_PENDING_MAX_LINES)
+            else:
+                self._pending.clear()
+                self._lost = 0
 
     def close(self) -> None:
         self.write(())

@@ -22,6 +22,7 @@ from tidemill.executors.shim.failures import (
     ended_reason,
     of_os_error,
 )
+from tidemill.executors.shim.feeder import Feeder
 from tidemill.executors.shim.objects import copy_channel, is_segment
 from tidemill.executors.shim.packing import pack
 from tidemill.executors.shim.session import Session
@@ -61,10 +62,13 @@ def run_training(session: Session) -> InstanceExit:
         Stopped: A stop was asked for before the script ran.
     """
     environment = session.prepare()
-    _download(session)
+    feeder = _download(session)
     faults.point("shim.downloaded")
-    run = _Run(session, environment)
+    run = _Run(session, environment, feeder)
     trained = run.train()
+    if trained.outcome is Outcome.COMPLETED and feeder.failure:
+        # A script that reads a FIFO by itself cannot tell that its data ended early.
+        trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
     session.report.enter("Uploading", "Uploading generated training model")
     artifacts, failure = _artifacts(session, trained)
     faults.point("shim.packed")
@@ -83,9 +87,10 @@ def run_training(session: Session) -> InstanceExit:
 class _Run:
     """The runtime, started once, and once more when it asked for packages."""
 
-    def __init__(self, session: Session, environment: Environment) -> None:
+    def __init__(self, session: Session, environment: Environment, feeder: Feeder) -> None:
         self._session = session
         self._environment = environment
+        self._feeder = feeder
         spec = session.spec
         self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
         if spec.entrypoint:
@@ -135,18 +140,24 @@ class _Run:
             running.ask_runtime()
 
         try:
-            return supervise(
-                launch,
-                log=session.log,
-                stop=session.stop,
-                clock=session.clock,
-                limits=Limits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s),
-                ask=ask,
-                control=(read_fd, write_fd),
-                # In plain mode only the runtime can end the script's processes: it must outlive the shim for that.
-                dies_with_shim=session.sandbox.name != "plain",
-                started=lambda: faults.point("shim.launched"),
-            )
+            with self._feeder.running() as start_feeding:
+
+                def started() -> None:
+                    faults.point("shim.launched")
+                    start_feeding()
+
+                return supervise(
+                    launch,
+                    log=session.log,
+                    stop=session.stop,
+                    clock=session.clock,
+                    limits=Limits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s),
+                    ask=ask,
+                    control=(read_fd, write_fd),
+                    # In plain mode only the runtime can end the script's processes: it must outlive the shim for that.
+                    dies_with_shim=session.sandbox.name != "plain",
+                    started=started,
+                )
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
 
@@ -211,15 +222,17 @@ class _Run:
         )
 
 
-def _download(session: Session) -> None:
-    """Code and channels."""
+def _download(session: Session) -> Feeder:
+    """Code and channels: copies of those in File mode, the first FIFO of those in Pipe mode."""
     spec = session.spec
     session.report.enter("Downloading", "Downloading input data")
     if spec.code:
         session.fetch(spec.code, "sourcedir.tar.gz")
-    for name in session.task.channels:
+    pipes = session.task.pipes
+    for name in (*session.task.channels, *(f"{pipe.name}_0" for pipe in pipes)):
         if not is_segment(name):
             raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")
+    for name in session.task.channels:
         directory = session.directory.ml / "input/data" / name
         place = f"{session.base_dir}/input/data/{name}"
         try:
@@ -229,6 +242,17 @@ def _download(session: Session) -> None:
         except OSError as error:
             raise of_os_error(error, place=place) from error
     session.stop.check()
+    try:
+        return Feeder(
+            session.directory,
+            pipes,
+            host_index=spec.ref.instance_index,
+            num_hosts=len(spec.hosts),
+            log=session.log.note,
+            clock=session.clock,
+        )
+    except OSError as error:
+        raise of_os_error(error, place=f"{session.base_dir}/input/data") from error
 
 
 def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:

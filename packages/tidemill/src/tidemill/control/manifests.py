@@ -1,0 +1,83 @@
+"""Manifests: objects that list the data of a channel (`S3DataSource` in the API reference of SageMaker).
+
+A ManifestFile is one JSON array, ``[{"prefix": "s3://bucket/dir/"}, "name", ...]``. An AugmentedManifestFile is a line
+of JSON for each example, of which the channel names the attributes that it wants.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemill.core.names import S3Uri
+
+__all__ = ["ManifestFault", "augmented_values", "manifest_names"]
+
+_REFERENCE = "-ref"
+
+
+class ManifestFault(ValueError):
+    """A manifest is not what its channel says it is; the text names the place."""
+
+
+def manifest_names(file: Path) -> Iterator[tuple[S3Uri, str]]:
+    """Each object that a ManifestFile names, with the part of the name that stands in the manifest.
+
+    Raises:
+        ManifestFault: It is not of the form above.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ManifestFault(f"is not JSON: {error}") from error
+    expected = 'expected an array like [{"prefix": "s3://bucket/dir/"}, "name", ...]'
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        raise ManifestFault(f"is no manifest: {expected}, received {json.dumps(value)[:80]}")
+    prefix = value[0].get("prefix")
+    if not isinstance(prefix, str) or not prefix:
+        raise ManifestFault(f"has no prefix in its first element: {expected}, received {json.dumps(value[0])[:80]}")
+    for index, name in enumerate(value[1:], start=1):
+        if not isinstance(name, str):
+            raise ManifestFault(f"element {index} is {json.dumps(name)[:80]}: {expected}")
+        yield _uri(prefix + name, f"element {index}"), name
+
+
+def augmented_values(file: Path, attributes: Sequence[str]) -> Iterator[S3Uri | str]:
+    """The values of ``attributes`` of every line: URIs where the name ends in ``-ref``, else text.
+
+    A string stands for itself; any other value is streamed as JSON.
+
+    Raises:
+        ManifestFault: A line is not a JSON object, or lacks an attribute.
+    """
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                example = json.loads(line)
+            except ValueError as error:
+                raise ManifestFault(f"line {number} is not JSON: {error}") from error
+            if not isinstance(example, dict):
+                raise ManifestFault(f"line {number} is {json.dumps(example)[:80]}: expected a JSON object")
+            for attribute in attributes:
+                yield _value(example, attribute, f"line {number}")
+
+
+def _value(example: dict[str, Any], attribute: str, place: str) -> S3Uri | str:
+    if attribute not in example:
+        had = ", ".join(repr(name) for name in list(example)[:16])
+        raise ManifestFault(f"{place} has no attribute {attribute!r}, which AttributeNames asks for; it has {had}")
+    value = example[attribute]
+    if attribute.endswith(_REFERENCE):
+        if not isinstance(value, str):
+            raise ManifestFault(f"{place}: {attribute!r} is {json.dumps(value)[:80]}: expected an S3 URI")
+        return _uri(value, f"{place}, {attribute!r}")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _uri(text: str, place: str) -> S3Uri:
+    try:
+        return S3Uri.parse(text)
+    except ValueError as error:
+        raise ManifestFault(f"{place}: {error}") from error

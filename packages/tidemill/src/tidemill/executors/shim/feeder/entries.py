@@ -1,0 +1,125 @@
+"""From an entry of a channel to bytes in a FIFO: as it is, unpacked, or wrapped into a RecordIO record."""
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tidemill.executors.base import InlineText, ObjectFile
+from tidemill.executors.shim.feeder.faults import ObjectFault, StoreFault
+from tidemill.executors.shim.feeder.inflate import inflate
+from tidemill.executors.shim.feeder.outlet import Outlet
+
+__all__ = ["EntryWriter"]
+
+_SMALL_BYTES = 1 << 14  # a page of a pipe costs more than copying into one that is shared
+_IN_MEMORY_BYTES = 1 << 23
+_MAGIC = 0xCED7230A
+_PART_BYTES = (1 << 29) - 4  # the longest length that 29 bits hold and that needs no padding
+_WHOLE, _BEGIN, _MIDDLE, _END = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryWriter:
+    """Writes entries.
+
+    Attributes:
+        gzip: Objects are unpacked on the way. Text of a manifest never was packed.
+        record_io: Every entry becomes one record.
+        spool: Directory for what must be unpacked before its length is known.
+        part_bytes: The longest part of a record; a multiple of 4.
+    """
+
+    gzip: bool
+    record_io: bool
+    spool: Path
+    part_bytes: int = _PART_BYTES
+
+    def write(self, entry: ObjectFile | InlineText, outlet: Outlet) -> None:
+        """Write one entry.
+
+        Raises:
+            ChannelFault: It cannot be written as a whole; a part of it may be in the FIFO.
+            ReaderGone: The reader has left.
+            Cancelled: The job is over.
+        """
+        if isinstance(entry, InlineText):
+            text = entry.text.encode(errors="surrogatepass")
+            outlet.write(_record(text) if self.record_io else text)
+            return
+        with os.fdopen(_open(entry), "rb", buffering=0) as file:
+            if not self.gzip:
+                self._write_file(file, entry.size_bytes, outlet, uri=entry.uri)
+            elif self.record_io:
+                self._write_spooled(inflate(file, uri=entry.uri), outlet, uri=entry.uri)
+            else:
+                for piece in inflate(file, uri=entry.uri):
+                    outlet.write(piece)
+
+    def _write_file(self, file: BinaryIO, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
+        if not self.record_io:
+            _copy(file, 0, size_bytes, outlet, uri=uri)
+            return
+        for offset, length, flag in _parts(size_bytes, self.part_bytes):
+            outlet.write(struct.pack("<II", _MAGIC, flag << 29 | length))
+            _copy(file, offset, length, outlet, uri=uri)
+            outlet.write(bytes(-length % 4))
+
+    def _write_spooled(self, pieces: Iterable[bytes], outlet: Outlet, *, uri: str) -> None:
+        """A record carries its length in front: unpack as a whole first, on disk where it is long."""
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES, dir=str(self.spool)) as spooled:
+            for piece in pieces:
+                spooled.write(piece)
+            size_bytes = spooled.tell()
+            if size_bytes <= min(_IN_MEMORY_BYTES, self.part_bytes):
+                spooled.seek(0)
+                outlet.write(_record(spooled.read()))
+                return
+            spooled.rollover()
+            spooled.flush()
+            with open(spooled.fileno(), "rb", buffering=0, closefd=False) as file:
+                self._write_file(file, size_bytes, outlet, uri=uri)
+
+
+def _open(entry: ObjectFile) -> int:
+    try:
+        fd = os.open(entry.file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise ObjectFault(
+            f"{entry.uri} was deleted or replaced after the job was created. Keep the objects of a Pipe channel until"
+            " the job has ended"
+        ) from error
+    except OSError as error:
+        raise StoreFault(f"{entry.uri} cannot be read from the object store: {error.strerror}") from error
+    size_bytes = os.fstat(fd).st_size
+    if size_bytes != entry.size_bytes:
+        os.close(fd)
+        raise StoreFault(f"{entry.uri} is damaged in the object store: {size_bytes} bytes of {entry.size_bytes}")
+    return fd
+
+
+def _copy(file: BinaryIO, offset: int, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
+    if size_bytes < _SMALL_BYTES:
+        data = os.pread(file.fileno(), size_bytes, offset)
+        outlet.write(data)
+        moved = len(data)
+    else:
+        moved = outlet.send_file(file.fileno(), offset, size_bytes)
+    if moved != size_bytes:
+        raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
+
+
+def _parts(size_bytes: int, part_bytes: int) -> Iterable[tuple[int, int, int]]:
+    """Offset, length and flag of each part of a record."""
+    if size_bytes <= part_bytes:
+        return [(0, size_bytes, _WHOLE)]
+    starts = range(0, size_bytes, part_bytes)
+    flags = [_BEGIN, *[_MIDDLE] * (len(starts) - 2), _END]
+    return [(start, min(part_bytes, size_bytes - start), flag) for start, flag in zip(starts, flags, strict=True)]
+
+
+def _record(data: bytes) -> bytes:
+    return struct.pack("<II", _MAGIC, len(data)) + data + bytes(-len(data) % 4)
