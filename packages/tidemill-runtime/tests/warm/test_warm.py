@@ -104,15 +104,18 @@ def warm_job(job, zygote):
 def both(job, *prefix):
     """The JSON that the script prints, warm and cold."""
     results = []
+    socket = job.variables["TIDEMILL_WARM_SOCKET"]
     for name in ("warm", "cold"):
-        if name == "cold":
-            del job.variables["TIDEMILL_WARM_SOCKET"]
+        job.variables.pop("TIDEMILL_WARM_SOCKET", None)
+        if name == "warm":
+            job.variables["TIDEMILL_WARM_SOCKET"] = socket
         result = subprocess.run(
             [*prefix, *job.command], env=job.environment, cwd=job.base, capture_output=True, timeout=120, check=False
         )
         assert result.returncode == 0, result.stderr.decode()
         assert b"warm.skipped" not in result.stderr, result.stderr.decode()
         results.append(json.loads(result.stdout))
+    job.variables["TIDEMILL_WARM_SOCKET"] = socket
     return results
 
 
@@ -128,6 +131,16 @@ def differences(warm, cold):
     return found
 
 
+def lasting_differences(compare, tries=3):
+    """What differs every time: a cold import has a pipe of its own open now and then, for a moment."""
+    found = {}
+    for _ in range(tries):
+        found = differences(*compare())
+        if not found:
+            break
+    return found
+
+
 def sandbox(job):
     bound = [part for path in (job.base, job.variables["HOME"]) for part in ("--bind", str(path), str(path))]
     namespaces = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--die-with-parent"]
@@ -140,14 +153,13 @@ def test_a_warm_script_sees_what_a_cold_one_sees(warm_job):
     warm_job.script(DUMP)
     warm_job.hyperparameters(epochs="3", name='"a b"')
     warm_job.variables.update(TZ="Asia/Tokyo", MINE="1", PYTHONPATH="/somewhere")
-    warm, cold = both(warm_job)
-    assert differences(warm, cold) == {}
+    assert lasting_differences(lambda: both(warm_job)) == {}
 
 
 @pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
 def test_a_warm_script_is_in_the_sandbox_of_its_job(warm_job):
     warm_job.script(DUMP)
-    warm, cold = both(warm_job, *sandbox(warm_job))
+    warm, _ = both(warm_job, *sandbox(warm_job))
     assert warm["host"] == "algo-1"
     own = {
         kind: os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115
@@ -155,9 +167,12 @@ def test_a_warm_script_is_in_the_sandbox_of_its_job(warm_job):
     }
     assert all(warm["namespaces"][kind] != link for kind, link in own.items())
     assert int(warm["status"]["CapEff"], 16) == 0
-    for name in PROCESS_NUMBERS:
-        del warm[name], cold[name]
-    assert differences(warm, cold) == {}
+
+    def comparable():
+        pair = both(warm_job, *sandbox(warm_job))
+        return [{name: value for name, value in dump.items() if name not in PROCESS_NUMBERS} for dump in pair]
+
+    assert lasting_differences(comparable) == {}
 
 
 @pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
