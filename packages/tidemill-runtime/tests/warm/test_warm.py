@@ -107,6 +107,8 @@ def both(job, *prefix):
     socket = job.variables["TIDEMILL_WARM_SOCKET"]
     for name in ("warm", "cold"):
         job.variables.pop("TIDEMILL_WARM_SOCKET", None)
+        # Every job has a HOME of its own; the run before has left Keras's settings in this one.
+        shutil.rmtree(Path(job.variables["HOME"]) / ".keras", ignore_errors=True)
         if name == "warm":
             job.variables["TIDEMILL_WARM_SOCKET"] = socket
         result = subprocess.run(
