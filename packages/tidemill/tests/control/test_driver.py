@@ -1,6 +1,7 @@
 """The driver against a real store and an executor made of plain state: what it decides, and that it decides once."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tidemill.control.slots import Slots
 from tidemill.control.training import TRAINING_JOB, Training
 from tidemill.core.clock import SystemClock
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
-from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.errors import LaunchError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.executors.base import (
     InstanceExit,
     InstanceRef,
@@ -94,11 +95,13 @@ class Planner:
     """Specs without inputs."""
 
     def __init__(self) -> None:
-        self.missing = ""
+        self.failure: Exception | None = None
+        self.plans = 0
 
     def plan(self, job: TrainingJob, *, variables: Any) -> tuple[InstanceSpec, dict[str, Any]]:
-        if self.missing:
-            raise DataMissing(self.missing)
+        self.plans += 1
+        if self.failure:
+            raise self.failure
         assert variables["AWS_SESSION_TOKEN"]
         ref = InstanceRef(job.job_id, 0)
         spec = InstanceSpec(
@@ -175,6 +178,20 @@ class Stage:
         job = await self.training.create({**REQUEST, "TrainingJobName": name})
         return InstanceRef(job.job_id, 0)
 
+    def refuse_once(self, which: Callable[[TrainingJob], bool]) -> list[str]:
+        """The store refuses the next update of a job as a full disk does; the list tells that it did."""
+        refused: list[str] = []
+        update = self.records.update
+
+        async def refusing(kind: str, name: str, change: Any) -> Any:
+            if not refused and kind == TRAINING_JOB and which(self.training.get(name)):
+                refused.append(name)
+                raise ServiceUnavailable("the disk is full")
+            return await update(kind, name, change)
+
+        self.records.update = refusing  # type: ignore[method-assign]
+        return refused
+
     def wake(self, ref: InstanceRef) -> None:
         self.driver.changed(ref)
 
@@ -238,11 +255,75 @@ def test_an_output_bucket_that_is_not_there_is_refused(database: Database) -> No
 def test_missing_data_fails_the_job_with_its_uri(database: Database) -> None:
     async def run() -> TrainingJob:
         stage = Stage(database)
-        stage.planner.missing = "ClientError: no S3 objects found under s3://bucket/nothing"
+        stage.planner.failure = DataMissing("ClientError: no S3 objects found under s3://bucket/nothing")
         await stage.create()
         return await stage.reaches(SecondaryStatus.FAILED)
 
     assert "s3://bucket/nothing" in asyncio.run(run()).failure_reason
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_job_whose_files_do_not_fit_on_the_disk_waits_for_room(
+    wrapped: bool, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+
+    async def run() -> None:
+        stage = Stage(database, capacity=1)
+        stage.planner.failure = full_disk(wrapped=wrapped)
+        ref = await stage.create()
+        await stage.until(lambda: stage.planner.plans >= 3)
+        assert stage.training.get("digits").status is TrainingStatus.IN_PROGRESS
+        stage.planner.failure = None
+        await stage.until(lambda: ref in stage.executor.states)
+        await stage.driver.close()
+
+    asyncio.run(run())
+
+
+def full_disk(*, wrapped: bool) -> Exception:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    if not wrapped:
+        return full
+    error = LaunchError("the directory of the instance cannot be written")
+    error.__cause__ = full
+    return error
+
+
+def test_a_job_that_waits_for_room_can_be_stopped(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+
+    async def run() -> None:
+        stage = Stage(database, capacity=1)
+        stage.planner.failure = full_disk(wrapped=False)
+        await stage.create()
+        await stage.until(lambda: stage.planner.plans >= 1)
+        await stage.training.stop("digits")
+        await stage.reaches(SecondaryStatus.STOPPED)
+        assert not stage.executor.states
+
+    asyncio.run(run())
+
+
+def test_a_slot_is_given_back_when_the_store_takes_no_write_at_that_moment(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+
+    async def run() -> None:
+        stage = Stage(database, capacity=1)
+        first = await stage.create("first")
+        await stage.until(lambda: first in stage.executor.states)
+        second = await stage.create("second")
+        await stage.reaches(SecondaryStatus.PENDING, "second")
+        refused = stage.refuse_once(lambda job: job.name == "second" and job.status is TrainingStatus.IN_PROGRESS)
+        stage.executor.end(first)
+        stage.wake(first)
+        await stage.until(lambda: second in stage.executor.states)
+        assert refused
+        await stage.driver.close()
+
+    asyncio.run(run())
 
 
 def test_a_lost_shim_fails_the_job(database: Database) -> None:

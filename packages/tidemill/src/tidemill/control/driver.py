@@ -6,7 +6,6 @@ is made so that the second time changes nothing.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ import structlog
 
 from tidemill.control.attention import Attention
 from tidemill.control.credentials import Credentials
+from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.plan import DataMissing, InstancePlanner
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.control.resources import job_record
@@ -30,6 +30,7 @@ __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 5.0
+_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job, and nothing else happens to it
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
 
@@ -101,14 +102,16 @@ class TrainingDriver:
         await self._attention.close()
 
     async def _unfinished(self) -> AsyncIterator[TrainingJob]:
-        query = Query(statuses=(TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING), descending=False, limit=100)
-        while True:
-            page = await self._records.list(TRAINING_JOB, query)
-            for record in page.records:
-                yield TrainingJob.from_document(record.document)
-            if page.next_token is None:
-                return
-            query = replace(query, after=page.next_token)
+        # One status at a time: an index answers that, however many jobs have ended.
+        for status in (TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING):
+            query = Query(statuses=(status,), descending=False, limit=100)
+            while True:
+                page = await self._records.list(TRAINING_JOB, query)
+                for record in page.records:
+                    yield TrainingJob.from_document(record.document)
+                if page.next_token is None:
+                    break
+                query = replace(query, after=page.next_token)
 
     async def _drive(self, name: str) -> None:
         try:
@@ -127,7 +130,6 @@ class TrainingDriver:
         self._attention.listen(job.job_id, job.name)
         if self._executor.observe(ref).launched:
             self._slots.force(1)
-            self._executor.relaunch(ref)
         elif not await self._admit(job):
             await self._end(self._job(job.name), Outcome.STOPPED)
             return
@@ -142,40 +144,57 @@ class TrainingDriver:
             return False
         if self._slots.try_take(1):
             return True
-        await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
-        faults.point("control.queued")
-        granted = asyncio.create_task(self._slots.take(1))
+        # The place comes first: whatever is awaited before it would let a younger job get ahead.
+        place = asyncio.create_task(self._slots.take(1))
         try:
-            while not granted.done():
-                if self._job(job.name).stop_requested:
-                    granted.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await granted
-                    return False
-                await self._attention.wait(job.name, granted, timeout_s=_LOOK_S)
-        except asyncio.CancelledError:
-            granted.cancel()
+            await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
+            faults.point("control.queued")
+            admitted = await self._granted(job.name, place)
+            if admitted:
+                await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
+        except BaseException:
+            await self._give_up(place)
             raise
-        await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
-        return True
+        if not admitted:
+            await self._give_up(place)
+        return admitted
+
+    async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
+        """Wait for the slot. False: the job was stopped meanwhile."""
+        while not place.done():
+            if self._job(name).stop_requested:
+                break
+            await self._attention.wait(name, place, timeout_s=_QUEUE_LOOK_S)
+        return not self._job(name).stop_requested
+
+    async def _give_up(self, place: asyncio.Task[None]) -> None:
+        """Leave the queue, or give back the slot that came out of it."""
+        if place.done() and not place.cancelled():
+            self._slots.release(1)
+        else:
+            place.cancel()
+            await asyncio.wait({place})
 
     async def _launch_and_follow(self, job: TrainingJob, ref: InstanceRef) -> None:
-        if not self._executor.observe(ref).launched:
-            try:
-                job = await self._launch(job)
-            except DataMissing as error:
-                await self._end(job, Outcome.FAILED, failure=str(error))
-                return
-            except LaunchError as error:
-                await self._end(job, Outcome.FAILED, failure=f"InternalServerError: {error}")
-                return
+        try:
+            with delayed_by_full_disk(f"training job {job.name}"):
+                await self._launch(job, ref)
+        except DataMissing as error:
+            await self._end(job, Outcome.FAILED, failure=str(error))
+            return
+        except LaunchError as error:
+            await self._end(job, Outcome.FAILED, failure=f"InternalServerError: {error}")
+            return
         ended = await self._follow(job.name, ref)
         if ended is None:
             await self._end(self._job(job.name), Outcome.FAILED, failure="InternalServerError: instance agent lost")
         else:
             await self._finish(self._job(job.name), ended)
 
-    async def _launch(self, job: TrainingJob) -> TrainingJob:
+    async def _launch(self, job: TrainingJob, ref: InstanceRef) -> None:
+        if self._executor.observe(ref).launched:
+            self._executor.relaunch(ref)
+            return
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
         keys = await self._credentials.issue(
             job.job_id, role=job.request["RoleArn"], session=job.name, lifetime_s=runtime_s + _KEY_MARGIN_S
@@ -185,7 +204,7 @@ class TrainingDriver:
         faults.point("control.launch.before")
         await asyncio.to_thread(self._executor.launch, spec)
         faults.point("control.launch.after")
-        return await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
+        await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     async def _follow(self, name: str, ref: InstanceRef) -> InstanceExit | None:
         """Until the instance has ended. None: its shim died without a last word."""

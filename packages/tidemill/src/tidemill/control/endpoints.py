@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from tidemill.control.attention import Attention
+from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.control.plan import DataMissing, InstancePlanner
@@ -134,8 +135,9 @@ class EndpointDriver:
             if self._executor.observe(ref).launched:
                 self._executor.relaunch(ref)
             else:
-                spec = await asyncio.to_thread(self._planner.plan_endpoint, endpoint, ref.instance_index)
-                await asyncio.to_thread(self._executor.launch, spec)
+                with delayed_by_full_disk(f"endpoint {endpoint.name}"):
+                    spec = await asyncio.to_thread(self._planner.plan_endpoint, endpoint, ref.instance_index)
+                    await asyncio.to_thread(self._executor.launch, spec)
                 faults.point("control.endpoint.launched")
 
     async def _follow(self, name: str) -> None:

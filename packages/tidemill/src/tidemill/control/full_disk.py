@@ -1,0 +1,33 @@
+"""What was accepted waits for room on the disk; it does not fail for the lack of it."""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from tidemill.errors import LaunchError, ServiceUnavailable
+
+__all__ = ["delayed_by_full_disk"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def delayed_by_full_disk(what: str) -> Iterator[None]:
+    """Around the start of ``what``: where its files do not fit, it is tried again later.
+
+    Everything in the block must be safe to do twice. A whole queue would fail within seconds otherwise, one job after
+    the other, while new ones are refused with the advice to try again.
+
+    Raises:
+        ServiceUnavailable: The disk of the state directory is full.
+    """
+    try:
+        yield
+    except (OSError, LaunchError) as error:
+        cause = error.__cause__ if isinstance(error, LaunchError) else error
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            raise ServiceUnavailable(
+                f"{what} cannot be started: no space left on the disk of the state directory. It is started as soon as"
+                " there is; delete objects or jobs, or free space on the disk"
+            ) from error
+        raise
