@@ -277,6 +277,7 @@ def test_the_ballast_is_not_laid_where_it_would_fill_the_disk(tmp_path):
 
 
 FULL_DISK = """
+import os
 import sys
 from pathlib import Path
 from sqlalchemy import insert, text
@@ -297,12 +298,17 @@ with Database.open(root / "state.db", metadata=metadata, ballast=ballast) as dat
     except ServiceUnavailable as error:
         assert error.status == 503, error
     assert count > 20, count
-    assert not ballast.held
+    assert ballast.held, "new rows are refused before the room for deletes is touched"
+    with (root / "filler").open("wb") as filler:
+        disk = os.statvfs(root)
+        if disk.f_bavail:
+            os.posix_fallocate(filler.fileno(), 0, disk.f_bavail * disk.f_frsize)
     present = database.read(lambda c: c.execute(text("select count(*) from meta where key like 'k%'")).scalar())
     assert present == count, (present, count)
     for number in range(count):
         key = f"k{number:06}"
         assert database.write_sync(lambda c: c.execute(meta.delete().where(meta.c.key == key)).rowcount) == 1
+    assert not ballast.held, "the deletes needed it"
     assert database.read(lambda c: c.exec_driver_sql("PRAGMA integrity_check").scalar()) == "ok"
 print("survived", count)
 """

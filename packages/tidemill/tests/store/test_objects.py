@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
+from tidemill.store.ballast import Ballast
 from tidemill.store.database import Database
 from tidemill.store.object_errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
 from tidemill.store.object_rows import ObjectAttributes
@@ -183,6 +184,23 @@ def test_copies_share_one_file_until_the_last_is_gone(tmp_path: Path) -> None:
 
     with_store(tmp_path, work, grace_s=0)
     assert files(tmp_path) == []
+
+
+def test_a_file_is_adopted_while_the_disk_is_too_full_for_anything_new(tmp_path: Path) -> None:
+    async def run() -> None:
+        ballast = Ballast(tmp_path / "ballast", size_bytes=1 << 20)
+        with Database.open(tmp_path / "tidemill.db", metadata=metadata, ballast=ballast) as database:
+            store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+            await store.ensure_bucket(BUCKET)
+            ballast.release()
+            with pytest.raises(ServiceUnavailable, match="full"):
+                await store.put_bytes(BUCKET, "key", b"data")
+            (tmp_path / "model.tar.gz").write_bytes(b"model")
+            await store.adopt(BUCKET, "out/model.tar.gz", tmp_path / "model.tar.gz", **digests(b"model"))
+            assert store.head(BUCKET, "out/model.tar.gz")
+            await store.close()
+
+    asyncio.run(run())
 
 
 def test_a_file_is_adopted_once_however_often_that_is_asked(tmp_path: Path) -> None:

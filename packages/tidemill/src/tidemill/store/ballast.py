@@ -34,13 +34,21 @@ class Ballast:
         """Whether the room is kept. False means that the disk is, or was a moment ago, full."""
         return self._held
 
+    @property
+    def has_room(self) -> bool:
+        """Whether something new may be stored: the room is kept, and a quarter as much is free besides.
+
+        A database that grows into pages it has already notices a full disk late, and what it took in the meantime
+        could not be carried out.
+        """
+        return self._held and self._free_bytes() >= self.size_bytes // 4
+
     def lay(self) -> bool:
         """Reserve the room if there is twice as much free; returns whether it is held."""
         if self._held:
             return True
         self._tried_s = self._clock.monotonic_s()
-        disk = os.statvfs(self.path.parent)
-        if disk.f_bavail * disk.f_frsize < 2 * self.size_bytes:
+        if self._free_bytes() < 2 * self.size_bytes:
             return False
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -69,6 +77,10 @@ class Ballast:
         self._tried_s = self._clock.monotonic_s()
         self._remove()
         return True
+
+    def _free_bytes(self) -> int:
+        disk = os.statvfs(self.path.parent)
+        return disk.f_bavail * disk.f_frsize
 
     def _remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):

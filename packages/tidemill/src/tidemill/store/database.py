@@ -251,7 +251,7 @@ class Database:
 
     def _run(self, pending: "_Pending") -> None:
         pending.result = pending.error = None
-        if pending.grows and self._ballast is not None and not self._ballast.held:
+        if pending.grows and self._ballast is not None and not self._ballast.has_room:
             pending.error = ServiceUnavailable(
                 f"the disk of {self.path.parent} is full; only stops and deletes are accepted until there is room"
                 " again. Delete objects or jobs, or free space on the disk, then repeat the request"

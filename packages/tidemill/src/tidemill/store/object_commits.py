@@ -37,15 +37,20 @@ class Commits:
         self._contents = contents
         self._running: set[asyncio.Task[None]] = set()
 
-    async def naming(self, content_id: str, work: Work) -> None:
+    async def naming(self, content_id: str, work: Work, *, grows: bool = True) -> None:
         """Run ``work``, which makes a row name new content. The content is removed if it does not.
+
+        Args:
+            content_id: The content.
+            work: The change.
+            grows: As for `Database.write`: refused while the disk is full.
 
         Raises:
             ServiceUnavailable: Not committed.
             Exception: Whatever ``work`` raises.
         """
         self._contents.hand_over(content_id)
-        await self._to_the_end(self._name(content_id, work))
+        await self._to_the_end(self._name(content_id, work, grows=grows))
 
     async def releasing(self, work: Work, *, grows: bool = False) -> None:
         """Run ``work``, which may leave content without a row, and retire such content.
@@ -61,11 +66,11 @@ class Commits:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _name(self, content_id: str, work: Work) -> None:
+    async def _name(self, content_id: str, work: Work, *, grows: bool) -> None:
         try:
             with disk_errors("storing the description of an object"):
                 faults.point("store.object.index")
-            await self._release(work, grows=True)
+            await self._release(work, grows=grows)
         except BaseException:
             await self._remove_unless_named(content_id)
             raise

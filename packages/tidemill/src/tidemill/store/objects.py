@@ -248,7 +248,9 @@ class ObjectStore:
                         f" SHA-256 {sha256} and MD5 {md5}, found {content.size_bytes} bytes with {content.sha256} and"
                         f" {content.md5}"
                     )
-                info = await self.publish(bucket, key, content, attributes=ObjectAttributes(content_type=content_type))
+                # Even while the disk is full: the bytes are there already, and the job they end frees much more.
+                attributes = ObjectAttributes(content_type=content_type)
+                info = await self.publish(bucket, key, content, attributes=attributes, grows=False)
         with contextlib.suppress(FileNotFoundError):
             file.unlink()
         return info
@@ -263,6 +265,7 @@ class ObjectStore:
         etag: str | None = None,
         precondition: Precondition | None = None,
         also: Work | None = None,
+        grows: bool = True,
     ) -> ObjectInfo:
         """Make received content visible as an object. From here on the content is the store's.
 
@@ -274,6 +277,7 @@ class ObjectStore:
             etag: Of a multipart object; else the MD5.
             precondition: Refuses the change inside the transaction.
             also: Further work of the same transaction.
+            grows: Refused while the disk is full.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -294,7 +298,7 @@ class ObjectStore:
             released = [] if also is None else list(also(connection))
             return released + _put(connection, info, precondition)
 
-        await self.commits.naming(content.content_id, work)
+        await self.commits.naming(content.content_id, work, grows=grows)
         return info
 
     async def copy(
