@@ -4,7 +4,6 @@ Run with an environment that has TensorFlow: ``python warm_start.py [ROUNDS]``. 
 ratio of the minima is what counts.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import json
