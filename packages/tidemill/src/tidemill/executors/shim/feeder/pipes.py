@@ -92,7 +92,8 @@ class PipeDirectory:
     def withdraw(self, name: str) -> None:
         """Remove a FIFO that nobody will fill again: opening it once more would wait for ever."""
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=self._data_fd)
+            if stat.S_ISFIFO(os.stat(name, dir_fd=self._data_fd, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=self._data_fd)
 
 
 def _replaced(name: str) -> ObjectFault:

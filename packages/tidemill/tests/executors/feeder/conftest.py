@@ -1,0 +1,94 @@
+"""The feeder of one instance in a directory of its own: its channels, their objects, and readers of its FIFOs."""
+
+import hashlib
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.core.clock import SystemClock
+from tidemill.executors.base import ChannelSpec, InlineText, ObjectFile
+from tidemill.executors.directory import InstanceDirectory
+from tidemill.executors.shim.feeder import Feeder
+
+MAGIC = 0xCED7230A
+
+
+@dataclass
+class Stage:
+    """One instance directory with channels and their objects."""
+
+    path: Path
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.directory = InstanceDirectory(self.path / "jobs" / "a" / "algo-1")
+        self.data = self.directory.ml / "input/data"
+        self.data.mkdir(parents=True)
+        self.directory.channels.mkdir()
+
+    def object(self, name: str, data: bytes) -> ObjectFile:
+        digest = hashlib.sha256(data).hexdigest()
+        file = self.path / digest
+        file.write_bytes(data)
+        return ObjectFile(uri=f"s3://bucket/{name}", name=name, file=str(file), size_bytes=len(data), sha256=digest)
+
+    def feeder(self, *entries: ObjectFile | InlineText, host: int = 0, hosts: int = 1, **channel: Any) -> Feeder:
+        spec = ChannelSpec(**{"name": "train", "objects": (), "input_mode": "Pipe", **channel})
+        self.directory.write_channel(spec.name, entries)
+        return Feeder(
+            self.directory, [spec], host_index=host, num_hosts=hosts, log=self.lines.append, clock=SystemClock()
+        )
+
+    @contextmanager
+    def feeding(self, *entries: ObjectFile | InlineText, **options: Any) -> Iterator[Feeder]:
+        feeder = self.feeder(*entries, **options)
+        with feeder.running() as start:
+            start()
+            yield feeder
+
+    def read(self, epoch: int = 0) -> bytes:
+        return (self.data / f"train_{epoch}").read_bytes()
+
+    def outcome(self, epoch: int = 0) -> dict[str, Any]:
+        return json.loads((self.data / f".tidemill/train_{epoch}.json").read_text())
+
+    def reader(self, script: str, epoch: int = 0) -> "subprocess.Popen[bytes]":
+        """A process that has `fifo` open, unbuffered, and says so."""
+        opening = f"import os, sys, signal; fifo = open({str(self.data / f'train_{epoch}')!r}, 'rb', buffering=0)\n"
+        command = [sys.executable, "-c", opening + script]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    @staticmethod
+    def record(data: bytes, *, flag: int = 0) -> bytes:
+        return struct.pack("<II", MAGIC, flag << 29 | len(data)) + data + bytes(-len(data) % 4)
+
+    @staticmethod
+    def wait_until(condition: Callable[[], bool]) -> None:
+        """For changes of files, which nobody announces."""
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    @staticmethod
+    @contextmanager
+    def ended(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
