@@ -1,5 +1,6 @@
 """``python -I -m tidemill.executors.shim DIRECTORY``: run the instance whose spec lies there."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -93,10 +94,10 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, cl
     except InstanceFailure as failure:
         reason = failure
     except OSError as error:
-        traceback.print_exc()
+        _write_traceback()
         reason = of_os_error(error, place=str(error.filename or "the state directory"))
     except Exception as error:  # noqa: BLE001 - a fault of ours must end in FailureReason, not in a lost instance
-        traceback.print_exc()
+        _write_traceback()
         reason = InternalFailure(f"{type(error).__name__}: {error}")
     finally:
         if log:
@@ -110,12 +111,18 @@ def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
         try:
             directory.write_exit(ended)
         except OSError:
-            traceback.print_exc()
-            shutil.rmtree(directory.tmp, ignore_errors=True)
-            shutil.rmtree(directory.home, ignore_errors=True)
+            _write_traceback()
+            for own in (directory.tmp, directory.home, directory.ml):
+                shutil.rmtree(own, ignore_errors=True)
             time.sleep(min(1.0, 0.01 * 2**place))
         else:
             return
+
+
+def _write_traceback() -> None:
+    """For ``shim.log``, which lies on the disk that may be full: that must not be the end of the shim."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
 
 
 if __name__ == "__main__":
