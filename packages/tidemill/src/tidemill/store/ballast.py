@@ -10,7 +10,7 @@ __all__ = ["BALLAST_BYTES", "Ballast"]
 
 BALLAST_BYTES = 64 * 1024 * 1024
 """Several times the database's write-ahead log (16 MiB), which is brought home in this room."""
-RETRY_INTERVAL_S = 5.0
+RETRY_INTERVAL_S = 1.0
 
 
 class Ballast:
@@ -63,7 +63,7 @@ class Ballast:
         return True
 
     def lay_if_due(self) -> None:
-        """Try to `lay` it again, at most every few seconds."""
+        """Try to `lay` it again, at most every second."""
         if self._held:
             return
         if self._tried_s is None or self._clock.monotonic_s() - self._tried_s >= RETRY_INTERVAL_S:
