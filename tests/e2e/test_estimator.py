@@ -195,7 +195,10 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(variables: dict[str, str], tm
     write(
         tmp_path / "client.py",
         """
+        import signal
         from tidemill.sdk import TensorFlow
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background hands it down ignored
 
         TensorFlow(entry_point="train.py", role="R", instance_count=1, instance_type="local",
                    framework_version="2.21", py_version="py311", base_job_name="detached").fit()
