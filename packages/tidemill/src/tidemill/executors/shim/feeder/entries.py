@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from tidemill.executors.base import InlineText, ObjectFile
 from tidemill.executors.shim.feeder.faults import ObjectFault, StoreFault
@@ -50,22 +49,28 @@ class EntryWriter:
             text = entry.text.encode(errors="surrogatepass")
             outlet.write(_record(text) if self.record_io else text)
             return
-        with os.fdopen(_open(entry), "rb", buffering=0) as file:
+        fd = _open(entry)
+        try:
             if not self.gzip:
-                self._write_file(file, entry.size_bytes, outlet, uri=entry.uri)
-            elif self.record_io:
-                self._write_spooled(inflate(file, uri=entry.uri), outlet, uri=entry.uri)
-            else:
-                for piece in inflate(file, uri=entry.uri):
+                self._write_file(fd, entry.size_bytes, outlet, uri=entry.uri)
+                return
+            with open(fd, "rb", buffering=0, closefd=False) as file:
+                pieces = inflate(file, uri=entry.uri)
+                if self.record_io:
+                    self._write_spooled(pieces, outlet, uri=entry.uri)
+                    return
+                for piece in pieces:
                     outlet.write(piece)
+        finally:
+            os.close(fd)
 
-    def _write_file(self, file: BinaryIO, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
+    def _write_file(self, fd: int, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
         if not self.record_io:
-            _copy(file, 0, size_bytes, outlet, uri=uri)
+            _copy(fd, 0, size_bytes, outlet, uri=uri)
             return
         for offset, length, flag in _parts(size_bytes, self.part_bytes):
             outlet.write(struct.pack("<II", _MAGIC, flag << 29 | length))
-            _copy(file, offset, length, outlet, uri=uri)
+            _copy(fd, offset, length, outlet, uri=uri)
             outlet.write(bytes(-length % 4))
 
     def _write_spooled(self, pieces: Iterable[bytes], outlet: Outlet, *, uri: str) -> None:
@@ -80,8 +85,7 @@ class EntryWriter:
                 return
             spooled.rollover()
             spooled.flush()
-            with open(spooled.fileno(), "rb", buffering=0, closefd=False) as file:
-                self._write_file(file, size_bytes, outlet, uri=uri)
+            self._write_file(spooled.fileno(), size_bytes, outlet, uri=uri)
 
 
 def _open(entry: ObjectFile) -> int:
@@ -101,13 +105,13 @@ def _open(entry: ObjectFile) -> int:
     return fd
 
 
-def _copy(file: BinaryIO, offset: int, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
+def _copy(fd: int, offset: int, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
     if size_bytes < _SMALL_BYTES:
-        data = os.pread(file.fileno(), size_bytes, offset)
+        data = os.pread(fd, size_bytes, offset)
         outlet.write(data)
         moved = len(data)
     else:
-        moved = outlet.send_file(file.fileno(), offset, size_bytes)
+        moved = outlet.send_file(fd, offset, size_bytes)
     if moved != size_bytes:
         raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
 

@@ -67,7 +67,8 @@ class Outlet:
 
     def __init__(self, fd: int, cancellation: Cancellation) -> None:
         self._fd = fd
-        self._gathered = bytearray()
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         self._poll.register(cancellation.fileno(), select.POLLIN)
@@ -83,8 +84,11 @@ class Outlet:
             ReaderGone: The reader has left.
             Cancelled: The job is over.
         """
-        if len(self._gathered) + len(data) < _GATHER_BYTES:
-            self._gathered += data
+        if len(data) < _GATHER_BYTES:
+            self._gathered.append(data)
+            self._gathered_bytes += len(data)
+            if self._gathered_bytes >= _GATHER_BYTES:
+                self.flush()
             return
         self.flush()
         self._write(data)
@@ -92,7 +96,9 @@ class Outlet:
     def flush(self) -> None:
         """Write what has been gathered. Raises as `write` does."""
         if self._gathered:
-            gathered, self._gathered = bytes(self._gathered), bytearray()
+            gathered = b"".join(self._gathered)
+            self._gathered.clear()
+            self._gathered_bytes = 0
             self._write(gathered)
 
     def send_file(self, fd: int, offset: int, size_bytes: int) -> int:
