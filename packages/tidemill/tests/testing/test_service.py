@@ -86,6 +86,12 @@ def test_settings_of_the_developer_stay_outside(monkeypatch: pytest.MonkeyPatch,
     assert not (tmp_path / "mine").exists()
 
 
+def test_a_path_reaches_the_service_as_a_path(tmp_path: Path) -> None:
+    service = Service(settings={"environments_dir": tmp_path / "built"})
+    assert service._process_environment()["TIDEMILL_ENVIRONMENTS_DIR"] == str(tmp_path / "built")
+    service._clean_up()
+
+
 def test_settings_reach_the_service() -> None:
     with Service(variables=TOY, settings={"region": "eu-west-1", "allowed_hosts": ("mill",)}) as service:
         assert service.environment["AWS_REGION"] == "eu-west-1"

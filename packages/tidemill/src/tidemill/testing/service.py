@@ -243,4 +243,4 @@ class Service:
 
 
 def _as_variable(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)
