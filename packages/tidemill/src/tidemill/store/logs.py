@@ -286,8 +286,8 @@ class LogStreams:
             return seen[1]
         known = self._names.get(group, {})
         with os.scandir(group) as entries:
-            directories = [Path(entry.path) for entry in entries if entry.is_dir()]
-        present = {directory.name: known.get(directory.name) or _name_in(directory) for directory in directories}
+            digests = [entry.name for entry in entries if entry.is_dir()]
+        present = {digest: known.get(digest) or _name_in(group / digest) for digest in digests}
         self._names[group] = {digest: name for digest, name in present.items() if name is not None}
         names = sorted(self._names[group].values())
         if time.time_ns() - changed_ns > SETTLED_S * 1e9:
