@@ -1,0 +1,164 @@
+"""What the fault tests share: processes of a job, and the invariants that hold whatever went wrong.
+
+I1  an acknowledged create is listed
+I2  a terminal state never changes
+I3  Completed: the artifact is there, and it is what the instance packed
+I4  no process of a job that has ended lives
+I5  nothing temporary is left of it
+I6  its transitions are ones of the table
+I7  every line of its log once, in order
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.core.files import read_json
+from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.executors.directory import InstanceDirectory
+from tidemill.executors.process_tree import MARK
+
+TERMINAL = ("Completed", "Failed", "Stopped")
+WAIT_S = 60.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for a condition that nobody can notify us of; its value."""
+    deadline = time.monotonic() + WAIT_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
+        time.sleep(0.02)
+    return value
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine."""
+
+    pid: int
+    command: tuple[str, ...]
+
+    def kill(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def marked_processes(mark: str) -> list[Process]:
+    """Live processes that carry the mark of an instance, or of any instance of a job."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(each.startswith(wanted) for each in (entry / "environ").read_bytes().split(b"\0")):
+                    words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    found.append(Process(int(entry.name), tuple(words[:-1])))
+    return found
+
+
+class Oracle:
+    """Looks behind a service, and judges what it says."""
+
+    def __init__(self, jobs: Any) -> None:
+        self._jobs = jobs
+        self._ends: dict[str, Mapping[str, Any]] = {}
+        self._directories: dict[str, InstanceDirectory] = {}
+
+    def directory(self, name: str) -> InstanceDirectory | None:
+        """The directory of a job's or an endpoint's instance; None where it never came so far."""
+        if name not in self._directories:
+            known = {each.path for each in self._directories.values()}
+            for found in InstanceDirectory.all_below(self._jobs.service.state_dir):
+                if found.path not in known:
+                    self._directories[read_json(found.spec_file)["job_name"]] = found
+        return self._directories.get(name)
+
+    def processes(self, name: str, *, script: bool = False) -> list[Process]:
+        """The live processes of an instance; with ``script`` only those that run the user's script."""
+        directory = self.directory(name)
+        found = marked_processes(f"{directory.ref.job_id}/") if directory else []
+        return [each for each in found if not script or each.command[-1:] == ("train.py",)]
+
+    def await_line(self, name: str, line: str) -> None:
+        """Until the job has logged ``line``."""
+        until(lambda: line in self.log(name), f"{line!r} in the log of {name}")
+
+    def log(self, name: str) -> list[str]:
+        """The lines of a job's log so far."""
+        try:
+            return self._jobs.log(name)
+        except self._jobs.logs_client.exceptions.ResourceNotFoundException:
+            return []
+
+    def check(self, name: str, status: str, *, lines: Sequence[str] | None = None) -> Mapping[str, Any]:
+        """Wait for a job's end, and hold it to the invariants.
+
+        Args:
+            name: The job.
+            status: How it must end.
+            lines: What its script must have logged, all of it.
+        """
+        job = self._jobs.wait(name)
+        assert job["TrainingJobStatus"] == status, job.get("FailureReason")
+        self._check_listed(name, status)
+        self._check_transitions(job)
+        self._check_artifact(job)
+        self._check_nothing_left(name)
+        if lines is not None:
+            assert [line for line in self.log(name) if not line.startswith("tidemill: ")] == list(lines)
+        self._ends[name] = job
+        return job
+
+    def check_ends(self) -> None:
+        """Nothing that has ended has changed since."""
+        for name, job in self._ends.items():
+            now = self._jobs.describe(name)
+            assert {**now, "ResponseMetadata": None} == {**job, "ResponseMetadata": None}
+
+    def _check_listed(self, name: str, status: str) -> None:
+        listed = self._jobs.sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]
+        assert [(each["TrainingJobName"], each["TrainingJobStatus"]) for each in listed] == [(name, status)]
+
+    def _check_transitions(self, job: Mapping[str, Any]) -> None:
+        transitions = job["SecondaryStatusTransitions"]
+        walked = TrainingJob(name="n", arn="a", job_id="0", request={}, created_ms=0, log_streams=())
+        for transition in transitions:
+            walked = walked.enter(SecondaryStatus(transition["Status"]), at_ms=0, message="")
+        assert walked.status == job["TrainingJobStatus"]
+        times = [time for each in transitions for time in (each["StartTime"], each["EndTime"])]
+        assert times == sorted(times)
+
+    def _check_artifact(self, job: Mapping[str, Any]) -> None:
+        directory = self.directory(job["TrainingJobName"])
+        ended = directory.read_exit() if directory else None
+        packed = ended.artifacts.get("model") if ended else None
+        uri = job["ModelArtifacts"]["S3ModelArtifacts"]
+        assert bool(uri) == bool(packed), "a model is where the job says, and only where there is one"
+        if packed:
+            assert hashlib.sha256(self._jobs.object(uri)).hexdigest() == packed.sha256
+
+    def _check_nothing_left(self, name: str) -> None:
+        directory = self.directory(name)
+        if directory is None:
+            return
+        until((directory.path.parent / "published.json").exists, f"the clean-up of {name}")
+        assert not marked_processes(f"{directory.ref.job_id}/")
+        for gone in (directory.ml, directory.home, directory.tmp, directory.artifacts):
+            assert not gone.exists()
+        assert not list(directory.path.parent.rglob("*.tmp"))
+
+
+@pytest.fixture(scope="session")
+def oracle_of() -> type[Oracle]:
+    return Oracle
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[[Callable[[], Any], str], Any]:
+    return until

@@ -1,0 +1,178 @@
+"""The disk of the state directory full, for the service and for a job: refused with a reason, nothing lost, and over
+when there is room again.
+
+The disk is a small tmpfs, which only root may mount; elsewhere these tests are skipped.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tidemill.testing import Service
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+DISK_BYTES = 192 << 20  # with the 64 MiB that the service keeps for bad days, twice as much must be free to keep them
+SLEEPER = """
+    import os, time
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+        file.write("w" * 1000)
+    print("RUN", flush=True)
+    time.sleep(600)
+"""
+LARGE_MODEL = """
+    import os
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "wb") as file:
+        file.write(os.urandom(16 << 20))
+    print("RUN")
+"""
+GREEDY = """
+    with open("/opt/ml/checkpoints/all", "wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+"""
+# Leaves room for the archive of its model, and for nothing else.
+FULL_TO_THE_BRIM = """
+    import os
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+        file.write("w" * 1000)
+    print("RUN", flush=True)
+    disk = os.statvfs("/opt/ml")
+    with open("/opt/ml/checkpoints/all", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - (64 << 10))
+"""
+
+WaitUntil = Callable[[Callable[[], Any], str], Any]
+
+
+class Disk:
+    """A small disk, and a file that takes what room there is on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "filler"
+
+    @property
+    def free_bytes(self) -> int:
+        disk = os.statvfs(self.path)
+        return disk.f_bavail * disk.f_frsize
+
+    @contextlib.contextmanager
+    def filled(self, *, but_bytes: int = 0) -> Iterator[None]:
+        """The disk with no more room than ``but_bytes``, for the time of a block."""
+        with self._filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, self.free_bytes - but_bytes)
+        try:
+            yield
+        finally:
+            self._filler.unlink()
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    path = tmp_path_factory.mktemp("disk")
+    options = f"size={DISK_BYTES},mode=0700"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield Disk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.fixture(scope="module")
+def jobs(disk: Disk, jobs_of: Any) -> Iterator[Any]:
+    with Service(state_dir=disk.path / "state", settings={"stop_grace_s": 1, "max_instances": 2}) as service:
+        yield jobs_of(service)
+
+
+@pytest.fixture(scope="module")
+def oracle(jobs: Any, oracle_of: Any) -> Iterator[Any]:
+    made = oracle_of(jobs)
+    yield made
+    made.check_ends()
+
+
+@pytest.fixture(autouse=True)
+def room(impatient: Callable[[str], Any], wait_until: WaitUntil) -> None:
+    """What the last test filled is free again, and the service has noticed."""
+    s3 = impatient("s3")
+    wait_until(lambda: accepted(s3.put_object, Bucket=BUCKET, Key="room", Body=b"."), "room again")
+
+
+@pytest.fixture
+def impatient(jobs: Any) -> Callable[[str], Any]:
+    """Makes clients that do not repeat what was refused."""
+    session, config = jobs.service.boto3_session(), Config(retries={"total_max_attempts": 1})
+    return lambda name: session.client(name, config=config)
+
+
+def test_a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on(
+    disk: Disk, jobs: Any, oracle: Any, impatient: Callable[[str], Any], wait_until: WaitUntil
+) -> None:
+    sagemaker, s3 = impatient("sagemaker"), impatient("s3")
+    running = jobs.create(SLEEPER)
+    oracle.await_line(running, "RUN")
+    refused = jobs.request("print('RUN')")
+    name = refused["TrainingJobName"]
+    s3.put_object(Bucket=BUCKET, Key="kept", Body=b"kept")
+    with disk.filled():
+        with pytest.raises(ClientError) as create:
+            sagemaker.create_training_job(**refused)
+        check_refusal(create.value)
+        with pytest.raises(ClientError) as put:
+            s3.put_object(Bucket=BUCKET, Key="new", Body=b"x" * 100_000)
+        check_refusal(put.value)
+        with pytest.raises(ClientError, match="there is no training job"):
+            sagemaker.describe_training_job(TrainingJobName=name)
+        assert sagemaker.describe_training_job(TrainingJobName=running)["SecondaryStatus"] == "Training"
+        assert s3.list_objects_v2(Bucket=BUCKET, Prefix="new")["KeyCount"] == 0
+        assert s3.get_object(Bucket=BUCKET, Key="kept")["Body"].read() == b"kept"
+        assert "RUN" in oracle.log(running)
+        sagemaker.stop_training_job(TrainingJobName=running)
+        oracle.check(running, "Stopped", lines=["RUN"])
+        s3.delete_object(Bucket=BUCKET, Key="kept")
+    wait_until(lambda: accepted(sagemaker.create_training_job, **refused), "creates are accepted again")
+    oracle.check(name, "Completed", lines=["RUN"])
+
+
+def test_a_job_whose_model_does_not_fit_fails_and_says_so(disk: Disk, jobs: Any, oracle: Any) -> None:
+    with disk.filled(but_bytes=28 << 20):
+        large, small = jobs.create(LARGE_MODEL), jobs.create("print('RUN')")
+        job = oracle.check(large, "Failed", lines=["RUN"])
+        oracle.check(small, "Completed", lines=["RUN"])
+    assert job["FailureReason"].startswith("ClientError: no space left on device: /opt/ml/model")
+
+
+def test_a_job_that_takes_all_room_fails_and_gives_it_back(disk: Disk, jobs: Any, oracle: Any) -> None:
+    before = disk.free_bytes
+    job = oracle.check(jobs.create(GREEDY), "Failed")
+    assert job["FailureReason"].startswith("ClientError: no space left on device")
+    assert disk.free_bytes > before - (8 << 20)
+
+
+def test_a_job_that_leaves_no_room_but_for_its_model_is_completed(jobs: Any, oracle: Any) -> None:
+    job = oracle.check(jobs.create(FULL_TO_THE_BRIM), "Completed", lines=["RUN"])
+    assert jobs.model_files(job) == {"weights": b"w" * 1000}
+
+
+def check_refusal(error: ClientError) -> None:
+    assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert error.response["Error"]["Code"] == "ServiceUnavailable"
+    assert "full" in error.response["Error"]["Message"]
+
+
+def accepted(call: Callable[..., object], **request: Any) -> bool:
+    try:
+        call(**request)
+    except ClientError as error:
+        check_refusal(error)
+        return False
+    return True
