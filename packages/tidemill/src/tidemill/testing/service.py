@@ -243,4 +243,4 @@ class Service:
 
 
 def _as_variable(value: object) -> str:
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else json.dumps(value)
+    return str(value) if isinstance(value, str | Path) else json.dumps(value)
