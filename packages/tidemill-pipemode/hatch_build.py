@@ -1,0 +1,54 @@
+"""Compile the native reader into the wheel: one library for every TensorFlow and every Python.
+
+Nothing of TensorFlow is needed to build it. Where there is no C++ compiler the wheel is built without it, for any
+platform, and the reader in Python takes over. An editable install compiles on first need instead.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).parent / "src" / "sagemaker_tensorflow"))
+from compiling import LIBRARY_NAME, CompileError, compile_library, find_compiler
+
+
+class NativeReaderHook(BuildHookInterface):
+    """Builds the library with the compiler that `CXX` names, or the first one found."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the library to the wheel, and say for which machines it is."""
+        if version == "editable" or self.target_name != "wheel":
+            return
+        if find_compiler() is None and not os.environ.get("TIDEMILL_REQUIRE_NATIVE"):
+            self.app.display_warning("no C++ compiler: the wheel has the reader in Python only")
+            return
+        self._directory = tempfile.mkdtemp(prefix="tidemill-pipemode-")
+        library = Path(self._directory) / LIBRARY_NAME
+        try:
+            compile_library(library)
+        except CompileError as error:
+            raise RuntimeError(f"{error}. To build without the native reader, hide the compiler: CXX=none") from error
+        build_data["force_include"][str(library)] = f"sagemaker_tensorflow/{LIBRARY_NAME}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the temporary library."""
+        if hasattr(self, "_directory"):
+            shutil.rmtree(self._directory)
+
+
+def platform_tag() -> str:
+    """The platform for which this machine's compiler builds; on glibc the manylinux tag of that glibc."""
+    plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    name = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
+    if not plain.startswith("linux_") or not name:
+        return plain
+    major, minor = name.split()[1].split(".")[:2]
+    return plain.replace("linux_", f"manylinux_{major}_{minor}_")

@@ -1,0 +1,45 @@
+"""The channels of the training job, as `inputdataconfig.json` lists them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sagemaker_tensorflow.errors import PipeModeDatasetException
+
+__all__ = ["read_input_data_config", "require_pipe_channel"]
+
+
+def read_input_data_config(config_dir: str) -> dict[str, Any]:
+    """Read `config_dir/inputdataconfig.json`.
+
+    Raises:
+        OSError: The file is not there or cannot be read.
+        PipeModeDatasetException: It holds no JSON object.
+    """
+    path = Path(config_dir) / "inputdataconfig.json"
+    text = path.read_text(encoding="utf-8")
+    try:
+        channels = json.loads(text)
+    except ValueError as error:
+        raise PipeModeDatasetException(f"{path} is not JSON: {error}. Received: {text[:80]!r}") from error
+    if not isinstance(channels, dict):
+        raise PipeModeDatasetException(f"{path} must hold a JSON object of channels. Received: {text[:80]!r}")
+    return channels
+
+
+def require_pipe_channel(channel: str, channels: dict[str, Any]) -> None:
+    """Raise PipeModeDatasetException unless `channel` is one of `channels`, and streamed."""
+    if channel not in channels:
+        known = ", ".join(sorted(channels)) or "none"
+        raise PipeModeDatasetException(
+            f"Channel {channel} not found in Training Job InputDataConfig. Channels there: {known}"
+        )
+    about = channels[channel]
+    mode = about.get("TrainingInputMode", "") if isinstance(about, dict) else ""
+    if str(mode).lower() != "pipe":
+        raise PipeModeDatasetException(
+            f"Channel {channel} is not a PipeMode channel. Its TrainingInputMode is {mode or 'absent'!s};"
+            " start the job with input_mode='Pipe'"
+        )

@@ -1,0 +1,109 @@
+"""Which epoch is next: the counter in the state directory, advanced when the FIFO of an epoch is opened.
+
+Counter and lock are two small files (`ReaderOptions.state_path`, `.lock_path`) that every reader of a channel shares,
+in one process or in several, in Python or native.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from sagemaker_tensorflow.options import ReaderOptions
+
+__all__ = ["EpochError", "try_to_open_next_epoch"]
+
+_PIPE_SIZE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
+_open_files: set[int] = set()
+
+
+class EpochError(Exception):
+    """The counter or the FIFO cannot be used."""
+
+
+def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int | None]:
+    """Open the next epoch's FIFO without blocking, and count it as taken.
+
+    Returns:
+        The number of the epoch, and the file descriptor, or None while there is no such path or somebody else holds
+        the lock. With None nothing has changed.
+
+    Raises:
+        EpochError: The counter or the FIFO cannot be used.
+    """
+    try:
+        lock = os.open(options.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise EpochError(f"Pipe mode: the lock file {options.lock_path} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _open_locked(options)
+    except BlockingIOError:
+        return 0, None
+    finally:
+        os.close(lock)
+
+
+def close_epoch(fd: int) -> None:
+    """Close a FIFO that `try_to_open_next_epoch` opened."""
+    _open_files.discard(fd)
+    os.close(fd)
+
+
+def _open_locked(options: ReaderOptions) -> tuple[int, int | None]:
+    epoch = _read_counter(options.state_path)
+    try:
+        fd = os.open(options.fifo_path(epoch), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return epoch, None
+    except OSError as error:
+        raise EpochError(f"Pipe mode: the FIFO cannot be opened: {error.strerror}") from error
+    try:
+        _write_counter(options.state_path, epoch + 1)
+    except OSError as error:
+        os.close(fd)
+        raise EpochError(
+            f"Pipe mode: the epoch counter {options.state_path} cannot be written: {error.strerror}"
+        ) from error
+    _open_files.add(fd)
+    if stat.S_ISFIFO(os.fstat(fd).st_mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):  # only a wish: small pipes work as well
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
+    return epoch, fd
+
+
+def _read_counter(path: str) -> int:
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        text = "0"
+        _write_counter(path, 0)
+    except OSError as error:
+        raise EpochError(f"Pipe mode: the epoch counter {path} cannot be read: {error.strerror}") from error
+    digits = text.strip(" \t\r\n")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise EpochError(
+            f"The epoch counter {path} holds '{text[:40]}', a decimal number is allowed:"
+            " write the number of the next epoch into it"
+        )
+    return int(digits)
+
+
+def _write_counter(path: str, epoch: int) -> None:
+    beside = Path(path + ".new")
+    beside.write_text(str(epoch), encoding="ascii")
+    beside.rename(path)
+
+
+def _close_all_in_child() -> None:
+    # The FIFOs belong to the parent; a copy in a child would keep their writers waiting after the parent has gone.
+    for fd in _open_files:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _open_files.clear()
+
+
+os.register_at_fork(after_in_child=_close_all_in_child)

@@ -1,0 +1,291 @@
+// The reader as TensorFlow ops on the C kernel API: open an epoch, read its next records, close it.
+//
+// The dataset around them is TensorFlow's own GeneratorDataset, which calls open when an iterator is first asked, read
+// for each element until that answers OUT_OF_RANGE, and close when the iterator goes.
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "pipe_reader.h"
+#include "tensorflow_c.h"
+
+namespace tidemill {
+namespace {
+
+TensorFlow tf;
+int registration = -1;  // 0: the ops are there
+
+class Status {
+ public:
+  Status() : status_(tf.TF_NewStatus()) {}
+  ~Status() { tf.TF_DeleteStatus(status_); }
+  Status(const Status&) = delete;
+  Status& operator=(const Status&) = delete;
+  TF_Status* get() { return status_; }
+  bool ok() const { return tf.TF_GetCode(status_) == TF_OK; }
+  void Set(int code, const std::string& text) { tf.TF_SetStatus(status_, code, text.c_str()); }
+
+ private:
+  TF_Status* status_;
+};
+
+// Open epochs by handle: a handle is a number in a tensor.
+class Epochs {
+ public:
+  std::int64_t Add(std::shared_ptr<PipeReader> reader) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    readers_.emplace(++last_, std::move(reader));
+    return last_;
+  }
+  std::shared_ptr<PipeReader> Find(std::int64_t handle) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = readers_.find(handle);
+    return found == readers_.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<PipeReader> Remove(std::int64_t handle) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = readers_.find(handle);
+    if (found == readers_.end()) return nullptr;
+    std::shared_ptr<PipeReader> reader = std::move(found->second);
+    readers_.erase(found);
+    return reader;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::int64_t last_ = 0;
+  std::unordered_map<std::int64_t, std::shared_ptr<PipeReader>> readers_;
+};
+
+// Never destroyed: threads of TensorFlow may still read while the process runs its destructors.
+Epochs& AllEpochs() {
+  static Epochs* const epochs = new Epochs;
+  return *epochs;
+}
+
+// --- attributes and tensors -------------------------------------------------------------------------------------
+
+std::string StringAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
+  std::int32_t list_size = 0;
+  std::int32_t size = 0;
+  tf.TF_OpKernelConstruction_GetAttrSize(construction, name, &list_size, &size, status->get());
+  if (!status->ok() || size <= 0) return "";
+  std::string value(static_cast<std::size_t>(size), '\0');
+  tf.TF_OpKernelConstruction_GetAttrString(construction, name, &value[0], value.size(), status->get());
+  return value;
+}
+
+std::int64_t IntAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
+  std::int64_t value = 0;
+  if (status->ok()) tf.TF_OpKernelConstruction_GetAttrInt64(construction, name, &value, status->get());
+  return value;
+}
+
+bool BoolAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
+  unsigned char value = 0;
+  if (status->ok()) tf.TF_OpKernelConstruction_GetAttrBool(construction, name, &value, status->get());
+  return value != 0;
+}
+
+bool HandleInput(TF_OpKernelContext* context, std::int64_t* handle, Status* status) {
+  TF_Tensor* tensor = nullptr;
+  tf.TF_GetInput(context, 0, &tensor, status->get());
+  if (!status->ok()) return false;
+  std::memcpy(handle, tf.TF_TensorData(tensor), sizeof *handle);
+  tf.TF_DeleteTensor(tensor);
+  return true;
+}
+
+void HandleOutput(TF_OpKernelContext* context, std::int64_t handle, Status* status) {
+  TF_Tensor* tensor = tf.TF_AllocateOutput(context, 0, TF_INT64, nullptr, 0, sizeof handle, status->get());
+  if (!status->ok()) return;
+  std::memcpy(tf.TF_TensorData(tensor), &handle, sizeof handle);
+  tf.TF_DeleteTensor(tensor);
+}
+
+void RecordsOutput(TF_OpKernelContext* context, std::vector<Bytes>* records, Status* status) {
+  const std::int64_t count = static_cast<std::int64_t>(records->size());
+  const std::size_t size = records->size() * sizeof(Bytes);
+  TF_Tensor* tensor = tf.TF_AllocateOutput(context, 0, TF_STRING, &count, 1, size, status->get());
+  if (!status->ok()) return;
+  if (size != 0) {
+    // The tensor's elements are empty strings, which own nothing; the records' memory becomes the tensor's.
+    std::memcpy(tf.TF_TensorData(tensor), static_cast<const void*>(records->data()), size);
+    for (Bytes& record : *records) record.Forget();
+  }
+  tf.TF_DeleteTensor(tensor);
+}
+
+// --- kernels ----------------------------------------------------------------------------------------------------
+
+void* CreateOpen(TF_OpKernelConstruction* construction) {
+  Status status;
+  auto options = std::make_unique<PipeOptions>();
+  options->channel = StringAttr(construction, "channel", &status);
+  options->record_format = StringAttr(construction, "record_format", &status);
+  options->state_dir = StringAttr(construction, "state_dir", &status);
+  options->pipe_dir = StringAttr(construction, "pipe_dir", &status);
+  options->framing.max_record_bytes = static_cast<std::uint64_t>(IntAttr(construction, "max_record_bytes", &status));
+  options->framing.max_corrupted_records = IntAttr(construction, "max_corrupted_records", &status);
+  options->framing.strict_padding = BoolAttr(construction, "strict_padding", &status);
+  options->path_timeout_ms = IntAttr(construction, "path_timeout_ms", &status);
+  options->benchmark = BoolAttr(construction, "benchmark", &status);
+  options->benchmark_records_interval = IntAttr(construction, "benchmark_records_interval", &status);
+  if (!status.ok()) {
+    tf.TF_OpKernelConstruction_Failure(construction, status.get());
+    return nullptr;
+  }
+  return options.release();
+}
+
+void DeleteOpen(void* kernel) { delete static_cast<PipeOptions*>(kernel); }
+
+void ComputeOpen(void* kernel, TF_OpKernelContext* context) {
+  Status status;
+  try {
+    HandleOutput(context, AllEpochs().Add(std::make_shared<PipeReader>(*static_cast<PipeOptions*>(kernel))), &status);
+  } catch (const std::exception& failure) {
+    status.Set(TF_INTERNAL, std::string("Pipe mode: ") + failure.what());
+  }
+  if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
+}
+
+void Read(TF_OpKernelContext* context, Status* status) {
+  std::int64_t handle = 0;
+  if (!HandleInput(context, &handle, status)) return;
+  const std::shared_ptr<PipeReader> reader = AllEpochs().Find(handle);
+  if (reader == nullptr) {
+    status->Set(TF_INVALID_ARGUMENT, "Pipe mode: this epoch is closed");
+    return;
+  }
+  std::vector<Bytes> records;
+  switch (reader->Next(&records)) {
+    case Step::kRecords:
+    case Step::kNotYet:
+      RecordsOutput(context, &records, status);
+      break;
+    case Step::kEnd:
+      status->Set(TF_OUT_OF_RANGE, "End of epoch");
+      break;
+    case Step::kError:
+      status->Set(TF_INTERNAL, reader->error());
+      break;
+    case Step::kInterrupted:
+      status->Set(TF_ABORTED, "A signal interrupted the wait for Pipe mode data");
+      break;
+  }
+}
+
+void ComputeRead(void*, TF_OpKernelContext* context) {
+  Status status;
+  try {
+    Read(context, &status);
+  } catch (const std::exception& failure) {
+    status.Set(TF_INTERNAL, std::string("Pipe mode: ") + failure.what());
+  }
+  if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
+}
+
+void ComputeClose(void*, TF_OpKernelContext* context) {
+  Status status;
+  std::int64_t handle = 0;
+  if (HandleInput(context, &handle, &status)) {
+    AllEpochs().Remove(handle);
+    HandleOutput(context, handle, &status);
+  }
+  if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
+}
+
+void* CreateNothing(TF_OpKernelConstruction*) { return nullptr; }
+void DeleteNothing(void*) {}
+
+void AnyShape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  tf.TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+// --- registration -----------------------------------------------------------------------------------------------
+
+bool LookUp() {
+  void* library = nullptr;
+  for (const char* name : {"libtensorflow_framework.so.2", "libtensorflow_framework.2.dylib"}) {
+    library = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library != nullptr) break;
+  }
+  if (library == nullptr) return false;
+  bool complete = true;
+#define TIDEMILL_LOOK_UP(result, name, arguments)                                \
+  {                                                                              \
+    void* const symbol = ::dlsym(library, #name);                                \
+    if (symbol == nullptr) {                                                     \
+      std::fprintf(stderr, "pipemode.native missing TensorFlow symbol %s\n", #name); \
+      complete = false;                                                          \
+    }                                                                            \
+    std::memcpy(&tf.name, &symbol, sizeof symbol);                               \
+  }
+  TIDEMILL_TENSORFLOW_FUNCTIONS(TIDEMILL_LOOK_UP)
+#undef TIDEMILL_LOOK_UP
+  return complete;
+}
+
+bool RegisterOp(const char* name, const std::vector<const char*>& inputs, const std::vector<const char*>& outputs,
+                const std::vector<const char*>& attributes) {
+  Status status;
+  TF_OpDefinitionBuilder* builder = tf.TF_NewOpDefinitionBuilder(name);
+  for (const char* input : inputs) tf.TF_OpDefinitionBuilderAddInput(builder, input);
+  for (const char* output : outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, output);
+  for (const char* attribute : attributes) tf.TF_OpDefinitionBuilderAddAttr(builder, attribute);
+  tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
+  tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, AnyShape);
+  tf.TF_RegisterOpDefinition(builder, status.get());
+  return status.ok();
+}
+
+bool RegisterKernel(const char* name, CreateFunction create, ComputeFunction compute, DeleteFunction remove) {
+  Status status;
+  tf.TF_RegisterKernelBuilder(name, tf.TF_NewKernelBuilder(name, "CPU", create, compute, remove), status.get());
+  return status.ok();
+}
+
+bool RegisterAll() {
+  return LookUp() &&
+         RegisterOp("TidemillPipeOpen", {}, {"handle: int64"},
+                    {"channel: string", "record_format: string", "state_dir: string", "pipe_dir: string",
+                     "max_record_bytes: int", "max_corrupted_records: int", "strict_padding: bool",
+                     "path_timeout_ms: int", "benchmark: bool", "benchmark_records_interval: int"}) &&
+         RegisterOp("TidemillPipeRead", {"handle: int64"}, {"records: string"}, {}) &&
+         RegisterOp("TidemillPipeClose", {"handle: int64"}, {"closed: int64"}, {}) &&
+         RegisterKernel("TidemillPipeOpen", CreateOpen, ComputeOpen, DeleteOpen) &&
+         RegisterKernel("TidemillPipeRead", CreateNothing, ComputeRead, DeleteNothing) &&
+         RegisterKernel("TidemillPipeClose", CreateNothing, ComputeClose, DeleteNothing);
+}
+
+// TensorFlow collects the ops that appear while it loads the library, so this happens in a static initializer.
+struct Registration {
+  Registration() {
+    registration = RegisterAll() ? 0 : 1;
+    ::pthread_atfork(nullptr, nullptr, PipeReader::CloseAllInChild);
+  }
+} registration_at_load;
+
+}  // namespace
+}  // namespace tidemill
+
+extern "C" {
+
+// 0 if the ops are registered.
+__attribute__((visibility("default"))) int tidemill_pipe_registration() { return tidemill::registration; }
+
+__attribute__((visibility("default"))) void tidemill_pipe_interrupt() { tidemill::PipeReader::Interrupt(); }
+
+__attribute__((visibility("default"))) void tidemill_pipe_stop() { tidemill::PipeReader::Stop(); }
+}

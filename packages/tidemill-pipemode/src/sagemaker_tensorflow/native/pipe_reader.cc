@@ -1,0 +1,391 @@
+#include "pipe_reader.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "outcome.h"
+
+namespace tidemill {
+namespace {
+
+constexpr std::size_t kBuffer = std::size_t{256} << 10;  // small enough to stay in the processor's cache
+constexpr std::size_t kEnough = std::size_t{1} << 20;    // bytes of records given at once
+constexpr int kPatienceMs = 100;
+constexpr int kPipeSize = 1 << 20;  // the most that an unprivileged process may ask for
+
+std::atomic<std::uint64_t> interrupts{0};
+std::atomic<bool> stopping{false};
+
+// Open FIFOs, for the child of a fork; atomics, since nothing may be locked there.
+std::array<std::atomic<int>, 1024> open_files;
+
+struct OpenFiles {
+  OpenFiles() {
+    for (auto& slot : open_files) slot = -1;
+  }
+} initialize_open_files;
+
+void Remember(int fd) {
+  for (auto& slot : open_files) {
+    int empty = -1;
+    if (slot.compare_exchange_strong(empty, fd)) return;
+  }
+}
+
+void CloseFile(int fd) {
+  for (auto& slot : open_files) {
+    int expected = fd;
+    if (slot.compare_exchange_strong(expected, -1)) break;
+  }
+  ::close(fd);
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Reads a small file whole; an errno, or 0.
+int ReadSmallFile(const std::string& path, std::string* text) {
+  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return errno;
+  text->clear();
+  char piece[4096];
+  while (text->size() < (1u << 20)) {
+    const ssize_t got = ::read(file.get(), piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) return 0;
+    text->append(piece, static_cast<std::size_t>(got));
+  }
+  return EFBIG;
+}
+
+// Replaces a small file by rename, so that nobody sees half of it; an errno, or 0.
+int WriteSmallFile(const std::string& path, const std::string& text) {
+  const std::string beside = path + ".new";
+  {
+    File file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (file.get() < 0) return errno;
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0) return errno;
+    if (static_cast<std::size_t>(written) != text.size()) return ENOSPC;
+  }
+  return ::rename(beside.c_str(), path.c_str()) == 0 ? 0 : errno;
+}
+
+bool ParseEpoch(const std::string& text, std::int64_t* epoch) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
+  if (first == std::string::npos || last - first >= 18) return false;
+  *epoch = 0;
+  for (std::size_t at = first; at <= last; ++at) {
+    if (text[at] < '0' || text[at] > '9') return false;
+    *epoch = 10 * *epoch + (text[at] - '0');
+  }
+  return true;
+}
+
+void WriteAll(int fd, const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody to tell
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace
+
+PipeReader::PipeReader(PipeOptions options)
+    : options_(std::move(options)), framer_(MakeFramer(options_.record_format, options_.framing)), buffer_(kBuffer) {}
+
+PipeReader::~PipeReader() {
+  if (fd_ >= 0) CloseFile(fd_);
+  if (!options_.benchmark) return;
+  const double gib = static_cast<double>(bytes_read_) / (1 << 30);
+  const double seconds = static_cast<double>(read_ns_) * 1e-9;
+  const double rate = seconds > 0 ? gib / seconds : std::numeric_limits<double>::infinity();
+  char text[512];
+  std::snprintf(text, sizeof text,
+                "PipeModeDatasetOp::Dataset::Iterator total read_time_ms: %g\n"
+                "PipeModeDatasetOp::Dataset::Iterator total read_bytes: %llu\n"
+                "PipeModeDatasetOp::Dataset::Iterator total read_GB/s: %g\n",
+                static_cast<double>(read_ns_) * 1e-6, static_cast<unsigned long long>(bytes_read_), rate);
+  WriteAll(STDOUT_FILENO, text);
+}
+
+void PipeReader::Interrupt() { interrupts.fetch_add(1); }
+void PipeReader::Stop() { stopping.store(true); }
+void PipeReader::CloseAllInChild() {
+  for (auto& slot : open_files) {
+    const int fd = slot.exchange(-1);
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+Step PipeReader::Next(std::vector<Bytes>* records) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (!error_.empty()) return Step::kError;
+  const bool timed = options_.benchmark || options_.benchmark_records_interval > 0;
+  const std::uint64_t bytes_before = bytes_read_ - (end_ - begin_);
+  const Clock::time_point start = timed ? Clock::now() : Clock::time_point();
+  const Step step = Fill(records);
+  PrintWarnings();
+  if (timed) {
+    const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    read_ns_ += static_cast<std::uint64_t>(spent);
+    if (step == Step::kRecords || step == Step::kEnd) {
+      CountForBenchmark(*records, static_cast<std::uint64_t>(spent), bytes_before);
+    }
+  }
+  return step;
+}
+
+// Takes what is there until that is enough; an error waits until the records before it have been given.
+Step PipeReader::Fill(std::vector<Bytes>* records) {
+  // Per-record figures need one record per call.
+  const std::size_t max_records =
+      options_.benchmark_records_interval > 0 ? 1 : std::numeric_limits<std::size_t>::max();
+  if (fd_ < 0 && !finished_) {
+    const Step step = Open();
+    if (step != Step::kRecords) return step;
+  }
+  const std::uint64_t enough = bytes_read_ + kEnough;
+  while (true) {
+    begin_ += framer_->Take(buffer_.data() + begin_, end_ - begin_, max_records, records);
+    if (records->size() >= max_records) return Step::kRecords;
+    if (framer_->failed() || finished_) return records->empty() ? AtEnd() : Step::kRecords;
+    if (bytes_read_ >= enough && !records->empty()) return Step::kRecords;
+    std::size_t size = 0;
+    bool at_end = false;
+    const Step step = Read(&size, &at_end);
+    if (step == Step::kError) return step;
+    if (step == Step::kNotYet) {
+      if (!records->empty()) return Step::kRecords;
+      const Step waited = AwaitWriter();
+      if (waited != Step::kRecords) return waited;
+    }
+    if (at_end) {
+      finished_ = true;
+      const std::size_t whole = records->size();
+      framer_->Finish(buffer_.data() + begin_, end_ - begin_, records);
+      // Only the feeder's word makes the last line of a text whole: without it half a line would pass as one.
+      if (records->size() > whole && !Judge().empty()) records->resize(whole);
+      begin_ = end_ = 0;
+    }
+  }
+}
+
+// All records are given; what is left is to say how the epoch ended.
+Step PipeReader::AtEnd() {
+  const std::string judgement = finished_ ? Judge() : "";
+  if (framer_->failed()) return Fail(framer_->error() + (judgement.empty() ? "" : "; " + judgement));
+  return judgement.empty() ? Step::kEnd : Fail("The stream ended early or is damaged: " + judgement);
+}
+
+// What the feeder's outcome file has against this epoch.
+std::string PipeReader::Judge() const {
+  const std::string file = options_.pipe_dir + "/.tidemill/" + options_.channel + "_" + std::to_string(epoch_) + ".json";
+  std::string text;
+  const int failure = ReadSmallFile(file, &text);
+  if (failure == ENOENT || failure == ENOTDIR) return "";  // a feeder that says nothing
+  if (failure != 0) return "the outcome file " + file + " cannot be read: " + std::strerror(failure);
+  const std::string judgement = JudgeOutcome(text, bytes_read_);
+  return judgement.empty() ? "" : judgement + " [" + file + "]";
+}
+
+// The state file is read, the FIFO opened and the state written under one lock: whoever else reads this channel takes
+// the next epoch, and an epoch counts as taken only when its FIFO is open.
+Step PipeReader::Open() {
+  if (framer_ == nullptr) return Fail("Invalid record format: " + options_.record_format);
+  const std::string lock_path = options_.state_dir + "/." + options_.channel + "-pipe_mode-lock";
+  File lock_file(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock_file.get() < 0) return FailWithErrno("the lock file " + lock_path + " cannot be opened", errno);
+  if (::flock(lock_file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return FailWithErrno("flock on " + lock_path + " failed", errno);
+    return Quiet("for the lock of the epoch counter");
+  }
+  const Step step = OpenLocked();
+  ::flock(lock_file.get(), LOCK_UN);
+  if (step != Step::kNotYet) return step;
+  const Step waited = Quiet("for the FIFO to be made");
+  if (waited == Step::kNotYet && Clock::now() - waiting_since_ >= std::chrono::milliseconds(options_.path_timeout_ms)) {
+    return Fail("File does not exist: " + path_ + ". Nothing made it within " +
+                std::to_string(options_.path_timeout_ms / 1000) +
+                " s: start the feeder, or see whether this epoch exists at all");
+  }
+  return waited;
+}
+
+Step PipeReader::OpenLocked() {
+  const std::string state_path = options_.state_dir + "/." + options_.channel + "-pipe_mode-state";
+  std::string text;
+  int failure = ReadSmallFile(state_path, &text);
+  if (failure == ENOENT) {
+    text = "0";
+    failure = WriteSmallFile(state_path, text);
+  }
+  if (failure != 0) return FailWithErrno("the epoch counter " + state_path + " cannot be read", failure);
+  if (!ParseEpoch(text, &epoch_)) {
+    return Fail("The epoch counter " + state_path + " holds '" + text.substr(0, 40) +
+                "', a decimal number is allowed: write the number of the next epoch into it");
+  }
+  path_ = options_.pipe_dir + "/" + options_.channel + "_" + std::to_string(epoch_);
+  File file(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() < 0) {
+    if (errno == ENOENT) return Step::kNotYet;
+    return FailWithErrno("the FIFO cannot be opened", errno);
+  }
+  failure = WriteSmallFile(state_path, std::to_string(epoch_ + 1));
+  if (failure != 0) return FailWithErrno("the epoch counter " + state_path + " cannot be written", failure);
+  fd_ = file.release();
+  Remember(fd_);
+  struct stat about;
+  if (::fstat(fd_, &about) == 0 && S_ISFIFO(about.st_mode)) {
+#ifdef F_SETPIPE_SZ
+    (void)::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);  // only a wish: small pipes work as well
+#endif
+  } else {
+    writer_seen_ = true;
+  }
+  waiting_ = false;
+  return Step::kRecords;
+}
+
+// Reads once: into the rest of a long record as far as there is one, and into the buffer behind it.
+Step PipeReader::Read(std::size_t* size, bool* at_end) {
+  if (!writer_seen_) return Step::kNotYet;  // without a writer a FIFO reads as ended
+  if (begin_ != 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  struct iovec areas[2];
+  char* direct = nullptr;
+  const std::size_t space = end_ == 0 ? framer_->Space(&direct) : 0;
+  int count = 0;
+  if (space != 0) areas[count++] = {direct, space};
+  areas[count++] = {buffer_.data() + end_, buffer_.size() - end_};
+  ssize_t got;
+  do {
+    got = ::readv(fd_, areas, count);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Step::kNotYet;
+  if (got < 0) return FailWithErrno("reading the FIFO failed", errno);
+  waiting_ = false;
+  *at_end = got == 0;
+  *size = static_cast<std::size_t>(got);
+  bytes_read_ += *size;
+  const std::size_t filled = std::min(*size, space);
+  if (filled != 0) framer_->Filled(filled);
+  end_ += *size - filled;
+  return Step::kRecords;
+}
+
+// Waits a moment for the first writer, or for data.
+Step PipeReader::AwaitWriter() {
+  struct pollfd file = {fd_, POLLIN, 0};
+  if (::poll(&file, 1, 0) == 0) {
+    const Step step = Quiet(writer_seen_ ? "for data" : "for a writer to open the FIFO");
+    if (step != Step::kNotYet || ::poll(&file, 1, 0) == 0) return step;
+  }
+  // Linux reports a hang-up only after a writer has been there.
+  if ((file.revents & (POLLIN | POLLHUP)) != 0) writer_seen_ = true;
+  return Step::kRecords;
+}
+
+// Nothing is there: passes up to a tenth of a second, says so now and then, and looks for signals and the process's end.
+Step PipeReader::Quiet(const char* what) {
+  const Clock::time_point now = Clock::now();
+  if (!waiting_) {
+    waiting_ = true;
+    waiting_since_ = now;
+    announce_at_ = now + std::chrono::seconds(10);
+    interrupts_seen_ = interrupts.load();
+  }
+  if (now >= announce_at_) {
+    announce_at_ = now + std::chrono::seconds(60);
+    Announce(what);
+  }
+  if (stopping.load()) return Fail("The process is ending");
+  if (interrupts.load() != interrupts_seen_) {
+    interrupts_seen_ = interrupts.load();
+    return Step::kInterrupted;
+  }
+  if (fd_ >= 0) {
+    struct pollfd file = {fd_, POLLIN, 0};
+    (void)::poll(&file, 1, kPatienceMs);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kPatienceMs));
+  }
+  return Step::kNotYet;
+}
+
+void PipeReader::Announce(const char* what) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - waiting_since_).count();
+  WriteAll(STDERR_FILENO, "pipemode.waiting channel=" + options_.channel + " seconds=" + std::to_string(seconds) +
+                              " path=" + path_ + " what=\"" + what + "\"\n");
+}
+
+void PipeReader::PrintWarnings() {
+  for (const std::string& warning : *framer_->warnings()) {
+    WriteAll(STDERR_FILENO, "WARN PipeModeDataset: " + warning + " (" + Where() + ")\n");
+  }
+  framer_->warnings()->clear();
+}
+
+void PipeReader::CountForBenchmark(const std::vector<Bytes>& records, std::uint64_t read_ns,
+                                   std::uint64_t bytes_before) {
+  benchmark_records_ += std::max<std::size_t>(records.size(), 1);
+  const std::int64_t interval = options_.benchmark_records_interval;
+  if (interval <= 0 || benchmark_records_ % static_cast<std::uint64_t>(interval) != 0) return;
+  const std::string head = "PipeModeDatasetOp::Dataset::Iterator records";
+  const std::uint64_t bytes = bytes_read_ - (end_ - begin_) - bytes_before;
+  WriteAll(STDOUT_FILENO, head + ": " + std::to_string(benchmark_records_) + "\n" + head +
+                              " read_time_ns: " + std::to_string(read_ns) + "\n" + head +
+                              " read_bytes: " + std::to_string(bytes) + "\n");
+}
+
+std::string PipeReader::Where() const {
+  return "channel " + options_.channel + ", epoch " + std::to_string(epoch_) + ", " + path_;
+}
+
+Step PipeReader::Fail(const std::string& text) {
+  error_ = text + " (" + Where();
+  if (framer_ != nullptr) {
+    error_ += ", byte offset " + std::to_string(framer_->record_offset()) + ", record " +
+              std::to_string(framer_->record_number());
+  }
+  error_ += ")";
+  return Step::kError;
+}
+
+Step PipeReader::FailWithErrno(const std::string& what, int number) {
+  return Fail("Pipe mode: " + what + ": " + std::strerror(number));
+}
+
+}  // namespace tidemill

@@ -1,0 +1,250 @@
+"""The reader in Python: what the native one does, for machines without it, and the oracle of its tests.
+
+It gives chunks of records, as many as have arrived (about a megabyte at most), and an empty chunk when nothing has come
+for a tenth of a second, so that TensorFlow gets a word in and a cancelled iterator ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from sagemaker_tensorflow import waits
+from sagemaker_tensorflow.epochs import EpochError, close_epoch, try_to_open_next_epoch
+from sagemaker_tensorflow.framing import FramingError, make_framer
+from sagemaker_tensorflow.options import ReaderOptions
+from sagemaker_tensorflow.outcome import judge_outcome, read_outcome
+
+__all__ = ["Chunk", "ReadError", "read_epoch"]
+
+_PIECE_BYTES = 1 << 20
+_PATIENCE_S = 0.1
+_FIRST_NOTICE_S = 10.0
+_NOTICE_INTERVAL_S = 60.0
+
+
+class ReadError(Exception):
+    """The epoch ends with an error, whose text is for the user."""
+
+
+class Chunk(NamedTuple):
+    """What one turn of the reader gave."""
+
+    records: list[bytes]
+    """As many as there were; empty when nothing has come for a moment."""
+    interrupted: bool = False
+    """Whether a signal came while nothing else did. The reader can go on."""
+
+
+def read_epoch(options: ReaderOptions) -> Generator[Chunk, None, None]:
+    """Take the next epoch and give its records in chunks, some of them empty.
+
+    Raises:
+        ReadError: The stream is broken or ended early; the records before have been given.
+    """
+    reader = _EpochReader(options)
+    try:
+        yield from reader.chunks()
+    finally:
+        reader.close()
+
+
+class _Wait:
+    """One stretch of time in which nothing came."""
+
+    def __init__(self) -> None:
+        self.since_s = time.monotonic()
+        self._notice_at_s = self.since_s + _FIRST_NOTICE_S
+        self._interrupts = waits.interrupts()
+
+    def interrupted(self, what: str, about: str) -> bool:
+        """Say so when the wait is long; whether a signal has come since the last look."""
+        now_s = time.monotonic()
+        if now_s >= self._notice_at_s:
+            self._notice_at_s = now_s + _NOTICE_INTERVAL_S
+            seconds = int(now_s - self.since_s)
+            sys.stderr.write(f'pipemode.waiting {about.format(seconds=seconds)} what="{what}"\n')
+        if waits.is_stopping():
+            raise ReadError("The process is ending")
+        before, self._interrupts = self._interrupts, waits.interrupts()
+        return self._interrupts != before
+
+
+class _Benchmark:
+    """Figures on file descriptor 1, in the form of the original."""
+
+    def __init__(self, options: ReaderOptions) -> None:
+        self._totals = options.benchmark
+        self._interval = options.benchmark_records_interval
+        self._records = 0
+        self._read_ns = 0
+
+    def count(self, records: int, read_ns: int, size_bytes: int) -> None:
+        self._read_ns += read_ns
+        self._records += max(records, 1)
+        if self._interval > 0 and self._records % self._interval == 0:
+            head = "PipeModeDatasetOp::Dataset::Iterator records"
+            self._print(f"{head}: {self._records}\n{head} read_time_ns: {read_ns}\n{head} read_bytes: {size_bytes}\n")
+
+    def finish(self, size_bytes: int) -> None:
+        if self._totals:
+            head = "PipeModeDatasetOp::Dataset::Iterator total"
+            rate = size_bytes / (1 << 30) / (self._read_ns * 1e-9) if self._read_ns else float("inf")
+            self._print(
+                f"{head} read_time_ms: {self._read_ns * 1e-6:g}\n{head} read_bytes: {size_bytes}\n"
+                f"{head} read_GB/s: {rate:g}\n"
+            )
+
+    def _print(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody listens
+            os.write(1, text.encode())
+
+
+class _EpochReader:
+    def __init__(self, options: ReaderOptions) -> None:
+        self._options = options
+        self._framer = make_framer(options)
+        self._benchmark = _Benchmark(options)
+        self._one_by_one = options.benchmark_records_interval > 0
+        self._epoch = 0
+        self._fd = -1
+        self._bytes_read = 0
+        self._wait: _Wait | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        yield from self._open()
+        yield from self._first_writer()
+        while True:
+            start_ns, before = time.perf_counter_ns(), self._framer.taken
+            try:
+                piece = os.read(self._fd, _PIECE_BYTES)
+            except BlockingIOError:
+                yield from self._quiet("for data")
+                continue
+            except OSError as error:
+                raise self._error(f"Pipe mode: reading the FIFO failed: {error.strerror}") from error
+            self._wait = None
+            self._bytes_read += len(piece)
+            records = self._framer.take(piece) if piece else self._framer.finish()
+            if not piece and self._judgement():
+                # Only the feeder's word makes the last line of a text whole: without it half a line would pass as one.
+                records = _without_records(records)
+            try:
+                yield from self._give(records, start_ns, before)
+            except FramingError as error:
+                judgement = "" if piece else self._judgement()
+                raise self._error(f"{error}{'; ' if judgement else ''}{judgement}") from error
+            if not piece:
+                break
+        judgement = self._judgement()
+        if judgement:
+            raise self._error(f"The stream ended early or is damaged: {judgement}")
+        self._benchmark.count(0, 0, 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            close_epoch(self._fd)
+            self._fd = -1
+        self._benchmark.finish(self._bytes_read)
+
+    def _open(self) -> Iterator[Chunk]:
+        while True:
+            try:
+                self._epoch, fd = try_to_open_next_epoch(self._options)
+            except EpochError as error:
+                raise self._error(str(error)) from error
+            if fd is not None:
+                self._fd, self._wait = fd, None
+                return
+            yield from self._quiet("for the FIFO to be made")
+            wait = self._wait
+            if wait is not None and time.monotonic() - wait.since_s >= self._options.path_timeout_s:
+                raise self._error(
+                    f"File does not exist: {self._path}. Nothing made it within {self._options.path_timeout_s:.0f} s:"
+                    " start the feeder, or see whether this epoch exists at all"
+                )
+
+    def _first_writer(self) -> Iterator[Chunk]:
+        # Without a writer a FIFO reads as ended. Linux reports a hang-up only after a writer has been there.
+        if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
+            return
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        while not poll.poll(0):
+            yield from self._quiet("for a writer to open the FIFO")
+
+    def _quiet(self, what: str) -> Iterator[Chunk]:
+        if self._wait is None:
+            self._wait = _Wait()
+        about = f"channel={self._options.channel} seconds={{seconds}} path={self._path}"
+        if self._wait.interrupted(what, about):
+            yield Chunk([], interrupted=True)
+            return
+        if self._fd >= 0:
+            poll = select.poll()
+            poll.register(self._fd, select.POLLIN)
+            poll.poll(_PATIENCE_S * 1000)
+        else:
+            time.sleep(_PATIENCE_S)
+        yield Chunk([])
+
+    def _give(self, records: Iterator[bytes], start_ns: int, before: int) -> Iterator[Chunk]:
+        """Chunks of whole records; those before an error are given before it is raised."""
+        chunk: list[bytes] = []
+        try:
+            for record in records:
+                chunk.append(record)
+                if self._one_by_one:
+                    now_ns = time.perf_counter_ns()
+                    self._benchmark.count(1, now_ns - start_ns, self._framer.taken - before)
+                    yield Chunk(chunk)
+                    chunk = []
+                    start_ns, before = time.perf_counter_ns(), self._framer.taken
+        except FramingError:
+            self._print_warnings()
+            if chunk:
+                yield Chunk(chunk)
+            raise
+        self._print_warnings()
+        if chunk:
+            self._benchmark.count(len(chunk), time.perf_counter_ns() - start_ns, self._framer.taken - before)
+            yield Chunk(chunk)
+
+    def _judgement(self) -> str:
+        path = self._options.outcome_path(self._epoch)
+        try:
+            text = read_outcome(path)
+        except OSError as error:
+            return f"the outcome file {path} cannot be read: {error.strerror}"
+        judgement = "" if text is None else judge_outcome(text, self._bytes_read)
+        return f"{judgement} [{path}]" if judgement else ""
+
+    def _print_warnings(self) -> None:
+        for warning in self._framer.warnings:
+            sys.stderr.write(f"WARN PipeModeDataset: {warning} ({self._where})\n")
+        self._framer.warnings.clear()
+
+    @property
+    def _path(self) -> str:
+        return self._options.fifo_path(self._epoch)
+
+    @property
+    def _where(self) -> str:
+        return f"channel {self._options.channel}, epoch {self._epoch}, {self._path}"
+
+    def _error(self, text: str) -> ReadError:
+        place = f"byte offset {self._framer.record_offset}, record {self._framer.record_number}"
+        return ReadError(f"{text} ({self._where}, {place})")
+
+
+def _without_records(records: Iterator[bytes]) -> Iterator[bytes]:
+    """Only the error that `records` ends with, if any."""
+    for _ in records:
+        pass
+    yield from ()

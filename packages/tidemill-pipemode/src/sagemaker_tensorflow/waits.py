@@ -1,0 +1,123 @@
+"""Waits that end: on Ctrl-C and SIGTERM, and when the process ends.
+
+While `next()` waits for a record, Python's main thread sits inside TensorFlow and no signal handler of Python can run.
+Its C-level handler does write the signal's number to a file descriptor (`signal.set_wakeup_fd`); a small thread reads
+it there and tells both readers, which then end their wait with an error. The main thread returns, and Python runs the
+handler: KeyboardInterrupt for Ctrl-C.
+
+One catch: TensorFlow makes its exception object by Python code of its own, in the middle of its C++, and a
+KeyboardInterrupt raised just there comes out as a RuntimeError. So Ctrl-C's handler looks where it is, and there waits
+until TensorFlow's exception has reached Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+__all__ = ["interrupts", "is_stopping", "on_interrupt", "on_stop", "watch_signals"]
+
+_EXCEPTION_SOURCE = "tensorflow/python/eager/core.py"
+_WATCHED = frozenset((signal.SIGINT, signal.SIGTERM))
+_interrupt_listeners: list[Callable[[], object]] = []
+_stop_listeners: list[Callable[[], object]] = []
+
+
+class _State:
+    interrupts = 0
+    stopping = False
+    write_end = -1
+    chained = -1
+
+
+def watch_signals() -> None:
+    """See to it that signals end waits. Only the main thread can; elsewhere nothing is done."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if _State.write_end < 0:
+        read_end, _State.write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(read_end, True)
+        threading.Thread(target=_forward, args=(read_end,), name="pipemode-signals", daemon=True).start()
+    before = signal.set_wakeup_fd(_State.write_end, warn_on_full_buffer=False)
+    if before != _State.write_end:
+        _State.chained = before
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
+
+
+def interrupts() -> int:
+    """How many signals have come."""
+    return _State.interrupts
+
+
+def is_stopping() -> bool:
+    """Whether the interpreter is on its way out."""
+    return _State.stopping
+
+
+def on_interrupt(listener: Callable[[], object]) -> None:
+    """Call `listener` in a thread at each signal."""
+    _interrupt_listeners.append(listener)
+
+
+def on_stop(listener: Callable[[], object]) -> None:
+    """Call `listener` when the interpreter ends."""
+    _stop_listeners.append(listener)
+
+
+def _forward(read_end: int) -> None:
+    while True:
+        numbers = os.read(read_end, 512)
+        if _State.chained >= 0:
+            # Whoever had the descriptor before us (an event loop) still wants to know.
+            with contextlib.suppress(OSError):
+                os.write(_State.chained, numbers)
+        if _WATCHED.intersection(numbers):
+            _State.interrupts += 1
+            for listener in _interrupt_listeners:
+                listener()
+
+
+def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
+    """The default handler of SIGINT, but for one place."""
+    inside = frame is not None and frame.f_code.co_filename.endswith(_EXCEPTION_SOURCE)
+    caller = frame.f_back if frame is not None and inside else None
+    if caller is None or sys.gettrace() is not None:
+        raise KeyboardInterrupt
+
+    def at_next_event(*_: object) -> None:
+        sys.settrace(None)
+        caller.f_trace = None
+        raise KeyboardInterrupt
+
+    def trace_nothing_else(*_: object) -> Any:
+        return None
+
+    caller.f_trace = at_next_event
+    sys.settrace(trace_nothing_else)
+
+
+def _stop() -> None:
+    _State.stopping = True
+    for listener in _stop_listeners:
+        listener()
+
+
+def _forget_in_child() -> None:
+    # The pipe belongs to the parent's thread: a child's signals are none of its business.
+    if _State.write_end >= 0:
+        with contextlib.suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+        os.close(_State.write_end)
+        _State.write_end = _State.chained = -1
+
+
+atexit.register(_stop)
+os.register_at_fork(after_in_child=_forget_in_child)

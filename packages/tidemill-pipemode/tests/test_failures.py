@@ -1,0 +1,216 @@
+"""Broken streams: all that is sound is given, then comes InternalError, never a silent end or a made-up record."""
+
+import os
+import signal
+import struct
+
+import pytest
+import tensorflow as tf
+
+from streams import MAGIC, encode, masked, recordio_part, tfrecord
+
+GOOD = [b"first", b"second record"]
+
+
+def flipped(stream: bytes, at: int) -> bytes:
+    return stream[:at] + bytes([stream[at] ^ 1]) + stream[at + 1 :]
+
+
+def long_header(length: int) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + masked(packed)
+
+
+RECORDIO = encode("RecordIO", GOOD)
+TFRECORD = encode("TFRecord", GOOD)
+BROKEN = {
+    "recordio payload cut": ("RecordIO", RECORDIO + recordio_part(b"x" * 1000)[:500], "Truncated RecordIO record"),
+    "recordio payload absent": ("RecordIO", RECORDIO + recordio_part(b"x" * 1000)[:8], "Truncated RecordIO record"),
+    "recordio header cut": ("RecordIO", RECORDIO + recordio_part(b"x")[:4], "Truncated RecordIO header"),
+    "recordio length 500 MiB": (
+        "RecordIO",
+        RECORDIO + struct.pack("<II", MAGIC, 500 << 20) + b"x" * 1000,
+        "Record too long: 524288000 bytes",
+    ),
+    "recordio length 200 MiB": (
+        "RecordIO",
+        RECORDIO + struct.pack("<II", MAGIC, 200 << 20) + b"x" * 1000,
+        "Truncated RecordIO record",
+    ),
+    "recordio parts without an end": (
+        "RecordIO",
+        RECORDIO + recordio_part(b"begin", 1) + recordio_part(b"middle", 2),
+        "its last part is missing",
+    ),
+    "recordio part without a begin": ("RecordIO", RECORDIO + recordio_part(b"end", 3), "Invalid RecordIO part: flag 3"),
+    "recordio record inside parts": (
+        "RecordIO",
+        RECORDIO + recordio_part(b"begin", 1) + recordio_part(b"whole", 0),
+        "Invalid RecordIO part: flag 0",
+    ),
+    "recordio undefined flag": ("RecordIO", RECORDIO + recordio_part(b"x", 5), "Invalid RecordIO part: flag 5"),
+    "recordio bad magic": (
+        "RecordIO",
+        RECORDIO + struct.pack("<II", 305419896, 4) + b"abcd",
+        "Invalid magic number: 305419896",
+    ),
+    "tfrecord payload cut": ("TFRecord", TFRECORD + tfrecord(b"x" * 1000)[:500], "CRC check on data failed."),
+    "tfrecord checksum cut": ("TFRecord", TFRECORD + tfrecord(b"x" * 1000)[:-2], "CRC check on data failed."),
+    "tfrecord data flipped": ("TFRecord", TFRECORD + flipped(tfrecord(b"x" * 50), 20), "CRC check on data failed."),
+    "tfrecord header cut": ("TFRecord", TFRECORD + tfrecord(b"x")[:11], "CRC check on header failed."),
+    "tfrecord length flipped": ("TFRecord", TFRECORD + flipped(tfrecord(b"x" * 50), 0), "CRC check on header failed."),
+    "tfrecord length checksum flipped": (
+        "TFRecord",
+        TFRECORD + flipped(tfrecord(b"x" * 50), 9),
+        "CRC check on header failed.",
+    ),
+    "tfrecord length 2^63": ("TFRecord", TFRECORD + long_header(1 << 63), "Record too long: 9223372036854775808 bytes"),
+    "tfrecord length 2^64-1": ("TFRecord", TFRECORD + long_header((1 << 64) - 1), "Record too long"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_sound_records_are_given_before_the_error(channels, reader, read, case):
+    record_format, stream, text = BROKEN[case]
+    channels.write(stream)
+    records, error = read(channels.dataset(record_format=record_format))
+    assert records == GOOD
+    assert text in error
+    assert f"channel training, epoch 0, {channels.pipe_dir}/training_0" in error
+    assert f"byte offset {len(encode(record_format, GOOD))}, record 2" in error
+
+
+def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels, reader, read):
+    swallowing = struct.pack("<II", MAGIC, 5000) + b"x" * 1000 + recordio_part(b"y" * 1000) * 20
+    channels.write(RECORDIO + swallowing)
+    records, error = read(channels.dataset(record_format="RecordIO"))
+    assert records[:2] == GOOD
+    assert len(records) == 3  # RecordIO has no checksum: the record itself cannot be told from a sound one
+    assert "Invalid magic number: " in error
+
+
+def test_both_readers_say_the_same(channels, read, monkeypatch, request):
+    said = {}
+    for name in ("native", "python"):
+        with monkeypatch.context() as patch:
+            if name == "python":
+                from sagemaker_tensorflow import dataset, native_library
+
+                patch.setattr(dataset, "load_native_reader", lambda: native_library.NativeReader(None, "off"))
+                patch.setattr(dataset, "_announce_reader", lambda reader, source: None)
+            said[name] = []
+            for record_format, stream, _ in BROKEN.values():
+                (channels.pipe_dir / "training_0").write_bytes(stream)
+                (channels.state_dir).mkdir(exist_ok=True)
+                (channels.state_dir / ".training-pipe_mode-state").write_text("0")
+                records, error = read(channels.dataset(record_format=record_format))
+                said[name].append((records, error[error.index("}} ") + 3 : error.index("\n")]))
+    assert said["native"] == said["python"]
+
+
+def test_an_error_stays_an_error(channels, reader, read):
+    channels.write(b"\0" * 16)
+    iterator = channels.dataset(record_format="RecordIO").as_numpy_iterator()
+    for _ in range(2):
+        with pytest.raises(tf.errors.InternalError, match="Invalid magic number: 0"):
+            next(iterator)
+
+
+def test_a_missing_last_padding_is_tolerated_unless_strictness_is_asked_for(channels, reader, read):
+    for epoch in range(2):
+        channels.write(RECORDIO + recordio_part(b"x", padded=False), epoch)
+    assert read(channels.dataset(record_format="RecordIO")) == ([*GOOD, b"x"], "")
+    records, error = read(channels.dataset(record_format="RecordIO", strict_padding=True))
+    assert records == GOOD
+    assert "the padding of the last record is missing" in error
+
+
+def test_the_longest_record_is_an_argument(channels, reader, read):
+    for epoch, record_format in enumerate(("RecordIO", "TFRecord", "TextLine")):
+        channels.write(encode(record_format, [b"x" * 100, b"y" * 101]), epoch)
+        records, error = read(channels.dataset(record_format=record_format, max_record_bytes=100))
+        assert records == [b"x" * 100]
+        assert "Record too long: " in error
+        assert "max_record_bytes is 100; if the data are sound, pass a greater one" in error
+
+
+def test_corrupt_tfrecords_are_skipped_up_to_the_number_in_a_row(channels, reader, read, capfd):
+    bad = flipped(tfrecord(b"bad"), 13)
+    good = tfrecord(b"good")
+    channels.write(bad + bad + good + bad + bad + good)
+    dataset = channels.dataset(record_format="TFRecord", max_corrupted_records_to_skip=2)
+    assert read(dataset) == ([b"good", b"good"], "")
+    assert capfd.readouterr().err.count("WARN") == 4
+    channels.write(good + bad + bad + bad + good, 1)
+    records, error = read(dataset)
+    assert records == [b"good"]
+    assert "CRC check on data failed." in error
+
+
+def test_a_truncated_tfrecord_is_no_corrupt_one(channels, reader, read):
+    channels.write(TFRECORD + tfrecord(b"x" * 100)[:50])
+    records, error = read(channels.dataset(record_format="TFRecord", max_corrupted_records_to_skip=3))
+    assert records == GOOD
+    assert "CRC check on data failed. The record is truncated" in error
+
+
+# --- the outcome of the feeder -----------------------------------------------------------------------------------
+
+
+def test_a_feeder_killed_between_two_records_is_not_the_end_of_the_epoch(channels, reader, read):
+    channels.outcome(state="writing")
+    writer = channels.run('(echo first; echo second; exec sleep 600) > "$1"', channels.fifo())
+    iterator = channels.dataset().as_numpy_iterator()
+    assert [next(iterator), next(iterator)] == [b"first", b"second"]
+    os.killpg(writer.pid, signal.SIGKILL)
+    with pytest.raises(tf.errors.InternalError, match="the feeder died before it had written everything"):
+        next(iterator)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        ({"state": "ok", "bytes": 4}, ""),
+        ({"state": "ok", "bytes": 5}, "the feeder wrote 5 bytes, 4 were read: bytes were lost"),
+        ({"state": "writing"}, "the feeder died"),
+        ({"state": "error", "error": 'object "a\u00e9/b" is gone\n'}, 'the feeder failed: object "a\u00e9/b" is gone'),
+        ({"state": "perhaps"}, "unknown state 'perhaps'"),
+        ({"state": "ok", "bytes": 4, "version": 2}, "has version 2"),
+        ({"state": "ok", "bytes": "4"}, "cannot be read"),
+        ({"state": "ok", "bytes": 4, "more": {"a": [1, -2.5e3, None, "x", {}]}}, ""),
+    ],
+)
+def test_the_outcome_decides_how_an_epoch_ends(channels, reader, read, outcome, text):
+    channels.outcome(**outcome)
+    channels.write(b"a\nb\n")
+    records, error = read(channels.dataset())
+    assert records == [b"a", b"b"]
+    assert text in error
+    assert bool(error) == bool(text)
+
+
+def test_a_cut_record_tells_the_outcome_too(channels, reader, read):
+    channels.outcome(state="error", error="object x vanished")
+    channels.write(RECORDIO[:-5])
+    records, error = read(channels.dataset(record_format="RecordIO"))
+    assert records == GOOD[:1]
+    assert "Truncated RecordIO record" in error
+    assert "the feeder failed: object x vanished" in error
+
+
+def test_half_a_line_of_a_dead_feeder_is_no_record(channels, reader, read):
+    channels.outcome(state="writing")
+    channels.write(b"whole\nhal")
+    records, error = read(channels.dataset())
+    assert records == [b"whole"]
+    assert "the feeder died" in error
+
+
+def test_an_outcome_file_that_is_no_json_is_an_error(channels, reader, read):
+    channels.outcome()
+    (channels.pipe_dir / ".tidemill" / "training_0.json").write_text("half a")
+    channels.write(b"a\n")
+    records, error = read(channels.dataset())
+    assert records == [b"a"]
+    assert "the outcome file of the feeder cannot be read" in error
+    assert "training_0.json" in error
