@@ -1,6 +1,7 @@
 """Epochs, and readers that come, leave, stall, die and meddle: with real FIFOs and processes."""
 
 import errno
+import contextlib
 import gzip
 import os
 import signal
@@ -104,8 +105,10 @@ def test_a_reader_that_dies_ends_the_epoch_and_the_next_begins_anew(stage: Any, 
 def test_a_reader_that_stalls_does_not_keep_the_feeder_from_ending(stage: Any, channel: dict[str, str]) -> None:
     content = os.urandom(4_000_000)
     big = stage.object("big", gzip.compress(content, 1) if channel else content)
-    with stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")) as reader:
+    with contextlib.ExitStack() as reading:
         with stage.feeding(big, **channel):
+            # Started once there is a FIFO to open, ended after the feeder.
+            reader = reading.enter_context(stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")))
             reader.stdout.readline()
         assert reader.poll() is None
         assert stage.outcome()["state"] == "writing"
