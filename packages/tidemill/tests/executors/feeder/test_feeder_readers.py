@@ -1,7 +1,7 @@
 """Epochs, and readers that come, leave, stall, die and meddle: with real FIFOs and processes."""
 
-import errno
 import contextlib
+import errno
 import gzip
 import os
 import signal
