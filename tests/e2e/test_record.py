@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from typing import Any
 
 from tidemill.testing import Service
@@ -14,8 +15,7 @@ def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_ser
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/recorded/"}
     job = jobs.run("print()", InputDataConfig=[{"ChannelName": "train", "DataSource": {"S3DataSource": source}}])
     name = job["TrainingJobName"]
-    records = [json.loads(file.read_text()) for file in (tidemill_service.state_dir / "jobs").glob("*/record.json")]
-    (record,) = [record for record in records if record["name"] == name]
+    record = recorded(tidemill_service, name)
     code = json.loads(job["HyperParameters"]["sagemaker_submit_directory"])
     assert record["code"] == {"uri": code, "sha256": hashlib.sha256(jobs.object(code)).hexdigest()}
     assert record["inputs"]["train"]["objects"] == 1
@@ -24,3 +24,15 @@ def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_ser
     assert len(record["lock_sha256"]) == 64
     assert "tidemill_runtime" in " ".join(record["command"])
     assert record["request"]["TrainingJobName"] == name
+
+
+def recorded(service: Service, name: str) -> dict[str, Any]:
+    """The record of a job, which is written in the moment after its end has been committed."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for file in (service.state_dir / "jobs").glob("*/record.json"):
+            record = json.loads(file.read_text())
+            if record["name"] == name:
+                return dict(record)
+        time.sleep(0.02)
+    raise AssertionError(f"{name} left no record")
