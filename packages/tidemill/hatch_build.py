@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-IN_JOB = ("tidemill-runtime", "tidemill-serving")
+IN_JOB = ("tidemill-runtime", "tidemill-serving", "tidemill-pipemode")
 
 
 class PayloadHook(BuildHookInterface):
@@ -30,8 +30,13 @@ class PayloadHook(BuildHookInterface):
         self._directory = tempfile.TemporaryDirectory(prefix="tidemill-payload-")
         for source in sources.values():
             self._build(source, Path(self._directory.name))
-        for wheel in sorted(Path(self._directory.name).glob("*.whl")):
+        wheels = sorted(Path(self._directory.name).glob("*.whl"))
+        for wheel in wheels:
             build_data["force_include"][str(wheel)] = f"tidemill/executors/payload/{wheel.name}"
+        # A native library in the payload ties the whole to its platform.
+        for platform in {wheel.stem.rpartition("-")[2] for wheel in wheels} - {"any"}:
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the temporary wheels."""

@@ -270,6 +270,8 @@ def test_the_wheel_carries_every_in_job_distribution(wheel):
     with zipfile.ZipFile(wheel) as archive:
         payload = [name for name in archive.namelist() if name.startswith("tidemill/executors/payload/")]
     assert sorted(Path(name).name.split("-")[0].replace("_", "-") for name in payload) == sorted(DISTRIBUTIONS)
+    native = {name.removesuffix(".whl").rpartition("-")[2] for name in payload} - {"any"}
+    assert wheel.stem.rpartition("-")[2] in (native or {"any"}), "a native payload ties the wheel to its platform"
 
 
 def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_path, locks):
@@ -294,14 +296,14 @@ def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_p
     )
     assert built.returncode == 0, built.stderr
     python = built.stdout.strip()
-    shown = subprocess.run(
-        [python, "-c", "import tidemill_runtime as r, tidemill_serving; print(r.__file__)"],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd="/",
+    look = (
+        "import importlib.util, tidemill_runtime, tidemill_serving\n"
+        "print(tidemill_runtime.__file__, importlib.util.find_spec('sagemaker_tensorflow').origin)\n"
     )
-    assert shown.stdout.startswith(str(environment))
+    shown = subprocess.run([python, "-c", look], check=True, capture_output=True, text=True, cwd="/")
+    runtime, pipemode = shown.stdout.split()
+    assert runtime.startswith(str(environment))
+    assert pipemode.startswith(str(environment))
 
 
 def test_a_tidemill_without_its_payload_says_so(tmp_path):

@@ -12,7 +12,7 @@ from tidemill.errors import EnvironmentBuildError
 
 __all__ = ["DISTRIBUTIONS", "Payload"]
 
-DISTRIBUTIONS = ("tidemill-runtime", "tidemill-serving")
+DISTRIBUTIONS = ("tidemill-runtime", "tidemill-serving", "tidemill-pipemode")
 
 _WHEELS = Path(__file__).parent / "payload"
 _PACKAGES = Path(__file__).parents[4]
