@@ -3,11 +3,24 @@
 import hashlib
 import json
 import time
+import time
 from typing import Any
 
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
+
+
+def record_of(service: Service, name: str) -> dict[str, Any]:
+    """The record of a job; it is written a moment after the job's end can be seen."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for file in (service.state_dir / "jobs").glob("*/record.json"):
+            record: dict[str, Any] = json.loads(file.read_text())
+            if record["name"] == name:
+                return record
+        time.sleep(0.05)
+    raise AssertionError(f"{name} left no record")
 
 
 def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_service: Service, jobs: Any) -> None:
