@@ -3,7 +3,6 @@
 import hashlib
 import json
 import time
-import time
 from typing import Any
 
 from tidemill.testing import Service
