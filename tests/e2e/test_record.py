@@ -10,18 +10,6 @@ from tidemill.testing import Service
 BUCKET = "sagemaker-us-west-2-000000000000"
 
 
-def record_of(service: Service, name: str) -> dict[str, Any]:
-    """The record of a job; it is written a moment after the job's end can be seen."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for file in (service.state_dir / "jobs").glob("*/record.json"):
-            record: dict[str, Any] = json.loads(file.read_text())
-            if record["name"] == name:
-                return record
-        time.sleep(0.05)
-    raise AssertionError(f"{name} left no record")
-
-
 def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_service: Service, jobs: Any) -> None:
     jobs.s3.put_object(Bucket=BUCKET, Key="recorded/a.txt", Body=b"a")
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/recorded/"}
