@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Generator
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from sagemaker_tensorflow.python_reader import Chunk, ReadError, read_epoch
 
 __all__ = ["ChunkDataset", "EpochOps", "NativeOps", "PythonOps"]
 
+_PAUSE_S = 0.3
+_STOP_TIMEOUT_S = 5.0
 _CHUNK = tf.TensorSpec([None], tf.string)
 _HANDLE = tf.TensorSpec([], tf.int64)
 
@@ -31,6 +34,7 @@ class _RunningReads:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
+        self._last_end_s = float("-inf")
         waits.on_stop(self._wait)
 
     def __enter__(self) -> None:
@@ -40,11 +44,16 @@ class _RunningReads:
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._count -= 1
-            self._changed.notify_all()
+            self._last_end_s = time.monotonic()
 
     def _wait(self) -> None:
+        # A thread that prefetches comes back at once, and then hears that the epoch is over: after a pause none will.
+        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
         with self._changed:
-            self._changed.wait_for(lambda: self._count == 0, timeout=5)
+            while self._count or time.monotonic() - self._last_end_s < _PAUSE_S:
+                if time.monotonic() >= deadline_s:
+                    return
+                self._changed.wait(_PAUSE_S / 4)
 
 
 _reads = _RunningReads()

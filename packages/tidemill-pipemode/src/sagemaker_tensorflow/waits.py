@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -25,6 +26,9 @@ from typing import Any
 __all__ = ["interrupts", "is_stopping", "on_interrupt", "on_stop", "watch_signals"]
 
 _EXCEPTION_SOURCE = "tensorflow/python/eager/core.py"
+_GRACE_S = 0.05
+_INTERVAL_S = 0.2
+_LATENCY_S = 0.1  # the handler may run before the thread has heard of the signal
 _WATCHED = frozenset((signal.SIGINT, signal.SIGTERM))
 _interrupt_listeners: list[Callable[[], object]] = []
 _stop_listeners: list[Callable[[], object]] = []
@@ -35,6 +39,7 @@ class _State:
     stopping = False
     write_end = -1
     chained = -1
+    served_s = float("-inf")  # when the handler of SIGINT ran last
 
 
 def watch_signals() -> None:
@@ -79,14 +84,33 @@ def _forward(read_end: int) -> None:
             # Whoever had the descriptor before us (an event loop) still wants to know.
             with contextlib.suppress(OSError):
                 os.write(_State.chained, numbers)
-        if _WATCHED.intersection(numbers):
-            _State.interrupts += 1
-            for listener in _interrupt_listeners:
-                listener()
+        if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _raise_keyboard_interrupt:
+            _interrupt_until_served()
+        elif _WATCHED.intersection(numbers):
+            _interrupt()
+
+
+def _interrupt_until_served() -> None:
+    """End waits as long as Python's main thread cannot run the handler of SIGINT.
+
+    Once would not do: the main thread may be on its way into a wait that has not begun.
+    """
+    received_s = time.monotonic()
+    time.sleep(_GRACE_S)  # where Python runs, no wait has to end
+    while _State.served_s < received_s - _LATENCY_S:
+        _interrupt()
+        time.sleep(_INTERVAL_S)
+
+
+def _interrupt() -> None:
+    _State.interrupts += 1
+    for listener in _interrupt_listeners:
+        listener()
 
 
 def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
     """The default handler of SIGINT, but for one place."""
+    _State.served_s = time.monotonic()
     inside = frame is not None and frame.f_code.co_filename.endswith(_EXCEPTION_SOURCE)
     caller = frame.f_back if frame is not None and inside else None
     if caller is None or sys.gettrace() is not None:

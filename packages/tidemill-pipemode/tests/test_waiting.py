@@ -1,0 +1,134 @@
+"""Nobody waits for a silent writer: not a deleted iterator, not Ctrl-C, not the end of the process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from sagemaker_tensorflow import waits
+
+DEADLINE_S = 30
+
+SCRIPT = """
+import sys
+from sagemaker_tensorflow import PipeModeDataset, dataset, native_library
+if sys.argv[2] == "python":
+    dataset.load_native_reader = lambda: native_library.NativeReader(None, "switched off by the test")
+root = sys.argv[1]
+records = PipeModeDataset("training", "TextLine", root + "/state", root + "/data", root + "/config")
+"""
+WAIT_IN_NEXT = """
+iterator = iter(records)
+try:
+    print(next(iterator).numpy().decode(), flush=True)
+    next(iterator)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(next(iterator).numpy().decode(), flush=True)
+"""
+WAIT_BEHIND_PREFETCH = WAIT_IN_NEXT.replace("iter(records)", "iter(records.repeat(2).prefetch(2))")
+END_WHILE_OTHERS_WAIT = """
+iterator = iter(records.prefetch(10))
+print(next(iterator).numpy().decode(), flush=True)
+"""
+
+
+def start(root: Path, script: str, reader: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + script, str(root), reader],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("script", [WAIT_IN_NEXT, WAIT_BEHIND_PREFETCH], ids=["plain", "prefetch"])
+def test_ctrl_c_ends_a_waiting_next_and_the_iterator_goes_on(channels, reader, tmp_path, script):
+    channels.run(
+        '(echo one; while [ ! -e "$2" ]; do sleep 0.1; done; echo two) > "$1"', channels.fifo(), tmp_path / "go"
+    )
+    process = start(tmp_path, script, reader)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "one\n"
+    line: list[str] = []
+    listener = threading.Thread(target=lambda: line.append(process.stdout.readline()))
+    listener.start()
+    deadline_s = time.monotonic() + DEADLINE_S
+    # Whether next() waits already cannot be seen from outside; Ctrl-C before it does is served as well.
+    process.send_signal(signal.SIGINT)
+    listener.join(max(0.0, deadline_s - time.monotonic()))
+    assert line == ["interrupted\n"], process.kill() or process.communicate()
+    (tmp_path / "go").touch()
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    assert output == "two\n", errors
+    assert process.returncode == 0, errors
+
+
+def test_the_process_ends_while_a_prefetch_waits(channels, reader, tmp_path):
+    channels.run('(echo one; exec sleep 600) > "$1"', channels.fifo())
+    process = start(tmp_path, END_WHILE_OTHERS_WAIT, reader)
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    assert output == "one\n", errors
+    assert process.returncode == 0, errors
+
+
+@pytest.mark.parametrize("waits_for", ["data", "a writer", "the FIFO"])
+def test_deleting_an_iterator_does_not_wait(channels, reader, waits_for):
+    if waits_for != "the FIFO":
+        channels.fifo()
+    if waits_for == "data":
+        channels.run('exec sleep 600 > "$1"', channels.fifo())
+    iterator = iter(channels.dataset().prefetch(2))
+    with pytest.raises(tf.errors.OpError):
+        _next_cancelled(iterator)
+    start_s = time.monotonic()
+    del iterator
+    assert time.monotonic() - start_s < DEADLINE_S
+
+
+def _next_cancelled(iterator) -> None:
+    """Wait in next() as a signal comes that Python does not raise for."""
+    timer = threading.Timer(0.3, lambda: os.write(waits._State.write_end, bytes([signal.SIGTERM])))
+    timer.start()
+    try:
+        next(iterator)
+    finally:
+        timer.join()
+
+
+def test_the_writer_of_a_deleted_iterator_gets_a_broken_pipe(channels, reader, tmp_path):
+    writer = channels.run(
+        'trap "" PIPE; (yes > "$1") 2>/dev/null; echo over > "$2"', channels.fifo(), tmp_path / "over"
+    )
+    iterator = iter(channels.dataset().prefetch(2))
+    assert next(iterator).numpy() == b"y"
+    del iterator
+    assert writer.wait(DEADLINE_S) == 0
+    assert (tmp_path / "over").exists()
+
+
+def test_a_child_of_a_fork_does_not_keep_the_writer_waiting(channels, reader, tmp_path):
+    writer = channels.run(
+        'trap "" PIPE; (yes > "$1") 2>/dev/null; echo over > "$2"', channels.fifo(), tmp_path / "over"
+    )
+    iterator = iter(channels.dataset())
+    assert next(iterator).numpy() == b"y"
+    child = channels.run("exec sleep 600")  # fork and exec
+    read_end, write_end = os.pipe()
+    forked = os.fork()
+    if forked == 0:
+        os.close(write_end)
+        os.read(read_end, 1)  # until the parent is done
+        os._exit(0)
+    os.close(read_end)
+    del iterator
+    assert writer.wait(DEADLINE_S) == 0
+    os.close(write_end)
+    assert os.waitpid(forked, 0)[1] == 0
+    assert child.poll() is None
