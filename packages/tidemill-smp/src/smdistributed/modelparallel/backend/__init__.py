@@ -1,0 +1,1 @@
+"""What every framework's side of the library shares: its exceptions."""

@@ -1,0 +1,1 @@
+"""Model parallelism for TensorFlow: `import smdistributed.modelparallel.tensorflow as smp`."""

@@ -1,0 +1,1 @@
+"""Which partition each part of a model belongs to."""

@@ -1,0 +1,1 @@
+"""smp.step: cutting a batch into microbatches, and what comes back."""
