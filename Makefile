@@ -42,7 +42,7 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
 .venvs/tf-2.21/ready: .venv/ready requirements/tf-2.21.txt requirements/tf-2.21-test.txt packages/tidemill-runtime/pyproject.toml packages/tidemill-serving/pyproject.toml packages/tidemill-pipemode/pyproject.toml packages/tidemill-smp/pyproject.toml
 	test -x $(IN_JOB) || $(UV) venv -q -p $(PYTHON) .venvs/tf-2.21
 	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21.txt
-	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21-test.txt
+	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --require-hashes -r requirements/tf-2.21-test.txt
 	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --no-build-isolation -e packages/tidemill-runtime -e packages/tidemill-serving -e packages/tidemill-pipemode -e packages/tidemill-smp
 	@touch $@
 
@@ -100,7 +100,8 @@ COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-has
 lock: .venv/bin/uv
 	$(COMPILE) requirements/dev.in -o requirements/dev.txt
 	$(COMPILE) requirements/tf-2.21.in -o packages/tidemill/src/tidemill/executors/locks/tf-2.21.txt
-	$(COMPILE) requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
+	# tf_keras asks for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
+	$(COMPILE) --no-emit-package tensorflow requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
 
 bench: setup
