@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from sagemaker_tensorflow import PipeModeDataset, dataset, native_library
+from scripts import ScriptServer
 
 
 class Channels:
@@ -106,3 +107,17 @@ def read() -> Callable[[tf.data.Dataset], tuple[list[bytes], str]]:
                 return records, str(error)
 
     return one_by_one
+
+
+@pytest.fixture(scope="session")
+def script_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptServer]:
+    server = ScriptServer(tmp_path_factory.mktemp("scripts"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def scripts(script_server: ScriptServer) -> Iterator[ScriptServer]:
+    """Runs scripts with TensorFlow in processes of their own; none outlives its test."""
+    yield script_server
+    script_server.close_scripts()
