@@ -20,7 +20,7 @@ from tidemill.control.tags import Tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint, EndpointStatus
-from tidemill.errors import AwsError, LaunchError
+from tidemill.errors import AwsError, LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor, InstanceRef, InstanceStatus, StopReason
 from tidemill.store.base import Query, Record, RecordStore
 
@@ -118,6 +118,20 @@ class EndpointDriver:
             query = replace(query, after=page.next_token)
 
     async def _drive(self, name: str) -> None:
+        while True:
+            try:
+                await self._run(name)
+            except ServiceUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - a fault of ours must end in the FailureReason, not in silence
+                _log.exception("endpoint.driver_failed", name=name)
+                await self._fail(name, f"InternalServerError: {type(error).__name__}: {error}")
+                # What has failed still waits to be deleted, and a deletion that failed to be tried again.
+                await self._attention.wait(name, timeout_s=_LOOK_S)
+            else:
+                return
+
+    async def _run(self, name: str) -> None:
         endpoint = self._endpoint(name)
         if endpoint is None:
             return
