@@ -1,0 +1,192 @@
+"""The automatic cut: balanced partitions with little communication.
+
+What is best has two measures, time and bytes, and they may disagree: an embedding is all bytes, a convolution all time.
+`optimize="speed"` asks for the slowest partition to be as fast as can be, `"memory"` for the largest to be as small as
+can be; among all cuts within a small slack of that, the other measure decides, then the bytes that travel. So time is
+not thrown away for the last kilobyte, nor memory for the last microsecond.
+
+The way: group what must stay together (`groups`), cut several orders exactly (`lattice.Linear`), cut the graph itself
+exactly where it has few closed sets (`lattice.Downsets`), refine by local search (`search`), take the best. Chains are
+exact after the first step. The result is a pure function of graph and options.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
+from smdistributed.modelparallel.tensorflow.partition.cost import Costs, CutOptions, Evaluation, evaluate
+from smdistributed.modelparallel.tensorflow.partition.groups import Anchor, Groups, group
+from smdistributed.modelparallel.tensorflow.partition.lattice import (
+    INFINITE,
+    Downsets,
+    Linear,
+    best_walk,
+    slackened,
+)
+from smdistributed.modelparallel.tensorflow.partition.orders import contraction, orders
+from smdistributed.modelparallel.tensorflow.partition.search import Position, first_key, refine, second_key
+from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+
+__all__ = ["Cut", "cut"]
+
+REVISIT_GAIN = 0.10
+"""A pipeline that goes back and forth fills more slowly than its slowest partition tells; it must be worth it."""
+MANY_GROUPS = 600
+GROUPS_FOR_DOWNSETS = 300
+REFINED = 3
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The decision."""
+
+    graph: UnitGraph
+    options: CutOptions
+    assignment: tuple[int, ...]
+    """Partition per unit, numbered in the order of the pipeline."""
+    exact: bool
+    """Whether no cut of the same groups is better: the graph is a chain of them."""
+    revisits: bool
+    """Whether a microbatch visits some partition more than once."""
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Partition of each unit by name, in the order of the graph."""
+        return {unit.name: part for unit, part in zip(self.graph.units, self.assignment, strict=True)}
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What it costs."""
+        return evaluate(self.graph, self.assignment, self.options)
+
+
+@dataclass(frozen=True, order=True)
+class _Candidate:
+    second: int
+    communication: int
+    first: int
+    assignment: tuple[int, ...]
+
+
+def cut(graph: UnitGraph, options: CutOptions) -> Cut:
+    """Decide the partition of every unit.
+
+    Args:
+        graph: The units with their costs, equal on all ranks.
+        options: Number of partitions and what is minimised.
+
+    Raises:
+        SMPPartitionError: If there are fewer separable units than partitions.
+    """
+    collapsed = group(graph)
+    found = [(collapsed, _solve(collapsed, options))]
+    for anchor in (Anchor.FIRST, Anchor.LAST):
+        groups = group(graph, anchor=anchor)
+        if not groups.revisits:
+            break
+        found.append((groups, _solve(groups, options)))
+    best: tuple[Groups, _Candidate] | None = None
+    for groups, candidate in found:
+        if candidate is None:
+            continue
+        gain = REVISIT_GAIN if best and groups.revisits and not best[0].revisits else 0
+        if best is None or candidate.first < best[1].first * (1 - gain):
+            best = groups, candidate
+    if best is None:
+        raise _too_few(found[-1][0], options)
+    groups, candidate = best
+    return Cut(
+        graph=graph,
+        options=options,
+        assignment=groups.spread(candidate.assignment),
+        exact=groups.is_chain,
+        revisits=groups.revisits and _goes_back(groups, candidate.assignment),
+    )
+
+
+def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
+    if len(groups) < options.partitions:
+        return None
+    costs = Costs(groups, options)
+    connected = options.contiguous and _is_connected(groups)
+    found: dict[tuple[int, ...], None] = {}
+    first = INFINITE
+    for order in orders(groups, few=len(groups) > MANY_GROUPS):
+        lattice = Linear(costs, order, connected=connected and not groups.is_chain)
+        walk = best_walk(lattice, costs, upper=slackened(first, options.slack))
+        if walk is not None:
+            first = min(first, walk.first)
+            found[walk.assignment] = None
+    if groups.is_chain or options.partitions == 1:
+        return _choose(costs, list(found))
+    if not found and (start := contraction(groups, costs.compute, options.partitions)) is not None:
+        found[start] = None
+    if len(groups) <= GROUPS_FOR_DOWNSETS:
+        lattice = Downsets(costs, connected=connected, upper=slackened(first, options.slack))
+        walk = best_walk(lattice, costs) if lattice.complete else None
+        if walk is not None:
+            found[walk.assignment] = None
+    return _refined(costs, list(found), connected=connected) if found else None
+
+
+def _refined(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> _Candidate:
+    """Local search for the first measure, then, within its slack, for the second."""
+    starts = sorted((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
+    for start in starts[:REFINED]:
+        position = Position(costs, start.assignment, connected=connected)
+        refine(position, first_key)
+        found.append(tuple(position.parts))
+    bound = _bound(costs, found)
+    close = sorted(c for c in (_candidate(costs, each) for each in dict.fromkeys(found)) if c.first <= bound)
+    for start in close[:REFINED]:
+        position = Position(costs, start.assignment, connected=connected)
+        refine(position, second_key(bound))
+        found.append(tuple(position.parts))
+    return _choose(costs, found)
+
+
+def _choose(costs: Costs, found: list[tuple[int, ...]]) -> _Candidate:
+    bound = _bound(costs, found)
+    return min(c for c in (_candidate(costs, each) for each in found) if c.first <= bound)
+
+
+def _bound(costs: Costs, found: list[tuple[int, ...]]) -> int:
+    return slackened(min(_candidate(costs, each).first for each in found), costs.options.slack)
+
+
+def _candidate(costs: Costs, assignment: tuple[int, ...]) -> _Candidate:
+    result = costs.evaluate(assignment)
+    time, size = max(result.time_ns), max(result.bytes)
+    first, second = (size, time) if costs.options.optimize == "memory" else (time, size)
+    return _Candidate(second, sum(result.time_ns) - sum(result.compute_ns), first, assignment)
+
+
+def _is_connected(groups: Groups) -> bool:
+    reached, stack = {0}, [0]
+    while stack:
+        for there in groups.neighbours[stack.pop()]:
+            if there not in reached:
+                reached.add(there)
+                stack.append(there)
+    return len(reached) == len(groups)
+
+
+def _goes_back(groups: Groups, assignment: tuple[int, ...]) -> bool:
+    return any(
+        assignment[consumer] < assignment[tensor.producer] for tensor in groups.tensors for consumer in tensor.consumers
+    )
+
+
+def _too_few(groups: Groups, options: CutOptions) -> SMPPartitionError:
+    units, joined = len(groups.graph.units), len(groups)
+    message = f"{options.partitions} partitions are asked for, but the model has {units} units"
+    if joined < units:
+        message += f", of which only {joined} can be separated"
+        names = [groups.graph.units[i] for members in groups.members if len(members) > 1 for i in members]
+        shared = Counter(bond for unit in names for bond in (*unit.variables, *unit.colocation))
+        bonds = sorted(name for name, uses in shared.items() if uses > 1)[:3]
+        if bonds:
+            message += f" (units are tied together by {', '.join(bonds)})"
+    return SMPPartitionError(f"{message}: lower `partitions` to {max(joined, 1)} or less, or use smaller layers")

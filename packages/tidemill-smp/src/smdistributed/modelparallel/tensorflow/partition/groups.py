@@ -1,0 +1,216 @@
+"""What must stay together, and what comes before what.
+
+Units that share a variable or a colocation group become one *group*. Joining them can close a cycle (a tied embedding
+at both ends of a model); there are two ways on, and `cut` weighs them:
+
+- **collapse**: every cycle (strongly connected component) becomes one group, so that a microbatch visits each partition
+  once. Simple, but a tied embedding swallows all that lies between its two uses.
+- **revisit**: groups stay small, and a tensor may flow back to an earlier partition, which is then visited twice. The
+  group stands in the order where its first (or last) unit stands; edges against that order are *return edges*: they
+  cost messages like all others and order nothing.
+
+Linear in units and edges, but for a logarithm in the ordering.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+
+__all__ = ["Anchor", "Groups", "Tensor", "apart", "group"]
+
+
+class Anchor(StrEnum):
+    """Where a group of several units stands in the order of the pipeline."""
+
+    COLLAPSE = "collapse"
+    """Cycles are collapsed: the question does not arise."""
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Something one group makes and others use."""
+
+    producer: int
+    consumers: tuple[int, ...]
+    """Ascending, without the producer."""
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The graph of groups, numbered in a topological order of their forward edges."""
+
+    graph: UnitGraph
+    members: tuple[tuple[int, ...], ...]
+    """Per group, places of its units in the graph."""
+    of: tuple[int, ...]
+    """Per unit, its group."""
+    tensors: tuple[Tensor, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    """By forward edges: a group may not stand on an earlier partition than any of these."""
+    successors: tuple[tuple[int, ...], ...]
+    neighbours: tuple[tuple[int, ...], ...]
+    """By edges of either direction, return edges included."""
+    revisits: bool
+    """Whether there is any return edge."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def spread(self, assignment: Iterable[int]) -> tuple[int, ...]:
+        """Partition per unit, from partition per group."""
+        partitions = tuple(assignment)
+        return tuple(partitions[group] for group in self.of)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each group hands over to the next one and to no other."""
+        following = (((i + 1,) if i + 1 < len(self) else ()) for i in range(len(self)))
+        return not self.revisits and all(map(tuple.__eq__, self.successors, following))
+
+
+def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
+    """Join what must stay together.
+
+    Args:
+        graph: The units.
+        anchor: What becomes of cycles.
+    """
+    joined = _joined(graph)
+    if anchor is Anchor.COLLAPSE:
+        joined = _without_cycles(graph, joined)
+    return _groups(graph, joined, last=anchor is Anchor.LAST)
+
+
+def apart(graph: UnitGraph) -> Groups:
+    """Every unit a group of its own: to judge an assignment that was made by hand."""
+    return _groups(graph, list(range(len(graph.units))), last=False)
+
+
+def _joined(graph: UnitGraph) -> list[int]:
+    """Per unit, the first unit of its group."""
+    root = list(range(len(graph.units)))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = root[i]
+        return i
+
+    first: dict[tuple[str, str], int] = {}
+    for i, unit in enumerate(graph.units):
+        bonds = [("variable", name) for name in unit.variables] + [("group", name) for name in unit.colocation]
+        for bond in bonds:
+            a, b = find(first.setdefault(bond, i)), find(i)
+            root[max(a, b)] = min(a, b)
+    return [find(i) for i in range(len(root))]
+
+
+def _without_cycles(graph: UnitGraph, joined: list[int]) -> list[int]:
+    """Strongly connected components by Tarjan's algorithm, with a stack of its own instead of recursion."""
+    targets: dict[int, list[int]] = {root: [] for root in joined}
+    for edge in graph.edges:
+        source, target = joined[graph.index[edge.source]], joined[graph.index[edge.target]]
+        if source != target:
+            targets[source].append(target)
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    open_: list[int] = []
+    component: dict[int, int] = {}
+    for start in targets:
+        if start in number:
+            continue
+        walk = [(start, iter(targets[start]))]
+        number[start] = low[start] = len(number)
+        open_.append(start)
+        while walk:
+            node, rest = walk[-1]
+            for target in rest:
+                if target not in number:
+                    number[target] = low[target] = len(number)
+                    open_.append(target)
+                    walk.append((target, iter(targets[target])))
+                    break
+                if target not in component:
+                    low[node] = min(low[node], number[target])
+            else:
+                walk.pop()
+                if walk:
+                    low[walk[-1][0]] = min(low[walk[-1][0]], low[node])
+                if low[node] == number[node]:
+                    size = open_.index(node)
+                    name = min(open_[size:])
+                    component.update(dict.fromkeys(open_[size:], name))
+                    del open_[size:]
+    return [component[root] for root in joined]
+
+
+def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
+    units_of: dict[int, list[int]] = {}
+    for i, root in enumerate(joined):
+        units_of.setdefault(root, []).append(i)
+    place = {root: units[-1 if last else 0] for root, units in units_of.items()}
+    uses: dict[tuple[int, str], tuple[set[int], int]] = {}
+    for edge in graph.edges:
+        source, target = graph.index[edge.source], joined[graph.index[edge.target]]
+        consumers, size = uses.get((source, edge.tensor), (set(), 0))
+        if target != joined[source]:
+            consumers.add(target)
+        uses[source, edge.tensor] = consumers, max(size, edge.bytes)
+    links = {(joined[source], target) for (source, _), (targets, _) in uses.items() for target in targets}
+    ordered = _topological(place, links)
+    revisits = len(ordered) < len(place)
+    if revisits:
+        ordered = sorted(place, key=place.__getitem__)
+    number = {root: i for i, root in enumerate(ordered)}
+    forward = sorted({(number[a], number[b]) for a, b in links if number[a] < number[b]})
+    predecessors: list[list[int]] = [[] for _ in ordered]
+    successors: list[list[int]] = [[] for _ in ordered]
+    neighbours: list[set[int]] = [set() for _ in ordered]
+    for a, b in forward:
+        successors[a].append(b)
+        predecessors[b].append(a)
+    for a, b in links:
+        neighbours[number[a]].add(number[b])
+        neighbours[number[b]].add(number[a])
+    return Groups(
+        graph=graph,
+        members=tuple(tuple(units_of[root]) for root in ordered),
+        of=tuple(number[root] for root in joined),
+        tensors=tuple(
+            Tensor(number[joined[source]], tuple(sorted(number[target] for target in targets)), size)
+            for (source, _), (targets, size) in sorted(uses.items())
+            if targets
+        ),
+        predecessors=tuple(map(tuple, predecessors)),
+        successors=tuple(map(tuple, successors)),
+        neighbours=tuple(tuple(sorted(near)) for near in neighbours),
+        revisits=revisits,
+    )
+
+
+def _topological(place: dict[int, int], links: set[tuple[int, int]]) -> list[int]:
+    """Kahn's order, the earliest place first; groups on and behind a cycle are left out."""
+    targets: dict[int, list[int]] = {}
+    waiting = dict.fromkeys(place, 0)
+    for source, target in links:
+        targets.setdefault(source, []).append(target)
+        waiting[target] += 1
+    ready = [(place[root], root) for root, inputs in waiting.items() if not inputs]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, root = heapq.heappop(ready)
+        order.append(root)
+        for target in targets.get(root, ()):
+            waiting[target] -= 1
+            if not waiting[target]:
+                heapq.heappush(ready, (place[target], target))
+    return order

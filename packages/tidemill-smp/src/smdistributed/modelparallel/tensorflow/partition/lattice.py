@@ -1,0 +1,360 @@
+"""Dynamic programming over cuts.
+
+A *state* is a set of groups that can come first: closed under predecessors. Partition after partition, a pipeline walks
+from the empty state to the full one, and what a partition costs depends only on the two states it lies between. So the
+best walk is found backwards, state by state, exactly, for any objective that combines partitions by a maximum or a sum.
+What differs is which states there are:
+
+- `Linear`: the prefixes of one order of the groups. n + 1 states, n * n / 2 slices: O(P n^2), in vectors of numpy. For
+  a chain these are all states there are, so the result is exact.
+- `Downsets`: all closed sets, which makes it exact for any graph (one thing aside: the sender of a tensor that several
+  later partitions use pays for one message here, and for all of them in `Costs`). A model with few parallel branches
+  has few of them; one with many has exponentially many, and the enumeration gives up.
+
+Three sweeps: the least possible maximum of the first measure; then, within its slack, that of the second; then, within
+both, the least communication.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from smdistributed.modelparallel.tensorflow.partition.cost import Costs
+
+__all__ = ["Downsets", "Lattice", "Linear", "Walk", "best_walk"]
+
+INFINITE = 2**60
+MOST_STATES = 1500
+MOST_STEPS = 150_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The partitions that can begin at one state, one per entry."""
+
+    targets: np.ndarray
+    """State each of them ends at."""
+    time: np.ndarray
+    static: np.ndarray
+    kept: np.ndarray
+    """Bytes per microbatch alive."""
+    communication: np.ndarray
+
+
+class Lattice(Protocol):
+    """States in an order in which every step leads to a later one; the first is empty, the last is full."""
+
+    states: int
+
+    def row(self, state: int, limit: int) -> Row:
+        """Partitions beginning at `state`; those above `limit` of the first measure may be left out."""
+        ...
+
+    def assignment(self, walk: Sequence[int]) -> list[int]:
+        """Partition per group, from the states at which the partitions begin and the final one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The best assignment of one lattice."""
+
+    first: int
+    """The least maximum of the first measure; the assignment may exceed it by the slack."""
+    assignment: tuple[int, ...]
+
+
+def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk | None:
+    """The best assignment, or None if none has a first measure of at most `upper`."""
+    swap = costs.options.optimize == "memory"
+    base, alive = np.array(costs.base, np.int64)[:, None], np.array(costs.alive, np.int64)[:, None]
+
+    def measures(row: Row) -> tuple[np.ndarray, np.ndarray]:
+        time, size = base + row.time, row.static + alive * row.kept
+        return (size, time) if swap else (time, size)
+
+    def first(row: Row) -> np.ndarray:
+        one = measures(row)[0]
+        return np.where(one > upper, INFINITE, one)
+
+    def second(row: Row) -> np.ndarray:
+        one, two = measures(row)
+        return np.where(one > bound, INFINITE, two)
+
+    def third(row: Row) -> np.ndarray:
+        one, two = measures(row)
+        return np.where((one > bound) | (two > least), INFINITE, row.communication)
+
+    found = _sweep(lattice, costs, first, np.maximum, upper)
+    if found is None:
+        return None
+    minimum = found[0]
+    bound = slackened(minimum, costs.options.slack)
+    found = _sweep(lattice, costs, second, np.maximum, bound)
+    assert found is not None  # the walk of the first sweep is within the bound
+    least = found[0]
+    found = _sweep(lattice, costs, third, np.add, bound)
+    assert found is not None
+    return Walk(minimum, tuple(lattice.assignment(found[1])))
+
+
+def slackened(minimum: int, slack: float) -> int:
+    """The most that the first measure may be."""
+    return minimum + int(minimum * slack)
+
+
+def _sweep(
+    lattice: Lattice,
+    costs: Costs,
+    measure: Callable[[Row], np.ndarray],
+    combine: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    limit: int,
+) -> tuple[int, list[int]] | None:
+    """The least combined measure and the states of a walk that has it; equal walks: the earliest cuts."""
+    partitions, final = costs.partitions, lattice.states - 1
+    value = np.full((partitions + 1, lattice.states), INFINITE, np.int64)
+    value[partitions, final] = 0
+    choice = np.zeros((partitions, lattice.states), np.int64)
+    for state in range(final - 1, -1, -1):
+        row = lattice.row(state, limit)
+        if not len(row.targets):
+            continue
+        whole = combine(measure(row), value[1:, row.targets])
+        best = whole.argmin(axis=1)
+        value[:partitions, state] = np.minimum(whole[np.arange(partitions), best], INFINITE)
+        choice[:, state] = row.targets[best]
+    if value[0, 0] >= INFINITE:
+        return None
+    walk = [0]
+    for part in range(partitions):
+        walk.append(int(choice[part, walk[-1]]))
+    return int(value[0, 0]), walk
+
+
+class Linear:
+    """Prefixes of one topological order of the groups."""
+
+    def __init__(self, costs: Costs, order: Sequence[int], *, connected: bool) -> None:
+        self.order = order
+        self.states = len(order) + 1
+        place = {group: i for i, group in enumerate(order)}
+        self._whole = Slices(place, costs.groups.neighbours).whole if connected else None
+        self._compute = _prefix(costs.compute[g] + costs.owner[g] for g in order)
+        self._static = _prefix(costs.static[g] for g in order)
+        self._kept = _prefix(costs.activation[g] for g in order)
+        # Rows may stop where what only grows with the slice exceeds the limit.
+        speed = costs.options.optimize == "speed"
+        self._load = self._compute if speed else self._static + min(costs.alive) * self._kept
+        self._crossing: list[list[tuple[list[int], int, int]]] = [[] for _ in range(self.states)]
+        rise = [0] * (self.states + 1)
+        for tensor, transfer in zip(costs.groups.tensors, costs.transfer, strict=True):
+            made = place[tensor.producer]
+            uses = sorted(place[c] for c in tensor.consumers if place[c] > made)
+            if uses:  # what flows back is left to the local search, whose costs know it
+                rise[made + 1] += transfer
+                rise[uses[-1] + 1] -= transfer
+                for state in range(made + 1, uses[-1] + 1):
+                    self._crossing[state].append((uses, transfer, tensor.bytes))
+        self._cut = np.cumsum(np.array(rise[: self.states], np.int64))
+        """Per state, the cost of all tensors that cross it."""
+
+    def row(self, state: int, limit: int) -> Row:
+        end = int(np.searchsorted(self._load, self._load[state] + limit, side="right"))
+        length = min(end, self.states) - state - 1
+        step, kept = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
+        for uses, transfer, size in self._crossing[state]:
+            used = min(uses[bisect_left(uses, state)] - state, length)
+            step[used] += transfer  # received by slices that reach this use
+            kept[used] += size
+            step[0] -= transfer  # and not sent by them: it was made before they begin
+            step[min(uses[-1] - state, length)] += transfer
+        targets = np.arange(state + 1, state + 1 + length)
+        communication = self._cut[targets] + np.cumsum(step)[:length]
+        row = Row(
+            targets=targets,
+            time=self._compute[targets] - self._compute[state] + communication,
+            static=self._static[targets] - self._static[state],
+            kept=self._kept[targets] - self._kept[state] + np.cumsum(kept)[:length],
+            communication=communication,
+        )
+        return row if self._whole is None else _take(row, self._whole[state][:length])
+
+    def assignment(self, walk: Sequence[int]) -> list[int]:
+        parts = [0] * len(self.order)
+        for part in range(len(walk) - 1):
+            for place in range(walk[part], walk[part + 1]):
+                parts[self.order[place]] = part
+        return parts
+
+
+class Slices:
+    """Which slices of an order are connected, for all n * n / 2 of them at once.
+
+    From right to left, a forest spans the places seen so far, built of edges whose right ends lie as far left as can
+    be: a new edge that closes a ring puts out the edge of the ring whose right end is the farthest. Then a slice
+    [i, j) has as many components as places less forest edges that end before j. O(n^2) and, per edge that closes a
+    ring, the length of a search in the forest.
+    """
+
+    def __init__(self, place: dict[int, int], neighbours: Sequence[Sequence[int]]) -> None:
+        size = len(place)
+        self._forest: list[set[int]] = [set() for _ in range(size)]
+        ends = np.zeros(size, np.int64)
+        at = sorted(place, key=place.__getitem__)
+        self.whole: list[np.ndarray] = [np.zeros(0, bool)] * size
+        for i in range(size - 1, -1, -1):
+            for k in sorted(place[n] for n in neighbours[at[i]]):
+                if k > i and (ring := self._path(i, k)) is not None:
+                    a, b = max(pairwise(ring), key=max)
+                    if max(a, b) <= k:
+                        continue
+                    self._forest[a].discard(b)
+                    self._forest[b].discard(a)
+                    ends[max(a, b)] -= 1
+                if k > i:
+                    self._forest[i].add(k)
+                    self._forest[k].add(i)
+                    ends[k] += 1
+            self.whole[i] = np.arange(1, size - i + 1) - np.cumsum(ends[i:]) == 1
+
+    def _path(self, start: int, goal: int) -> list[int] | None:
+        came = {start: start}
+        stack = [start]
+        while stack:
+            here = stack.pop()
+            if here == goal:
+                path = [here]
+                while path[-1] != start:
+                    path.append(came[path[-1]])
+                return path
+            for there in self._forest[here]:
+                if there not in came:
+                    came[there] = here
+                    stack.append(there)
+        return None
+
+
+class Downsets:
+    """All sets closed under predecessors, as bit masks."""
+
+    def __init__(self, costs: Costs, *, connected: bool, upper: int) -> None:
+        self._costs = costs
+        self._connected = connected
+        groups = costs.groups
+        self._near = [sum(1 << n for n in near) for near in groups.neighbours]
+        self.sets = self._enumerate()
+        self.states = len(self.sets)
+        self._compute = [_sum(s, [a + b for a, b in zip(costs.compute, costs.owner, strict=True)]) for s in self.sets]
+        self._static = [_sum(s, costs.static) for s in self.sets]
+        self._kept = [_sum(s, costs.activation) for s in self.sets]
+        tensors = [
+            (1 << t.producer, sum(1 << c for c in t.consumers), transfer, t.bytes)
+            for t, transfer in zip(groups.tensors, costs.transfer, strict=True)
+        ]
+        self._crossing = [[t for t in tensors if t[0] & s and t[1] & ~s] for s in self.sets]
+        self._rows = self._all_rows(upper) if self.states else []
+
+    @property
+    def complete(self) -> bool:
+        """Whether there were few enough states and steps."""
+        return bool(self._rows)
+
+    def row(self, state: int, limit: int) -> Row:
+        return self._rows[state]
+
+    def assignment(self, walk: Sequence[int]) -> list[int]:
+        parts = [0] * len(self._costs.groups)
+        for part in range(len(walk) - 1):
+            for group in _bits(self.sets[walk[part + 1]] & ~self.sets[walk[part]]):
+                parts[group] = part
+        return parts
+
+    def _enumerate(self) -> list[int]:
+        groups = self._costs.groups
+        needs = [sum(1 << p for p in before) for before in groups.predecessors]
+        seen, level = {0}, [0]
+        while level:
+            following: set[int] = set()
+            for done in level:
+                for group in self._ready(done, needs):
+                    following.add(done | 1 << group)
+            seen |= following
+            if len(seen) > MOST_STATES:
+                return []
+            level = sorted(following)
+        return sorted(seen, key=lambda s: (s.bit_count(), s))
+
+    @staticmethod
+    def _ready(done: int, needs: list[int]) -> list[int]:
+        return [g for g, need in enumerate(needs) if not done >> g & 1 and not need & ~done]
+
+    def _all_rows(self, upper: int) -> list[Row]:
+        speed = self._costs.options.optimize == "speed"
+        fewest = min(self._costs.alive)
+        load = self._compute if speed else [a + fewest * b for a, b in zip(self._static, self._kept, strict=True)]
+        rows, steps = [], 0
+        for i, begin in enumerate(self.sets):
+            entries = []
+            for j in range(i + 1, self.states):
+                end = self.sets[j]
+                if begin & ~end or load[j] - load[i] > upper:
+                    continue
+                inside = end & ~begin
+                if self._connected and not self._is_whole(inside):
+                    continue
+                entries.append((j, *self._step(i, j, inside)))
+            steps += len(entries)
+            if steps > MOST_STEPS:
+                return []
+            columns = np.array(entries, np.int64).reshape(-1, 5).T
+            rows.append(Row(*columns))
+        return rows
+
+    def _step(self, i: int, j: int, inside: int) -> tuple[int, int, int, int]:
+        communication = received = 0
+        for _, uses, transfer, size in self._crossing[i]:
+            if uses & inside:
+                communication += transfer
+                received += size
+        for made, _, transfer, _ in self._crossing[j]:
+            if made & inside:
+                communication += transfer
+        time = self._compute[j] - self._compute[i] + communication
+        return time, self._static[j] - self._static[i], self._kept[j] - self._kept[i] + received, communication
+
+    def _is_whole(self, inside: int) -> bool:
+        reached = front = inside & -inside
+        while front:
+            near = 0
+            for group in _bits(front):
+                near |= self._near[group]
+            front = near & inside & ~reached
+            reached |= front
+        return reached == inside
+
+
+def _prefix(values: Iterable[int]) -> np.ndarray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(list(values), np.int64))])
+
+
+def _take(row: Row, mask: np.ndarray) -> Row:
+    return Row(row.targets[mask], row.time[mask], row.static[mask], row.kept[mask], row.communication[mask])
+
+
+def _bits(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def _sum(mask: int, values: Sequence[int]) -> int:
+    return sum(values[i] for i in _bits(mask))

@@ -1,0 +1,168 @@
+"""Local search: what dynamic programming over a few orders missed, group by group.
+
+Passes in the manner of Fiduccia and Mattheyses: of all legal moves the best is made, even where it makes things worse,
+and its group is locked; at the end the pass is taken back to its best moment. Moves keep every forward edge pointing
+onward (so no partition waits for a later one), every partition non-empty and, where asked, connected.
+
+A move costs O(uses of the group's tensors), a step O(groups + moves x partitions); lists, not sets, are walked
+wherever order could matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from smdistributed.modelparallel.tensorflow.partition.cost import Costs
+
+__all__ = ["Position", "refine"]
+
+Key = tuple[int, ...]
+PASSES = 12
+
+
+class Position:
+    """An assignment and its measures, kept up to date move by move."""
+
+    def __init__(self, costs: Costs, assignment: Sequence[int], *, connected: bool) -> None:
+        self.costs = costs
+        self.connected = connected
+        self.parts = list(assignment)
+        self._of: list[list[int]] = [[] for _ in self.parts]
+        for i, tensor in enumerate(costs.groups.tensors):
+            for group in (tensor.producer, *tensor.consumers):
+                self._of[group].append(i)
+        parts = costs.partitions
+        self.time, self._static, self._kept = list(costs.base), [0] * parts, [0] * parts
+        self.count = [0] * parts
+        self.communication = 0
+        for group, part in enumerate(self.parts):
+            self._put(group, part, 1)
+        for i in range(len(costs.groups.tensors)):
+            self._carry(i, 1)
+
+    @property
+    def bytes(self) -> list[int]:
+        """Of each partition."""
+        return [a + b * n for a, b, n in zip(self._static, self._kept, self.costs.alive, strict=True)]
+
+    @property
+    def measures(self) -> tuple[list[int], list[int]]:
+        """What is minimised first, and second, per partition."""
+        return (self.bytes, self.time) if self.costs.options.optimize == "memory" else (self.time, self.bytes)
+
+    def move(self, group: int, part: int) -> None:
+        """Give a group to another partition."""
+        for i in self._of[group]:
+            self._carry(i, -1)
+        self._put(group, self.parts[group], -1)
+        self.parts[group] = part
+        self._put(group, part, 1)
+        for i in self._of[group]:
+            self._carry(i, 1)
+
+    def moves(self, group: int) -> list[int]:
+        """Partitions a group may move to; whether its old one stays connected is not looked at."""
+        home, parts, groups = self.parts[group], self.parts, self.costs.groups
+        if self.count[home] == 1:
+            return []
+        lowest = max((parts[p] for p in groups.predecessors[group]), default=0)
+        highest = min((parts[s] for s in groups.successors[group]), default=self.costs.partitions - 1)
+        if lowest == highest:
+            return []
+        if not self.connected:
+            return [part for part in range(lowest, highest + 1) if part != home]
+        near = {parts[n] for n in groups.neighbours[group]}
+        return sorted(part for part in near if lowest <= part <= highest and part != home)
+
+    def stays_whole(self, group: int) -> bool:
+        """Whether a group's partition remains connected without it."""
+        if not self.connected:
+            return True
+        home, near = self.parts[group], self.costs.groups.neighbours
+        start = next(n for n in near[group] if self.parts[n] == home) if self._has_near(group) else None
+        if start is None:
+            return False
+        reached, stack = {group, start}, [start]
+        while stack:
+            for there in near[stack.pop()]:
+                if there not in reached and self.parts[there] == home:
+                    reached.add(there)
+                    stack.append(there)
+        return len(reached) == self.count[home]
+
+    def _has_near(self, group: int) -> bool:
+        return any(self.parts[n] == self.parts[group] for n in self.costs.groups.neighbours[group])
+
+    def _put(self, group: int, part: int, sign: int) -> None:
+        costs = self.costs
+        self.time[part] += sign * (costs.compute[group] + costs.owner[group])
+        self._static[part] += sign * costs.static[group]
+        self._kept[part] += sign * costs.activation[group]
+        self.count[part] += sign
+
+    def _carry(self, i: int, sign: int) -> None:
+        tensor, transfer = self.costs.groups.tensors[i], sign * self.costs.transfer[i]
+        home = self.parts[tensor.producer]
+        for part in {self.parts[consumer] for consumer in tensor.consumers}:
+            if part != home:
+                self.time[home] += transfer
+                self.time[part] += transfer
+                self._kept[part] += sign * tensor.bytes
+                self.communication += 2 * transfer
+
+
+def first_key(position: Position) -> Key:
+    """The first measure, largest partition first, so that a step that only helps the second largest counts too."""
+    return (*sorted(position.measures[0], reverse=True), position.communication)
+
+
+def second_key(bound: int) -> Callable[[Position], Key]:
+    """The second measure, once the first is within its bound."""
+
+    def key(position: Position) -> Key:
+        one, two = position.measures
+        return (max(0, max(one) - bound), max(two), position.communication, *sorted(two, reverse=True))
+
+    return key
+
+
+def refine(position: Position, key: Callable[[Position], Key]) -> None:
+    """Improve a position as long as passes find something better."""
+    size = len(position.parts)
+    patience = size if size <= 64 else 12
+    for _ in range(PASSES):
+        if not _pass(position, key, patience):
+            return
+
+
+def _pass(position: Position, key: Callable[[Position], Key], patience: int) -> bool:
+    start = best = key(position)
+    trail: list[tuple[int, int]] = []
+    kept = 0
+    locked: set[int] = set()
+    while len(trail) - kept < patience:
+        move = _best_move(position, key, locked)
+        if move is None:
+            break
+        reached, group, part = move
+        trail.append((group, position.parts[group]))
+        position.move(group, part)
+        locked.add(group)
+        if reached < best:
+            best, kept = reached, len(trail)
+    for group, part in reversed(trail[kept:]):
+        position.move(group, part)
+    return best < start
+
+
+def _best_move(position: Position, key: Callable[[Position], Key], locked: set[int]) -> tuple[Key, int, int] | None:
+    found = []
+    for group, home in enumerate(position.parts):
+        if group in locked:
+            continue
+        for part in position.moves(group):
+            position.move(group, part)
+            found.append((key(position), group, part))
+            position.move(group, home)
+    found.sort()
+    return next((move for move in found if position.stays_whole(move[1])), None)
