@@ -1,0 +1,179 @@
+"""Nested arguments, taken apart and put together again.
+
+`tf.nest` would do but for three things that a step function needs: sets are opened (tensors cannot be hashed, so they
+come in sets as `tensor.ref()`), a structure has a hashable key, and containers of the user's own classes come back as
+what they were. Dataclasses are leaves, as in `tf.nest`.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Container", "Identity", "LeafNode", "Node", "Visitor", "static_key", "take_apart"]
+
+
+class Node(Protocol):
+    """A structure without its leaves."""
+
+    def key(self) -> Hashable:
+        """What equal structures have in common."""
+        ...
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """The structure around the leaves' `values`."""
+        ...
+
+
+Visitor = Callable[[Any, str], Node]
+"""What `take_apart` calls with each leaf and its path, such as `x['image'][0]`."""
+
+
+@dataclass(frozen=True)
+class LeafNode:
+    """The place of one leaf."""
+
+    index: int
+
+    def key(self) -> Hashable:
+        """See `Node`."""
+        return self.index
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """See `Node`."""
+        return values[self.index]
+
+
+@dataclass(frozen=True)
+class Container:
+    """Something that holds other things."""
+
+    kind: type
+    names: tuple[Hashable, ...]
+    """The keys of a mapping; the positions of anything else."""
+    children: tuple[Node, ...]
+    make: Callable[[list[Any]], Any]
+    """Gives the container again, around the children's values."""
+
+    def key(self) -> Hashable:
+        """See `Node`."""
+        return self.kind, tuple(map(static_key, self.names)), tuple(child.key() for child in self.children)
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """See `Node`."""
+        return self.make([child.build(values) for child in self.children])
+
+
+class Identity:
+    """A key for what cannot be hashed: equal to itself alone. It keeps the object, so that its id is not given anew."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+
+def static_key(value: object) -> Hashable:
+    """A key that tells Python values apart: by value and type (1, 1.0 and True differ) where there is a hash."""
+    if isinstance(value, float):
+        return float, value.hex()
+    if isinstance(value, complex):
+        return complex, value.real.hex(), value.imag.hex()
+    try:
+        hash(value)
+    except TypeError:
+        return Identity(value)
+    return type(value), value
+
+
+def take_apart(value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], bool] = lambda _: False) -> Node:
+    """Open lists, tuples, namedtuples, mappings and sets, and visit what lies in them.
+
+    Args:
+        value: Anything.
+        path: How messages call it.
+        visit: Called with each leaf, in an order that is the same on every rank wherever Python's own order is.
+        is_leaf: Says which containers are not to be opened.
+
+    Returns:
+        The structure.
+    """
+    if is_leaf(value):
+        return visit(value, path)
+    if isinstance(value, Mapping):
+        return _take_mapping_apart(value, path, visit, is_leaf)
+    if isinstance(value, AbstractSet):
+        return _take_set_apart(value, path, visit, is_leaf)
+    if isinstance(value, (list, tuple)):
+        children = tuple(take_apart(item, f"{path}[{index}]", visit, is_leaf) for index, item in enumerate(value))
+        return Container(type(value), tuple(range(len(children))), children, _maker_of_sequence(value))
+    if _is_reference(value):
+        child = take_apart(value.deref(), path, visit, is_leaf)
+        return Container(type(value), (0,), (child,), _make_reference)
+    return visit(value, path)
+
+
+def _take_mapping_apart(
+    value: Mapping[Any, Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]
+) -> Node:
+    names = tuple(value)
+    children = tuple(take_apart(value[name], f"{path}[{name!r}]", visit, is_leaf) for name in names)
+
+    def make(items: list[Any]) -> Any:
+        pairs = dict(zip(names, items, strict=True))
+        if type(value) in (dict, collections.OrderedDict):
+            return type(value)(pairs)
+        if isinstance(value, MutableMapping):
+            same = copy.copy(value)
+            for name, item in pairs.items():
+                same[name] = item
+            return same
+        return type(value)(pairs)  # one that cannot be written takes its pairs, as in tf.nest
+
+    return Container(type(value), names, children, make)
+
+
+def _take_set_apart(value: AbstractSet[Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]) -> Node:
+    items = sorted(value, key=_rank_in_set)
+    children = tuple(take_apart(item, f"{path}{{{index}}}", visit, is_leaf) for index, item in enumerate(items))
+    kind: Any = frozenset if isinstance(value, frozenset) else set
+    return Container(kind, tuple(range(len(children))), children, kind)
+
+
+def _rank_in_set(item: Any) -> tuple[str, str]:
+    # The order of a set differs between processes: strings hash by a seed of the process, tensors by their address.
+    # The leaves become the inputs of a graph that all ranks must build alike, so order by what is alike.
+    if _is_reference(item):
+        tensor = item.deref()
+        return "tensor", f"{getattr(tensor, 'dtype', '')}{getattr(tensor, 'shape', '')}"
+    if isinstance(item, (str, bytes, int, float, np.generic)):
+        return type(item).__name__, repr(item)
+    return type(item).__qualname__, ""
+
+
+def _maker_of_sequence(value: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    kind: Any = type(value)
+    if hasattr(value, "_fields"):
+        return lambda items: kind(*items)
+    if isinstance(value, tuple):
+        return kind
+    return list  # TensorFlow's tracking lists wrap a plain one
+
+
+def _is_reference(value: object) -> bool:
+    return type(value).__name__ == "Reference" and callable(getattr(value, "deref", None))
+
+
+def _make_reference(items: list[Any]) -> Any:
+    # A Python value has no ref(); it can be hashed as it is.
+    return items[0].ref() if hasattr(items[0], "ref") else items[0]
