@@ -2,14 +2,27 @@
 
 import gzip
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from isal import isal_zlib
 
 from tidemill.executors.base import InlineText
+from tidemill.executors.shim.feeder import inflate as inflating
 from tidemill.executors.shim.feeder.faults import ObjectFault
 from tidemill.executors.shim.feeder.inflate import inflate
+
+
+@pytest.fixture(params=[isal_zlib, zlib], ids=["isal", "zlib"])
+def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests that ask for it run with either library."""
+    monkeypatch.setattr(inflating, "codec", request.param)
+
+
+def test_isal_unpacks_where_it_is_installed() -> None:
+    assert inflating.codec is isal_zlib
 
 
 def test_an_object_that_is_gone_ends_the_epoch_after_those_before_it(stage: Any) -> None:
@@ -48,6 +61,7 @@ def test_an_object_of_another_length_is_damage_in_the_store(stage: Any) -> None:
     ids=["one member", "several members", "padded", "empty", "long", "many members"],
 )
 @pytest.mark.parametrize("wrapper", ["None", "RecordIO"])
+@pytest.mark.usefixtures("codec")
 def test_gzip_is_unpacked(stage: Any, packed: bytes, unpacked: bytes, wrapper: str) -> None:
     with stage.feeding(stage.object("a.gz", packed), compression="Gzip", record_wrapper=wrapper):
         assert stage.read() == (stage.record(unpacked) if wrapper == "RecordIO" else unpacked)
@@ -66,6 +80,7 @@ def test_gzip_is_unpacked(stage: Any, packed: bytes, unpacked: bytes, wrapper: s
     ],
 )
 @pytest.mark.parametrize("wrapper", ["None", "RecordIO"])
+@pytest.mark.usefixtures("codec")
 def test_gzip_that_is_broken_is_an_error(stage: Any, packed: bytes, text: str, wrapper: str) -> None:
     with stage.feeding(stage.object("a.gz", packed), compression="Gzip", record_wrapper=wrapper) as feeder:
         stage.read()
@@ -75,6 +90,7 @@ def test_gzip_that_is_broken_is_an_error(stage: Any, packed: bytes, text: str, w
     assert str(feeder.failure).startswith("ClientError: ")
 
 
+@pytest.mark.usefixtures("codec")
 def test_gzip_of_any_length_cut_anywhere_is_never_taken_for_whole(stage: Any) -> None:
     packed = gzip.compress(os.urandom(100)) + gzip.compress(b"x" * 1000)
     boundary = len(gzip.compress(b"x" * 1000))
@@ -89,6 +105,7 @@ def test_gzip_of_any_length_cut_anywhere_is_never_taken_for_whole(stage: Any) ->
                     list(inflate(cut, uri="u"))
 
 
+@pytest.mark.usefixtures("codec")
 def test_a_bomb_is_unpacked_in_small_pieces(stage: Any) -> None:
     file = stage.path / "bomb"
     file.write_bytes(gzip.compress(bytes(64_000_000), 9))
@@ -120,6 +137,7 @@ def test_an_object_longer_than_a_record_can_say_becomes_parts(stage: Any) -> Non
         assert stage.read() == b"".join(stage.record(data, flag=flag) for data, flag in parts)
 
 
+@pytest.mark.usefixtures("codec")
 def test_a_long_packed_object_is_wrapped_by_way_of_the_disk(stage: Any) -> None:
     content = os.urandom(1000) * 10_000
     with stage.feeding(stage.object("a", gzip.compress(content, 1)), compression="Gzip", record_wrapper="RecordIO"):
