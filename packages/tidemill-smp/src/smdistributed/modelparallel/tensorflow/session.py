@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.config import Config
     from smdistributed.modelparallel.tensorflow.placement import Placement
     from smdistributed.modelparallel.tensorflow.transport.base import Transport
+    from smdistributed.modelparallel.tensorflow.world.communicator import Group
+    from smdistributed.modelparallel.tensorflow.world.objects import Objects
     from smdistributed.modelparallel.tensorflow.world.world import World
 
 __all__ = ["Session", "current", "is_initialized", "set_current"]
@@ -23,11 +25,19 @@ class Session:
     config: Config
     """The parameters, validated."""
     world: World
-    """This process among the others, and the exchange of Python objects with them."""
+    """This process among the others."""
     placement: Placement
     """Which rank holds which partition of which replica."""
     transport: Transport
     """How tensors travel."""
+    objects: Objects
+    """Python objects from rank to rank."""
+    world_group: Group
+    """All ranks."""
+    mp_group: Group
+    """The ranks of this replica, by partition."""
+    dp_group: Group
+    """The ranks that hold this partition, by replica."""
 
 
 _current: Session | None = None

@@ -1,1 +1,1 @@
-"""This process among the others: how ranks find each other, exchange Python objects and notice a death."""
+"""The processes of a job: how they find each other, exchange Python objects and arrays, and notice a death."""

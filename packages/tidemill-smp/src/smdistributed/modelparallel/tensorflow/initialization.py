@@ -1,0 +1,131 @@
+"""`smp.init`: read the parameters, meet the other ranks, and leave when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow import session
+from smdistributed.modelparallel.tensorflow.config import Config, read_config
+from smdistributed.modelparallel.tensorflow.placement import Placement, place
+from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
+from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.mesh import connect_all
+from smdistributed.modelparallel.tensorflow.world.objects import Objects
+from smdistributed.modelparallel.tensorflow.world.rendezvous import find_rendezvous, read_standing
+from smdistributed.modelparallel.tensorflow.world.world import World
+
+__all__ = ["init"]
+
+_log = logging.getLogger("smdistributed.modelparallel")
+_FLUSH_S = 5.0
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Make this process a rank. The first call of a script; collective.
+
+    A second call with the same parameters does nothing.
+
+    Args:
+        config: The parameters of the job; None reads them from `SM_HP_MP_PARAMETERS`.
+
+    Raises:
+        SMPConfigurationError: If a parameter, or the number of ranks, is not allowed.
+        SMPUsageError: If the process is a rank already, with other parameters.
+        SMPDeadlockError: If the other ranks do not come.
+    """
+    parameters = read_config(config)
+    if session.is_initialized():
+        _require_same(parameters)
+        return
+    standing = read_standing()
+    place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
+    session.set_current(_join(parameters))
+
+
+def _require_same(parameters: Config) -> None:
+    before = session.current().config
+    if parameters == before:
+        return
+    names = [name for name in vars(parameters) if getattr(parameters, name) != getattr(before, name)]
+    changes = ", ".join(f"'{name}' {getattr(before, name)!r} -> {getattr(parameters, name)!r}" for name in names)
+    raise SMPUsageError(
+        f"smp.init() was called before with other parameters ({changes}): a process is initialized once, so call it "
+        "again with the same parameters, or not at all"
+    )
+
+
+def _join(parameters: Config) -> Session:
+    rendezvous = find_rendezvous(timeout_s=parameters.hang_timeout_s)
+    placement = place(
+        rendezvous.rank,
+        size=rendezvous.size,
+        partitions=parameters.partitions,
+        strategy=parameters.placement_strategy,
+    )
+    mesh = connect_all(rendezvous, timeout_s=parameters.hang_timeout_s)
+    name_of = _namer(placement)
+    world = World(
+        rank=rendezvous.rank,
+        local_rank=rendezvous.local_rank,
+        local_size=rendezvous.local_size,
+        connections=mesh.objects,
+        hang_timeout_s=parameters.hang_timeout_s,
+        name_of=name_of,
+    )
+    world.start()
+    world_group = Group(world, tuple(range(world.size)), "world")
+    transport = choose_transport(
+        parameters.transport,
+        world_group,
+        mesh.tensors,
+        hang_timeout_s=parameters.hang_timeout_s,
+        name_of=name_of,
+    )
+    world.on_loss(transport.lose_all)
+    world.also_doing(transport.waiting)
+    _leave_at_exit(world, transport)
+    return Session(
+        config=parameters,
+        world=world,
+        placement=placement,
+        transport=transport,
+        objects=Objects(world),
+        world_group=world_group,
+        mp_group=Group(world, placement.mp_group, "model-parallel"),
+        dp_group=Group(world, placement.dp_group, "data-parallel"),
+    )
+
+
+def _namer(placement: Placement) -> Callable[[int], str]:
+    def name_of(rank: int) -> str:
+        replica = f" of replica {placement.replica_of(rank)}" if placement.replicas > 1 else ""
+        return f"rank {rank} (partition {placement.partition_of(rank)}{replica})"
+
+    return name_of
+
+
+def _leave_at_exit(world: World, transport: Any) -> None:
+    """Say goodbye at exit; after an uncaught exception, say that instead."""
+    failure: list[str] = []
+    before = sys.excepthook
+
+    def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        failure.append(f"{kind.__name__}: {error}".partition("\n")[0])
+        before(kind, error, trace)
+
+    def leave() -> None:
+        if not failure:
+            transport.flush(_FLUSH_S)
+        world.close("".join(failure[:1]))
+
+    sys.excepthook = note
+    atexit.register(leave)
+    os.register_at_fork(after_in_child=world.forget_in_child)

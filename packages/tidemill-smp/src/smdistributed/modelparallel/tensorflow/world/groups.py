@@ -1,0 +1,37 @@
+"""The names of groups of ranks, and of the ways to count ranks."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["DP_GROUP", "MP_GROUP", "PP_GROUP", "RDP_GROUP", "TP_GROUP", "WORLD", "CommGroup", "RankType"]
+
+
+class CommGroup(Enum):
+    """Groups of ranks; PP is MP and RDP is DP here, and a TP group is one rank alone."""
+
+    WORLD = "world"
+    MP_GROUP = "mp"
+    DP_GROUP = "dp"
+    PP_GROUP = "pp"
+    TP_GROUP = "tp"
+    RDP_GROUP = "rdp"
+
+
+class RankType(Enum):
+    """How a rank is counted: among all, or inside the caller's own group."""
+
+    WORLD_RANK = "world"
+    MP_RANK = "mp"
+    DP_RANK = "dp"
+    PP_RANK = "pp"
+    TP_RANK = "tp"
+    RDP_RANK = "rdp"
+
+
+WORLD = CommGroup.WORLD
+MP_GROUP = CommGroup.MP_GROUP
+DP_GROUP = CommGroup.DP_GROUP
+PP_GROUP = CommGroup.PP_GROUP
+TP_GROUP = CommGroup.TP_GROUP
+RDP_GROUP = CommGroup.RDP_GROUP

@@ -1,0 +1,144 @@
+"""How ranks that are not connected yet tell each other where they listen."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPError
+from smdistributed.modelparallel.tensorflow.world import wire
+
+__all__ = ["DirectoryStore", "MPIStore", "Store", "TCPStore", "connect_until"]
+
+_POLL_S = 0.01
+
+
+class Store(Protocol):
+    """An exchange of small values among all ranks."""
+
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
+        """Every rank's value, by rank. `topic` is a word that all ranks say in the same order."""
+        ...
+
+
+class DirectoryStore:
+    """Files in a directory that only this user can enter: for ranks on one machine."""
+
+    def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float) -> None:
+        self._directory = directory
+        self._rank = rank
+        self._size = size
+        self._timeout_s = timeout_s
+
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
+        """Write this rank's file, then read everybody's."""
+        own = self._directory / f"{topic}.{self._rank}"
+        fresh = own.with_name(f".{own.name}.{os.getpid()}")
+        fresh.write_bytes(value)
+        fresh.chmod(0o600)
+        fresh.replace(own)
+        deadline = time.monotonic() + self._timeout_s
+        return [self._read(topic, rank, deadline) for rank in range(self._size)]
+
+    def _read(self, topic: str, rank: int, deadline: float) -> bytes:
+        path = self._directory / f"{topic}.{rank}"
+        while True:
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                if time.monotonic() > deadline:
+                    raise _missing([rank], self._timeout_s, f"in {self._directory}") from None
+                time.sleep(_POLL_S)  # another process makes the file, and nothing portable tells of it
+
+
+class MPIStore:
+    """mpi4py's own allgather."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator = communicator
+
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
+        """One collective call of MPI."""
+        return [answer for _, answer in self._communicator.allgather((topic, value))]
+
+
+class TCPStore:
+    """Rank 0 listens at an address that all know, gathers, and answers."""
+
+    def __init__(self, host: str, port: int, *, secret: bytes, rank: int, size: int, timeout_s: float) -> None:
+        self._rank = rank
+        self._size = size
+        self._address = f"{host}:{port}"
+        self._timeout_s = timeout_s
+        self._connections: dict[int, socket.socket] = {}
+        deadline = time.monotonic() + timeout_s
+        if rank == 0:
+            self._gather_connections(host, port, secret, deadline)
+        else:
+            connection = connect_until(socket.AF_INET, (host, port), deadline)
+            wire.introduce(connection, secret=secret, rank=rank, purpose=wire.Purpose.STORE)
+            self._connections[0] = connection
+
+    def _gather_connections(self, host: str, port: int, secret: bytes, deadline: float) -> None:
+        with ExitStack() as stack:
+            listener = stack.enter_context(socket.create_server((host, port), backlog=self._size))
+            while len(self._connections) < self._size - 1:
+                listener.settimeout(max(0.01, deadline - time.monotonic()))
+                try:
+                    connection, _ = listener.accept()
+                except TimeoutError:
+                    absent = sorted(set(range(1, self._size)) - set(self._connections))
+                    raise _missing(absent, self._timeout_s, f"at {self._address}") from None
+                connection.settimeout(10)
+                try:
+                    hello = wire.accept(connection, secret=secret, rank=0)
+                except wire.HandshakeError:
+                    connection.close()  # a stranger; the ranks go on
+                    continue
+                self._connections[hello.rank] = connection
+
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
+        """Send to rank 0, and receive the list."""
+        try:
+            for connection in self._connections.values():
+                connection.settimeout(self._timeout_s)
+            if self._rank == 0:
+                values = {0: value}
+                for rank, connection in self._connections.items():
+                    values[rank] = bytes(wire.read_frame(connection).payload)
+                answers = [values[rank] for rank in range(self._size)]
+                for connection in self._connections.values():
+                    for answer in answers:
+                        wire.send_frame(connection, wire.Kind.MESSAGE, 0, answer)
+                return answers
+            wire.send_frame(self._connections[0], wire.Kind.MESSAGE, 0, value)
+            return [bytes(wire.read_frame(self._connections[0]).payload) for _ in range(self._size)]
+        except (OSError, EOFError) as error:
+            raise SMPError(f"rank {self._rank} lost the rendezvous at {self._address} ({topic}): {error}") from error
+
+
+def connect_until(family: int, address: Any, deadline: float) -> socket.socket:
+    """Connect to a listener that may not be there yet."""
+    while True:
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError, TimeoutError, BlockingIOError) as error:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise SMPDeadlockError(f"nobody listens at {address}: {error}") from error
+            time.sleep(_POLL_S)
+        else:
+            return connection
+
+
+def _missing(ranks: list[int], timeout_s: float, where: str) -> SMPDeadlockError:
+    return SMPDeadlockError(
+        f"ranks {ranks} did not report {where} within {timeout_s:g} s: see what they print, and that every rank "
+        "calls smp.init()"
+    )
