@@ -11,13 +11,14 @@ PYTEST := -m pytest -q
 
 export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
-.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-peers test-faults matrix check format lock bench wheels clean
+.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-peers test-faults matrix matrix-pipemode check format lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
 	@echo "make test         set up and run every test"
 	@echo "make check        lint, types, import contracts"
 	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
+	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
 	@echo "make lock         renew the pins in requirements/"
@@ -61,7 +62,7 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
 quickstart: .venv/ready .venvs/jobs/ready
 	@$(BIN)/python examples/01_digits/quickstart.py
 
-test: setup test-stack test-in-job test-peers test-faults
+test: setup test-stack test-in-job test-pipemode test-peers test-faults
 
 test-stack: .venv/ready .venvs/jobs/ready
 	$(BIN)/python $(PYTEST) packages/tidemill/tests
@@ -69,9 +70,19 @@ test-stack: .venv/ready .venvs/jobs/ready
 test-in-job: .venvs/tf-2.21/ready
 	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests packages/tidemill-serving/tests
 
-# Not part of `make test` yet: PipeModeDataset is not finished.
-test-pipemode: .venvs/tf-2.21/ready
-	$(IN_JOB) $(PYTEST) packages/tidemill-pipemode/tests
+# The same wheel and the same tests on each TensorFlow: as many must pass everywhere, and none may be skipped.
+PIPEMODE_MATRIX := $(BIN)/python packages/tidemill-pipemode/tests/run_matrix.py $(UV)
+
+.venvs/pipemode-%/ready: requirements/pipemode-tf-%.txt | .venv/ready
+	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes -r $<
+	@touch $@
+
+test-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.21/ready
+	$(PIPEMODE_MATRIX) $(^D)
+
+matrix-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.18/ready .venvs/pipemode-2.20/ready .venvs/pipemode-2.21/ready
+	$(PIPEMODE_MATRIX) $(^D)
 
 test-peers: setup
 	$(BIN)/python $(PYTEST) tests/contract tests/e2e
@@ -103,6 +114,9 @@ lock: .venv/bin/uv
 	# tf_keras asks for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
 	$(COMPILE) --no-emit-package tensorflow requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	for version in 2.16 2.18 2.20 2.21; do \
+	  $(COMPILE) requirements/pipemode-tf-$$version.in -o requirements/pipemode-tf-$$version.txt || exit 1; \
+	done
 
 bench: setup
 	$(BIN)/python benchmarks/control_plane.py

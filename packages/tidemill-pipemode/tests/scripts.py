@@ -1,4 +1,4 @@
-"""Scripts in processes of their own, forked from one that has TensorFlow imported: as real as others, and there at once."""
+"""Scripts in processes of their own, forked from one that has TensorFlow imported: real ones, and there at once."""
 
 import json
 import os

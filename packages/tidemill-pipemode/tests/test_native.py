@@ -17,6 +17,7 @@ from sagemaker_tensorflow.options import ReaderOptions
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent
 FUZZ_S = 5
+pytestmark = pytest.mark.xdist_group("native")  # one compilation for all of them
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g")
 
 

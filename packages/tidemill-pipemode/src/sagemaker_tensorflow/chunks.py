@@ -28,8 +28,8 @@ _CHUNK = tf.TensorSpec([None], tf.string)
 _HANDLE = tf.TensorSpec([], tf.int64)
 
 
-class _RunningReads:
-    """Reads in Python under way. The interpreter must not go while TensorFlow's threads are inside it."""
+class _RunningCalls:
+    """Calls into Python under way. The interpreter must not go while TensorFlow's threads are inside it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,7 +56,7 @@ class _RunningReads:
                 self._changed.wait(_PAUSE_S / 4)
 
 
-_reads = _RunningReads()
+_calls = _RunningCalls()
 
 
 class EpochOps(Protocol):
@@ -167,12 +167,13 @@ class PythonOps:
         return closed
 
     def _open(self) -> np.int64:
-        handle = next(self._handles)
-        self._epochs[handle] = read_epoch(self._options)
-        return np.int64(handle)
+        with _calls:
+            handle = next(self._handles)
+            self._epochs[handle] = read_epoch(self._options)
+            return np.int64(handle)
 
     def _read(self, handle: np.int64) -> tuple[Any, np.int64]:
-        with _reads:
+        with _calls:
             return self._read_next(int(handle))
 
     def _read_next(self, number: int) -> tuple[Any, np.int64]:
@@ -200,7 +201,7 @@ class PythonOps:
         return np.array(records, dtype=object), np.int64(verdict)
 
     def _close(self, handle: np.int64) -> np.int64:
-        self._errors.pop(int(handle), None)
-        epoch = self._epochs.pop(int(handle))
-        epoch.close()
-        return handle
+        with _calls:
+            self._errors.pop(int(handle), None)
+            self._epochs.pop(int(handle)).close()
+            return handle

@@ -1,0 +1,62 @@
+"""Run the tests of tidemill-pipemode on several TensorFlow releases, with one wheel for all.
+
+    python run_matrix.py UV ENVIRONMENT...
+
+Builds the wheel once, installs it in each environment in place of whatever is there, and runs the whole suite in each.
+Fails unless every test passed everywhere, none was skipped, and their number is the same everywhere.
+"""
+
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+TENSORFLOW = "import tensorflow; print(tensorflow.__version__)"
+
+
+def build(uv: str, python: str, target: Path) -> Path:
+    """The wheel, made from the sdist as an installer would."""
+    command = [uv, "build", "-q", "--no-build-isolation", "-p", python, "-o", str(target), str(PACKAGE)]
+    subprocess.run(command, check=True)
+    (wheel,) = target.glob("*.whl")
+    return wheel
+
+
+def run(python: str, report: Path) -> Counter[str]:
+    """How many tests had which outcome."""
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", f"--junitxml={report}", "tests"]
+    subprocess.run(command, cwd=PACKAGE, check=False)
+    outcomes: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        outcomes[next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")] += 1
+    return outcomes
+
+
+def main(uv: str, environments: list[str]) -> int:
+    """The exit status."""
+    counts: dict[str, Counter[str]] = {}
+    with tempfile.TemporaryDirectory(prefix="tidemill-matrix-") as directory:
+        pythons = [str(Path(environment).absolute() / "bin" / "python") for environment in environments]
+        wheel = build(uv, pythons[-1], Path(directory))
+        print(f"{wheel.name}: {wheel.stat().st_size} bytes", flush=True)
+        for python in pythons:
+            subprocess.run([uv, "pip", "install", "-q", "-p", python, "--no-deps", "--reinstall", wheel], check=True)
+            version = subprocess.run([python, "-c", TENSORFLOW], check=True, capture_output=True, text=True).stdout
+            print(f"--- TensorFlow {version.strip()}", flush=True)
+            counts[version.strip()] = run(python, Path(directory) / "report.xml")
+    for version, outcomes in counts.items():
+        print(f"TensorFlow {version}: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
+    numbers = {outcomes["passed"] for outcomes in counts.values()}
+    if len(numbers) == 1 and numbers != {0} and all(set(outcomes) == {"passed"} for outcomes in counts.values()):
+        return 0
+    print(
+        "the wheel does not do the same everywhere: each release must pass every test, skipping none", file=sys.stderr
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
