@@ -25,7 +25,9 @@ def step(x: Any = None, y: Any = None, *rest: Any, flag: Any = None) -> None:
     """The signature that most tests call."""
 
 
-def cut(*args: Any, B: int = 2, function: Any = step, options: dict[str, Any] | None = None, **kwargs: Any) -> SplitArguments:
+def cut(
+    *args: Any, B: int = 2, function: Any = step, options: dict[str, Any] | None = None, **kwargs: Any
+) -> SplitArguments:
     return split_arguments(inspect.signature(function), args, kwargs, num_microbatches=B, **(options or {}))
 
 
@@ -78,13 +80,16 @@ def test_tensors_in_a_set_come_by_reference_and_are_cut() -> None:
     split = cut({x.ref(), y.ref(), "name"})
     assert [type(leaf) for leaf in split.leaves] == [Static, Split, Split]
     (first,), _ = split.rebuild(split.values(0))
-    assert sorted(str(numbers(item.deref())) for item in first if item != "name") == ["[0, 1]", "[0.0, 1.0]"]
-    assert "name" in first
+    assert sorted(str(numbers(item.deref())) for item in first if not isinstance(item, str)) == ["[0, 1]", "[0.0, 1.0]"]
+    assert "name" in [item for item in first if isinstance(item, str)]
 
 
 def test_the_leaves_of_a_set_stand_in_an_order_that_no_hash_decides() -> None:
     x, y = tf.range(4), tf.range(4.0)
-    orders = {tuple(str(leaf.key()) for leaf in cut(s).leaves) for s in ({x.ref(), y.ref(), "a", 1}, {1, y.ref(), x.ref(), "a"})}
+    orders = {
+        tuple(str(leaf.key()) for leaf in cut(s).leaves)
+        for s in ({x.ref(), y.ref(), "a", 1}, {1, y.ref(), x.ref(), "a"})
+    }
     assert len(orders) == 1
 
 
@@ -108,7 +113,9 @@ def test_a_numpy_number_goes_whole_as_a_tensor() -> None:
 
 
 def test_named_arguments_pass_whole_wherever_they_stand() -> None:
-    split = cut(tf.range(4), {"a": tf.constant(True), "b": 3}, flag=np.arange(3), options={"non_split_inputs": ["y", "flag"]})
+    split = cut(
+        tf.range(4), {"a": tf.constant(True), "b": 3}, flag=np.arange(3), options={"non_split_inputs": ["y", "flag"]}
+    )
     assert [type(leaf) for leaf in split.leaves] == [Split, Whole, Static, Whole]
     _, whole = split.rebuild(split.values(1))
     assert numbers(whole["flag"]) == [0, 1, 2]
@@ -165,7 +172,7 @@ class Lines:
 
     def smp_slice(self, num_mb: int, mb: int, axis: int) -> "Lines":
         assert axis == 0
-        return Lines(self.lines[mb :: num_mb])
+        return Lines(self.lines[mb::num_mb])
 
 
 class Pair:
@@ -223,7 +230,9 @@ def test_an_unknown_batch_size_is_cut_when_the_graph_runs(B: int) -> None:
     assert tf.concat([b for _, b in pieces], 0).numpy().tolist() == y.numpy().tolist()
 
 
-TOO_SMALL = r"argument 'x' cannot be cut on axis 0 into 4 microbatches of equal size: .*drop_remainder=True.*Received size:"
+TOO_SMALL = (
+    r"argument x cannot be cut on axis 0 into 4 microbatches of equal size: .*drop_remainder=True.*Received size:"
+)
 
 
 def test_a_batch_that_cannot_be_cut_evenly_is_refused_by_name_when_the_graph_is_built() -> None:
@@ -242,7 +251,7 @@ def test_a_batch_that_cannot_be_cut_evenly_is_refused_in_the_same_words_when_the
 
 
 def test_batches_of_different_sizes_are_refused_by_name() -> None:
-    with pytest.raises(SMPSplitError, match=r"'x', 'y\[0\]' have different batch sizes.*x: 4, y\[0\]: 8"):
+    with pytest.raises(SMPSplitError, match=r"x, y\[0\] have different batch sizes.*x: 4, y\[0\]: 8"):
         cut(tf.range(4), [tf.range(8)])
 
     @tf.function(input_signature=[tf.TensorSpec((None,)), tf.TensorSpec((None,))])
@@ -250,7 +259,7 @@ def test_batches_of_different_sizes_are_refused_by_name() -> None:
         return cut(x, y, B=1).values(0)
 
     run(tf.range(8.0), tf.range(8.0))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"'x', 'y' have different batch sizes"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"x, y have different batch sizes"):
         run(tf.range(8.0), tf.range(4.0))
 
 
@@ -281,7 +290,7 @@ def test_other_mistakes_are_refused() -> None:
         cut(tf.range(4), options={"input_split_axes": {"x": 2}})
     with pytest.raises(SMPSplitError, match="ragged tensor, which can be cut on axis 0 only"):
         cut(tf.ragged.constant([[1], [2]]), options={"input_split_axes": {"x": 1}})
-    with pytest.raises(SMPSplitError, match="IndexedSlices, and it is not known how to cut one.*smp_slice"):
+    with pytest.raises(SMPSplitError, match=r"IndexedSlices, and it is not known how to cut one.*smp_slice"):
         cut(tf.IndexedSlices(tf.ones((2, 1)), tf.range(2), tf.constant([4, 1])))
     with pytest.raises(TypeError, match="unexpected keyword"):
         cut(tf.range(4), nothing=1)
@@ -292,7 +301,7 @@ def test_arrays_and_numbers_are_converted_to_the_input_signature() -> None:
     split = cut(np.ones((4, 2)), {"y": [1, 2, 3, 4]}, options=signature | {"non_split_inputs": None})
     assert [leaf.spec for leaf in split.leaves[:1]] == [tf.TensorSpec((2, 2), tf.float32)]
     with pytest.raises(SMPSplitError, match="'x' does not fit its input_signature"):
-        cut(np.ones((4, 2)), options={"input_signature": [tf.TensorSpec((4, 2), tf.int32)]})
+        cut(np.ones((4, 2)), options={"input_signature": [tf.TensorSpec((4, 3), tf.int32)]})
 
 
 def test_equal_calls_have_equal_keys_and_different_ones_do_not() -> None:

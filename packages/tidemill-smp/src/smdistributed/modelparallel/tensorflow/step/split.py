@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import tensorflow as tf
 
+import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
 from smdistributed.modelparallel.tensorflow.step.structure import (
     Container,
@@ -215,9 +215,7 @@ def split_arguments(
         list,
         (
             _container(tuple, positional, tuple),
-            Container(
-                dict, keyword_names, keywords, lambda values: dict(zip(keyword_names, values, strict=True))
-            ),
+            Container(dict, keyword_names, keywords, lambda values: dict(zip(keyword_names, values, strict=True))),
         ),
         list,
     )
@@ -269,22 +267,15 @@ def _convert_to_specs(name: str, value: Any, specs: Any) -> Any:
         # A tensor keeps its dtype: tf.function refuses to cast one, and so the caller hears of it.
         if not isinstance(spec, tf.TensorSpec) or tf.is_tensor(item) or _is_sliceable(item):
             return item
-        array = np.asarray(item)
-        cast = array.astype(spec.dtype.as_numpy_dtype) if _casts(array, spec) else array
-        return tf.convert_to_tensor(cast, spec.dtype)
+        tensor = tf.convert_to_tensor(item, spec.dtype)
+        if not spec.is_compatible_with(tensor):
+            raise ValueError(f"received shape {tensor.shape}")
+        return tensor
 
     try:
-        if isinstance(specs, tf.TypeSpec):
-            return convert(specs, value)
-        return tf.nest.map_structure(convert, specs, value)
+        return tf.__internal__.nest.map_structure_up_to(specs, convert, specs, value)
     except (TypeError, ValueError) as error:
         raise SMPSplitError(f"argument {name!r} does not fit its input_signature {specs}: {error}") from error
-
-
-def _casts(array: np.ndarray[Any, Any], spec: tf.TensorSpec) -> bool:
-    # float64 to float32 and int64 to int32, as tf.function does for arrays; never from float to int or to string.
-    target = np.dtype(spec.dtype.as_numpy_dtype)
-    return array.dtype != target and np.can_cast(array.dtype, target, casting="same_kind")
 
 
 # --- cutting ----------------------------------------------------------------------------------------------------------
@@ -345,8 +336,8 @@ class _Cutter:
         if isinstance(value, (tf.data.Iterator, tf.TensorArray, tf.data.Dataset)):
             return self._add(Whole(path, value, _spec_of(value)))
         raise SMPSplitError(
-            f"argument {path!r} is a {type(value).__name__}, and it is not known how to cut one: give its class a method "
-            f"smp_slice(self, num_mb, mb, axis), or name {parameter!r} in non_split_inputs to pass it whole"
+            f"argument {path!r} is a {type(value).__name__}, and it is not known how to cut one: give its class "
+            f"a method smp_slice(self, num_mb, mb, axis), or name {parameter!r} in non_split_inputs to pass it whole"
         )
 
     def _slice(self, item: Sliceable, path: str, axis: int) -> Node:
@@ -415,11 +406,13 @@ class _Cutter:
         with tf.control_dependencies([divides]):
             expected = reference.dynamic_size()
             message = f"{_unequal([reference, cut])} {reference.name}, {cut.name}:"
-            return tf.debugging.Assert(tf.equal(size, expected), [message, tf.cast(expected, tf.int32), tf.cast(size, tf.int32)])
+            return tf.debugging.Assert(
+                tf.equal(size, expected), [message, tf.cast(expected, tf.int32), tf.cast(size, tf.int32)]
+            )
 
     def _indivisible(self, cut: _Cut) -> str:
         return (
-            f"argument {cut.name!r} cannot be cut on axis {cut.axis} into {self.num_microbatches} microbatches of equal "
+            f"argument {cut.name} cannot be cut on axis {cut.axis} into {self.num_microbatches} microbatches of equal "
             f"size: use a batch size that is a multiple of {self.num_microbatches}, and drop a smaller last batch by "
             f"dataset.batch(..., drop_remainder=True). Received size:"
         )
@@ -512,8 +505,10 @@ def _is_composite(value: Any) -> bool:
 
 def _spec_of(tensor: Any) -> tf.TypeSpec:
     # The spec of a symbolic tensor carries its name, which must not keep equal arguments apart.
-    return tf.TensorSpec(tensor.shape, tensor.dtype) if tf.is_tensor(tensor) and not _is_composite(tensor) else (
-        tf.type_spec_from_value(tensor)
+    return (
+        tf.TensorSpec(tensor.shape, tensor.dtype)
+        if tf.is_tensor(tensor) and not _is_composite(tensor)
+        else (tf.type_spec_from_value(tensor))
     )
 
 
@@ -526,7 +521,8 @@ def _common_spec(pieces: Sequence[Any]) -> tf.TypeSpec:
 
 
 def _unequal(cuts: Sequence[_Cut]) -> str:
-    names = ", ".join(repr(cut.name) for cut in cuts)
+    # No quotation marks: an assertion op prints them with a backslash.
+    names = ", ".join(cut.name for cut in cuts)
     return (
         f"arguments {names} have different batch sizes: pass batches of one size, name what is no batch in "
         "non_split_inputs, or the right axis in input_split_axes. Received sizes:"

@@ -123,24 +123,23 @@ def take_apart(value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], b
     return visit(value, path)
 
 
-def _take_mapping_apart(
-    value: Mapping[Any, Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]
-) -> Node:
+def _take_mapping_apart(value: Mapping[Any, Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]) -> Node:
     names = tuple(value)
+    kind: Any = type(value)
     children = tuple(take_apart(value[name], f"{path}[{name!r}]", visit, is_leaf) for name in names)
 
     def make(items: list[Any]) -> Any:
         pairs = dict(zip(names, items, strict=True))
-        if type(value) in (dict, collections.OrderedDict):
-            return type(value)(pairs)
+        if kind in (dict, collections.OrderedDict):
+            return kind(pairs)
         if isinstance(value, MutableMapping):
             same = copy.copy(value)
             for name, item in pairs.items():
                 same[name] = item
             return same
-        return type(value)(pairs)  # one that cannot be written takes its pairs, as in tf.nest
+        return kind(pairs)  # one that cannot be written takes its pairs, as in tf.nest
 
-    return Container(type(value), names, children, make)
+    return Container(kind, names, children, make)
 
 
 def _take_set_apart(value: AbstractSet[Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]) -> Node:
