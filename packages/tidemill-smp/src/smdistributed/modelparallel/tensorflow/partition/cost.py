@@ -123,7 +123,7 @@ class Costs:
         return _ns(self.options.message_us) + _ns(self.options.byte_us * size)
 
     def _outputs(self) -> None:
-        """The owner of an output sends P - 1 messages, all others receive one: a base for all, the rest for the owner."""
+        """The owner of an output sends P - 1 messages, all others receive one: a base, and the owner's rest."""
         graph, others = self.groups.graph, self.partitions - 1
         self.outputs = [(self.groups.of[graph.index[output.unit]], output.bytes) for output in graph.outputs]
         received = sum(self.message_ns(size) for _, size in self.outputs) if others else 0

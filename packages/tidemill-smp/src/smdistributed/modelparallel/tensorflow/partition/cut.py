@@ -118,7 +118,7 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
         walk = best_walk(lattice, costs, upper=slackened(first, options.slack))
         if walk is not None:
             first = min(first, walk.first)
-            found[walk.assignment] = None
+            found |= dict.fromkeys((walk.least, walk.assignment))
     if groups.is_chain or options.partitions == 1:
         return _choose(costs, list(found))
     if not found and (start := contraction(groups, costs.compute, options.partitions)) is not None:
@@ -127,7 +127,7 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
         lattice = Downsets(costs, connected=connected, upper=slackened(first, options.slack))
         walk = best_walk(lattice, costs) if lattice.complete else None
         if walk is not None:
-            found[walk.assignment] = None
+            found |= dict.fromkeys((walk.least, walk.assignment))
     return _refined(costs, list(found), connected=connected) if found else None
 
 

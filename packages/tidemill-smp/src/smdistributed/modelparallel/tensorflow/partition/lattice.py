@@ -66,8 +66,11 @@ class Walk:
     """The best assignment of one lattice."""
 
     first: int
-    """The least maximum of the first measure; the assignment may exceed it by the slack."""
+    """The least maximum of the first measure."""
+    least: tuple[int, ...]
+    """An assignment that has it."""
     assignment: tuple[int, ...]
+    """The best one within its slack."""
 
 
 def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk | None:
@@ -94,14 +97,14 @@ def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk 
     found = _sweep(lattice, costs, first, np.maximum, upper)
     if found is None:
         return None
-    minimum = found[0]
+    minimum, least_walk = found
     bound = slackened(minimum, costs.options.slack)
     found = _sweep(lattice, costs, second, np.maximum, bound)
     assert found is not None  # the walk of the first sweep is within the bound
     least = found[0]
     found = _sweep(lattice, costs, third, np.add, bound)
     assert found is not None
-    return Walk(minimum, tuple(lattice.assignment(found[1])))
+    return Walk(minimum, tuple(lattice.assignment(least_walk)), tuple(lattice.assignment(found[1])))
 
 
 def slackened(minimum: int, slack: float) -> int:
@@ -298,7 +301,8 @@ class Downsets:
         speed = self._costs.options.optimize == "speed"
         fewest = min(self._costs.alive)
         load = self._compute if speed else [a + fewest * b for a, b in zip(self._static, self._kept, strict=True)]
-        rows, steps = [], 0
+        rows: list[Row] = []
+        steps = 0
         for i, begin in enumerate(self.sets):
             entries = []
             for j in range(i + 1, self.states):

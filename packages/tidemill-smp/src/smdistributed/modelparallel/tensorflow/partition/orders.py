@@ -83,7 +83,7 @@ def contraction(groups: Groups, weights: Sequence[int], partitions: int) -> tupl
 
     Of all edges into a cluster, the one from the predecessor that is last in a topological order can be contracted
     without closing a cycle: any other way there would lead through a predecessor that is later still. So a connected
-    graph shrinks to any number of clusters. O(units x (units + edges)), for the rare graph of which no order can be cut.
+    graph shrinks to any number of clusters. O(units x (units + edges)), for the rare graph whose orders cannot be cut.
 
     Returns:
         Partition per group, or None if the forward edges do not connect the graph.

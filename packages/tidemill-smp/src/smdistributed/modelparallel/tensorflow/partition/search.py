@@ -11,6 +11,7 @@ wherever order could matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 from smdistributed.modelparallel.tensorflow.partition.cost import Costs
 
@@ -18,6 +19,7 @@ __all__ = ["Position", "refine"]
 
 Key = tuple[int, ...]
 PASSES = 12
+GROUPS_FOR_SWAPS = 64
 
 
 class Position:
@@ -78,20 +80,28 @@ class Position:
         """Whether a group's partition remains connected without it."""
         if not self.connected:
             return True
-        home, near = self.parts[group], self.costs.groups.neighbours
-        start = next(n for n in near[group] if self.parts[n] == home) if self._has_near(group) else None
-        if start is None:
-            return False
-        reached, stack = {group, start}, [start]
+        home = self.parts[group]
+        start = next((n for n in self.costs.groups.neighbours[group] if self.parts[n] == home), None)
+        return start is not None and self._connected_to(start, {group}) == self.count[home]
+
+    def is_legal(self, group: int) -> bool:
+        """Whether a group that was moved without asking stands where it may, in a partition that is connected."""
+        groups, home = self.costs.groups, self.parts[group]
+        before = all(self.parts[p] <= home for p in groups.predecessors[group])
+        after = all(self.parts[s] >= home for s in groups.successors[group])
+        return before and after and (not self.connected or self._connected_to(group, set()) == self.count[home])
+
+    def _connected_to(self, start: int, reached: set[int]) -> int:
+        """How many groups of its partition a group leads to, itself and those reached before included."""
+        home, near = self.parts[start], self.costs.groups.neighbours
+        reached.add(start)
+        stack = [start]
         while stack:
             for there in near[stack.pop()]:
                 if there not in reached and self.parts[there] == home:
                     reached.add(there)
                     stack.append(there)
-        return len(reached) == self.count[home]
-
-    def _has_near(self, group: int) -> bool:
-        return any(self.parts[n] == self.parts[group] for n in self.costs.groups.neighbours[group])
+        return len(reached)
 
     def _put(self, group: int, part: int, sign: int) -> None:
         costs = self.costs
@@ -131,7 +141,8 @@ def refine(position: Position, key: Callable[[Position], Key]) -> None:
     size = len(position.parts)
     patience = size if size <= 64 else 12
     for _ in range(PASSES):
-        if not _pass(position, key, patience):
+        better = _pass(position, key, patience)
+        if not better and (size > GROUPS_FOR_SWAPS or not _swap(position, key)):
             return
 
 
@@ -153,6 +164,26 @@ def _pass(position: Position, key: Callable[[Position], Key], patience: int) -> 
     for group, part in reversed(trail[kept:]):
         position.move(group, part)
     return best < start
+
+
+def _swap(position: Position, key: Callable[[Position], Key]) -> bool:
+    """Exchange the two groups for which that is best: what no row of moves does between partitions of one group."""
+    parts, best = position.parts, (key(position), 0, 0)
+    for a, b in combinations(range(len(parts)), 2):
+        if parts[a] != parts[b]:
+            _exchange(position, a, b)
+            reached = key(position)
+            if reached < best[0] and position.is_legal(a) and position.is_legal(b):
+                best = reached, a, b
+            _exchange(position, a, b)
+    _exchange(position, best[1], best[2])
+    return best[1] != best[2]
+
+
+def _exchange(position: Position, a: int, b: int) -> None:
+    one, two = position.parts[a], position.parts[b]
+    position.move(a, two)
+    position.move(b, one)
 
 
 def _best_move(position: Position, key: Callable[[Position], Key], locked: set[int]) -> tuple[Key, int, int] | None:

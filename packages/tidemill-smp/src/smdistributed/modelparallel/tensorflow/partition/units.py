@@ -78,7 +78,7 @@ class UnitGraph:
     """Units in a topological order, the tensors between them, and the model's outputs.
 
     Raises:
-        SMPPartitionError: If names repeat or are unknown, an edge points backwards, or a cost is negative or not finite.
+        SMPPartitionError: If names repeat or are unknown, an edge points backwards, or a cost is negative or infinite.
     """
 
     units: tuple[Unit, ...]
@@ -206,6 +206,5 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 
 def _unit(fields: dict[str, Any]) -> Unit:
-    return Unit(
-        **{**fields, "variables": frozenset(fields["variables"]), "colocation": frozenset(fields["colocation"])}
-    )
+    names: dict[str, Any] = {field: frozenset(fields[field]) for field in ("variables", "colocation")}
+    return Unit(**{**fields, **names})

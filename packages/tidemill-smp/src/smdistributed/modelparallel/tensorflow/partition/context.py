@@ -1,0 +1,43 @@
+"""`smp.partition`: the script says where a part of the model goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
+from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.session import current
+
+__all__ = ["partition", "unit_of"]
+
+
+def unit_of(index: int) -> str:
+    """The name of the unit that is partition `index`."""
+    return f"partition:{index}"
+
+
+@contextmanager
+def partition(index: int) -> Iterator[None]:
+    """Place the ops created inside into partition `index`; nested, the innermost one counts.
+
+    Without effect if the library finds the cut by itself (`auto_partition`).
+
+    Args:
+        index: 0 <= index < `partitions`.
+
+    Raises:
+        SMPPartitionError: If there is no such partition.
+    """
+    config = current().config
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < config.partitions:
+        raise SMPPartitionError(
+            f"smp.partition({index!r}): with 'partitions' = {config.partitions} allowed are 0 to {config.partitions - 1}; "
+            "use one of them, or raise 'partitions'"
+        )
+    state = tracer()
+    if state is None or state.automatic or state.unit is None:
+        yield
+        return
+    with state.marking(unit_of(index)):
+        yield
