@@ -1,0 +1,176 @@
+"""Partitions by rule: which layer goes where, written down instead of decided.
+
+    {"embedding": 0, "block_[0-5]": 0, "block_*": 1, "re:head.*": 1, re.compile("pool"): 1}
+
+A key is the name of a layer, its path (`encoder/block_3`), a glob, or a regular expression (compiled, or text behind
+`re:`). A rule for a layer holds for all layers in it; the innermost wins, as `smp.partition` contexts do. For one and
+the same layer a full path goes before a plain name, a plain name before a pattern, and the earlier of two patterns wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
+from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+
+__all__ = ["Rules", "assign_by_rules", "match_layers", "split_variables"]
+
+Rules: TypeAlias = Mapping["str | re.Pattern[str]", int]
+
+REGEX = "re:"
+
+
+def match_layers(
+    layer_paths: Iterable[str], rules: Rules, *, partitions: int, default: int | None = None
+) -> dict[str, int]:
+    """Partition of each layer.
+
+    Args:
+        layer_paths: `encoder/block_1/dense`, one per layer.
+        rules: Partition by layer name, path, glob or regular expression.
+        partitions: How many there are.
+        default: Where layers go that no rule names; None: each must be named.
+
+    Raises:
+        SMPPartitionError: If a partition does not exist, a rule names no layer, or a layer has no rule.
+    """
+    paths = list(dict.fromkeys(layer_paths))
+    for key, part in rules.items():
+        _check_index(part, partitions, f"rule {_text(key)!r}")
+    if default is not None:
+        _check_index(default, partitions, "default_partition")
+    patterns = {key: _compiled(key) for key in rules if _is_pattern(key)}
+    names = _names(paths)
+    _check_used(rules, patterns, names)
+    found = {path: _innermost(path, rules, patterns) for path in paths}
+    if default is None and (left := [path for path, part in found.items() if part is None]):
+        raise SMPPartitionError(
+            f"no rule names {_listed(left)}: add a rule for each layer, or give default_partition for the rest"
+        )
+    return {path: default if part is None else part for path, part in found.items() if (part, default) != (None, None)}
+
+
+def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default: int | None = None) -> tuple[int, ...]:
+    """Partition of each unit. Glue goes where its inputs are: of several partitions, the last.
+
+    Args:
+        graph: The units.
+        rules: As for `match_layers`.
+        partitions: How many there are.
+        default: Where units go that no rule names and, as 0 if None, glue without inputs.
+
+    Raises:
+        SMPPartitionError: As `match_layers` does.
+    """
+    paths = [unit.layer_path for unit in graph.units if unit.layer_path]
+    layers = match_layers(paths, rules, partitions=partitions, default=default)
+    sources: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        sources.setdefault(edge.target, []).append(edge.source)
+    assigned: dict[str, int] = {}
+    for unit in graph.units:
+        inputs = [assigned[source] for source in sources.get(unit.name, ())]
+        assigned[unit.name] = layers[unit.layer_path] if unit.layer_path else max(inputs, default=default or 0)
+    return tuple(assigned[unit.name] for unit in graph.units)
+
+
+def split_variables(graph: UnitGraph, assignment: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Variables used on several partitions, each with these: legal, but such a weight is sent once per step.
+
+    Args:
+        graph: The units.
+        assignment: Partition per unit, in the order of `graph.units`.
+    """
+    users: dict[str, set[int]] = {}
+    for unit, part in zip(graph.units, assignment, strict=True):
+        for name in unit.variables:
+            users.setdefault(name, set()).add(part)
+    return {name: tuple(sorted(users[name])) for name in sorted(users) if len(users[name]) > 1}
+
+
+def _check_index(part: object, partitions: int, what: str) -> None:
+    if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < partitions:
+        raise SMPPartitionError(
+            f"{what} gives partition {part!r}: expected an integer from 0 to {partitions - 1}, since there are "
+            f"{partitions} partitions"
+        )
+
+
+def _is_pattern(key: str | re.Pattern[str]) -> bool:
+    return isinstance(key, re.Pattern) or key.startswith(REGEX) or any(mark in key for mark in "*?[")
+
+
+def _compiled(key: str | re.Pattern[str]) -> re.Pattern[str] | str:
+    """A regular expression, or the glob as it is."""
+    if isinstance(key, re.Pattern):
+        return key
+    if not key.startswith(REGEX):
+        return key
+    try:
+        return re.compile(key.removeprefix(REGEX))
+    except re.error as error:
+        raise SMPPartitionError(f"rule {key!r} is not a regular expression: {error}") from error
+
+
+def _matches(pattern: re.Pattern[str] | str, name: str) -> bool:
+    return bool(pattern.fullmatch(name)) if isinstance(pattern, re.Pattern) else fnmatchcase(name, pattern)
+
+
+def _forms(path: str) -> tuple[str, str]:
+    """What a rule may call a layer."""
+    return path, path.rpartition("/")[2]
+
+
+def _names(paths: Iterable[str]) -> list[str]:
+    """All that rules may call the layers, and the layers these lie in."""
+    names: dict[str, None] = {}
+    for path in paths:
+        while path:
+            names |= dict.fromkeys(_forms(path))
+            path = path.rpartition("/")[0]
+    return list(names)
+
+
+def _check_used(
+    rules: Rules, patterns: Mapping[str | re.Pattern[str], re.Pattern[str] | str], names: list[str]
+) -> None:
+    known = set(names)
+    unknown = [
+        key
+        for key in rules
+        if not (any(_matches(patterns[key], name) for name in names) if key in patterns else key in known)
+    ]
+    if not unknown:
+        return
+    lines = []
+    for key in unknown:
+        near = get_close_matches(_text(key), names, n=3)
+        hint = f" (did you mean {', '.join(map(repr, near))}?)" if near else ""
+        lines.append(f"{_text(key)!r}{hint}")
+    raise SMPPartitionError(f"rules that name no layer of the model: {'; '.join(lines)}. Layers are: {_listed(names)}")
+
+
+def _innermost(path: str, rules: Rules, patterns: Mapping[str | re.Pattern[str], re.Pattern[str] | str]) -> int | None:
+    while path:
+        for name in _forms(path):
+            if name in rules and name not in patterns:
+                return rules[name]
+        for key, pattern in patterns.items():
+            if any(_matches(pattern, name) for name in _forms(path)):
+                return rules[key]
+        path = path.rpartition("/")[0]
+    return None
+
+
+def _text(key: str | re.Pattern[str]) -> str:
+    return f"{REGEX}{key.pattern}" if isinstance(key, re.Pattern) else key
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
