@@ -20,6 +20,7 @@ from smdistributed.modelparallel.tensorflow.core import (
     tp_size,
 )
 from smdistributed.modelparallel.tensorflow.initialization import init
+from smdistributed.modelparallel.tensorflow.step.output import StepOutput
 from smdistributed.modelparallel.tensorflow.world.communication import (
     allgather,
     barrier,
@@ -49,6 +50,7 @@ __all__ = [
     "WORLD",
     "CommGroup",
     "RankType",
+    "StepOutput",
     "allgather",
     "barrier",
     "broadcast",

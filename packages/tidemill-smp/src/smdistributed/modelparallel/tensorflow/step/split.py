@@ -5,7 +5,7 @@
     for mb in range(4):
         args, kwargs = split.rebuild(split.values(mb))
 
-What is cut: tensors, variables (read), NumPy arrays and whatever else offers `__array__`, ragged and sparse tensors, and
+What is cut: tensors, variables (read), NumPy arrays and what else offers `__array__`, ragged and sparse tensors, and
 objects with `smp_slice(num_mb, mb, axis)`; all of them also inside lists, tuples, namedtuples, mappings and sets. Other
 Python values go to every microbatch as they are. The axis is 0, or the argument's in `input_split_axes`; arguments
 named in `non_split_inputs` are passed whole.
