@@ -4,7 +4,7 @@
 
 A key is the name of a layer, its path (`encoder/block_3`), a glob, or a regular expression (compiled, or text behind
 `re:`). A rule for a layer holds for all layers in it; the innermost wins, as `smp.partition` contexts do. For one and
-the same layer a full path goes before a plain name, a plain name before a pattern, and the earlier of two patterns wins.
+the same layer a full path goes before a plain name, that before a pattern, and the earlier of two patterns wins.
 """
 
 from __future__ import annotations
@@ -47,12 +47,20 @@ def match_layers(
     patterns = {key: _compiled(key) for key in rules if _is_pattern(key)}
     names = _names(paths)
     _check_used(rules, patterns, names)
-    found = {path: _innermost(path, rules, patterns) for path in paths}
-    if default is None and (left := [path for path, part in found.items() if part is None]):
+    found: dict[str, int] = {}
+    left: list[str] = []
+    for path in paths:
+        part = _innermost(path, rules, patterns)
+        part = default if part is None else part
+        if part is None:
+            left.append(path)
+        else:
+            found[path] = part
+    if left:
         raise SMPPartitionError(
             f"no rule names {_listed(left)}: add a rule for each layer, or give default_partition for the rest"
         )
-    return {path: default if part is None else part for path, part in found.items() if (part, default) != (None, None)}
+    return found
 
 
 def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default: int | None = None) -> tuple[int, ...]:
