@@ -1,0 +1,300 @@
+"""Rank processes that live on between tests, because TensorFlow takes seconds to import.
+
+    def forward_of(scale):               # at module level of any file; runs on every rank
+        ...
+        return result                    # anything that can be pickled
+
+    results = ranks.run(2, forward_of, 3.0, config={"microbatches": 4})     # a list, by rank
+
+Each rank has called `smp.init({"partitions": n, **config})` before; ranks with the same number, configuration and
+environment are used again. An exception on a rank makes `run` raise `RankError`, with everything that the ranks said;
+`run(..., check=False)` returns a `Failure` in place of that rank's result. After either the ranks are ended, since
+they may be out of step. `Job` is for tests that end ranks by themselves.
+"""
+
+import atexit
+import collections
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import pickle
+import secrets
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 180.0
+MAX_RANKS_ALIVE = 8
+_SIZE = struct.Struct("<Q")
+
+
+class RankError(AssertionError):
+    """A rank raised an exception, died, or did not answer."""
+
+
+@dataclasses.dataclass
+class Failure:
+    """What a rank raised."""
+
+    kind: str
+    """The name of the exception's class."""
+    text: str
+    trace: str
+    seconds: float
+    """How long the function ran."""
+
+
+def run(
+    size: int,
+    function: Callable[..., Any] | str,
+    *args: Any,
+    config: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    check: bool = True,
+    **kwargs: Any,
+) -> list[Any]:
+    """Call a function on `size` ranks and return the results by rank.
+
+    Args:
+        size: How many ranks.
+        function: A function at module level, or `module:name` of one.
+        args: Its arguments, the same on all ranks.
+        config: Parameters of `smp.init`; `partitions` is `size` unless it is given.
+        environment: Variables of the ranks, beyond those of this process.
+        timeout_s: How long to wait for all results.
+        check: Whether an exception on a rank is raised here too.
+        kwargs: Its keyword arguments.
+    """
+    job = _job(size, {"partitions": size, **(config or {})}, dict(environment or {}))
+    try:
+        results = job.call(function, *args, timeout_s=timeout_s, **kwargs)
+        failures = [rank for rank, result in enumerate(results) if isinstance(result, Failure)]
+        if failures and check:
+            words = "\n".join(f"--- rank {rank} ---\n{results[rank].trace}" for rank in failures)
+            raise RankError(f"{words}\n{job.output()}")
+    except BaseException:
+        _forget(job)
+        raise
+    if failures:
+        _forget(job)
+    return results
+
+
+class Job:
+    """Rank processes, each of which waits for functions to call."""
+
+    def __init__(
+        self, size: int, config: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.size = size
+        self._directory = tempfile.TemporaryDirectory(prefix="smp-test-")
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[tuple[Any, Any]] = []
+        secret = secrets.token_hex(32)
+        for rank in range(size):
+            place = {"SMP_RANK": rank, "SMP_SIZE": size, "SMP_LOCAL_RANK": rank, "SMP_LOCAL_SIZE": size}
+            variables = {
+                **os.environ,
+                **{name: str(value) for name, value in place.items()},
+                "SMP_STORE": self._directory.name,
+                "SMP_SECRET": secret,
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
+                **(environment or {}),
+            }
+            self._start(rank, variables, config)
+
+    def _start(self, rank: int, variables: dict[str, str], config: Mapping[str, Any] | None) -> None:
+        requests, requests_end = os.pipe()
+        answers_end, answers = os.pipe()
+        with self._log(rank).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(requests), str(answers)],
+                env=variables,
+                pass_fds=(requests, answers),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        os.close(requests)
+        os.close(answers)
+        self.processes.append(process)
+        self._pipes.append((os.fdopen(requests_end, "wb"), os.fdopen(answers_end, "rb", buffering=0)))
+        _write(self._pipes[rank][0], None if config is None else dict(config))
+
+    def begin(
+        self, function: Callable[..., Any] | str, *args: Any, only: list[int] | None = None, **kwargs: Any
+    ) -> None:
+        """Have ranks call a function, and do not wait for it."""
+        for rank in range(self.size) if only is None else only:
+            with contextlib.suppress(BrokenPipeError):
+                _write(self._pipes[rank][0], (_reference(function), args, kwargs))
+
+    def result(self, rank: int, timeout_s: float = TIMEOUT_S) -> Any:
+        """Wait for a rank's result, or `Failure`."""
+        deadline = time.monotonic() + timeout_s
+        return self._read(rank, deadline)
+
+    def call(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float = TIMEOUT_S, **kwargs: Any) -> list:
+        """Call a function on all ranks and wait for all results."""
+        self.begin(function, *args, **kwargs)
+        deadline = time.monotonic() + timeout_s
+        return [self._read(rank, deadline) for rank in range(self.size)]
+
+    def _read(self, rank: int, deadline: float) -> Any:
+        answers = self._pipes[rank][1]
+        data = b""
+        size = _SIZE.size
+        while len(data) < size:
+            ready, _, _ = select.select([answers], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RankError(f"rank {rank} did not answer in time\n{self.output()}")
+            part = answers.read(size - len(data))
+            if not part:
+                code = self.processes[rank].wait()
+                raise RankError(f"rank {rank} ended with exit code {code}\n{self.output()}")
+            data += part
+            if size == len(data) == _SIZE.size:
+                size += _SIZE.unpack(data)[0]
+        return pickle.loads(data[_SIZE.size :])
+
+    def output(self) -> str:
+        """What the ranks printed, the last part of it."""
+        return "\n".join(
+            f"--- output of rank {rank} ---\n{self._log(rank).read_text(errors='replace')[-4000:]}"
+            for rank in range(self.size)
+        )
+
+    def _log(self, rank: int) -> Path:
+        return Path(self._directory.name) / f"output.{rank}"
+
+    def close(self) -> None:
+        """End the ranks."""
+        for requests, _ in self._pipes:
+            with contextlib.suppress(BrokenPipeError):
+                requests.close()  # a rank that reads its end of requests leaves
+        deadline = time.monotonic() + 10
+        for process in self.processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        for _, answers in self._pipes:
+            answers.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_alive: "collections.OrderedDict[bytes, Job]" = collections.OrderedDict()
+
+
+def _job(size: int, config: dict[str, Any], environment: dict[str, str]) -> Job:
+    key = repr((size, sorted(config.items()), sorted(environment.items()))).encode()
+    if key in _alive:
+        _alive.move_to_end(key)
+        return _alive[key]
+    while _alive and size + sum(job.size for job in _alive.values()) > MAX_RANKS_ALIVE:
+        _alive.popitem(last=False)[1].close()
+    _alive[key] = Job(size, config, environment)
+    return _alive[key]
+
+
+def _forget(job: Job) -> None:
+    for key in [key for key, other in _alive.items() if other is job]:
+        del _alive[key]
+    for process in job.processes:
+        process.kill()
+    job.close()
+
+
+def close_all() -> None:
+    """End all ranks that are kept."""
+    while _alive:
+        _alive.popitem()[1].close()
+
+
+atexit.register(close_all)
+
+
+def _reference(function: Callable[..., Any] | str) -> tuple[str, str]:
+    if isinstance(function, str):
+        module, _, name = function.partition(":")
+        return module, name
+    path = function.__code__.co_filename
+    if "<locals>" in function.__qualname__ or "<lambda>" in function.__qualname__:
+        raise TypeError(f"{function.__qualname__} is not at module level, so ranks cannot find it")
+    return path, function.__qualname__
+
+
+# --- in a rank ------------------------------------------------------------------------------------------------------
+
+
+def _resolve(reference: tuple[str, str]) -> Callable[..., Any]:
+    where, name = reference
+    if not where.endswith(".py"):
+        module: Any = importlib.import_module(where)
+    else:
+        # Test modules are no packages; known by their path they are loaded once.
+        path = Path(where).resolve()
+        key = path.stem if path.parent == Path(__file__).parent.resolve() else f"{path.stem}_{abs(hash(path))}"
+        module = sys.modules.get(key)
+        if module is None:
+            spec = importlib.util.spec_from_file_location(key, path)
+            assert spec is not None and spec.loader is not None
+            module = sys.modules[key] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _write(stream: Any, value: Any) -> None:
+    data = pickle.dumps(value)
+    stream.write(_SIZE.pack(len(data)) + data)
+    stream.flush()
+
+
+def _serve(requests: Any, answers: Any) -> None:
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    config = pickle.loads(requests.read(_SIZE.unpack(requests.read(_SIZE.size))[0]))
+    if config is not None:
+        smp.init(config)
+    while header := requests.read(_SIZE.size):
+        reference, args, kwargs = pickle.loads(requests.read(_SIZE.unpack(header)[0]))
+        started = time.monotonic()
+        try:
+            tf.keras.backend.clear_session()
+            result = _resolve(reference)(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 -- the test decides what it is
+            seconds = time.monotonic() - started
+            result = Failure(type(error).__name__, str(error), traceback.format_exc(), seconds)
+        try:
+            _write(answers, result)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            _write(answers, Failure(type(error).__name__, f"the result cannot be pickled: {error}", "", 0.0))
+
+
+if __name__ == "__main__":
+    import ranks  # so that a Failure is that of the test's module, not of __main__
+
+    Failure = ranks.Failure
+    with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as answers:
+        ranks._serve(requests, answers)
