@@ -21,7 +21,6 @@ from functools import reduce
 from typing import Any
 
 import tensorflow as tf
-
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 
 __all__ = ["StepOutput", "StepOutputSpec"]
@@ -107,8 +106,8 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             return None
         if missing:
             raise SMPUsageError(
-                f"this output of the step is None in microbatches {missing} of {len(self._outputs)} and a tensor in the "
-                "others: return a tensor in each, for instance tf.zeros_like(variable) for a gradient that is missing"
+                f"this output of the step is None in microbatches {missing} of {len(self._outputs)} and a tensor in "
+                "the others: return a tensor in each, for instance tf.zeros_like(variable) for a gradient that is missing"
             )
         return combine(self._outputs)
 
@@ -146,7 +145,9 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         return StepOutputSpec(tuple(None if value is None else _spec_of(value) for value in self._outputs))
 
     def _shape_invariant_to_type_spec(self, shape: Any) -> Any:
-        raise NotImplementedError(f"a StepOutput has no shape of its own to relax to {shape}: carry .outputs in the loop")
+        raise NotImplementedError(
+            f"a StepOutput has no shape of its own to relax to {shape}: carry .outputs in the loop"
+        )
 
 
 class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
@@ -207,17 +208,23 @@ def _sum(pieces: list[Any]) -> Any:
         return reduce(tf.sparse.add, pieces)
     if _all(pieces, tf.RaggedTensor):
         return reduce(tf.add, pieces)
-    return reduce(_add, map(tf.convert_to_tensor, pieces))
+    return _sum_dense([tf.convert_to_tensor(piece) for piece in pieces])
 
 
-def _add(total: Any, piece: Any) -> Any:
-    # add_n of two, not `+`: TensorFlow's graph optimizer melts a chain of `+` into one AddN over all microbatches, which
-    # keeps every one of them alive until the last has come.
-    return tf.add_n([total, piece])
+def _sum_dense(pieces: list[Any]) -> Any:
+    total = pieces[0]
+    for mb, piece in enumerate(pieces[1:]):
+        # TensorFlow's graph optimizer melts chains of additions, AddN ones too, into one AddN over all microbatches. It
+        # would keep all of them alive until the last has come, and add in another order. It does not see through
+        # Snapshot, which hands its input's memory on where nobody else reads it.
+        total = tf.add(total if mb == 0 else tf.raw_ops.Snapshot(input=total), piece)
+    return total
 
 
 def _over(total: Any, count: int) -> Any:
-    return total if count == 1 else total / tf.cast(count, total.dtype)
+    # Not a division: in graphs the optimizer makes this multiplication of a division by a constant, and eager calls are
+    # to give the same. For powers of two there is no difference.
+    return total if count == 1 else total * tf.constant(1 / count, total.dtype)
 
 
 def _join_slices(pieces: list[Any]) -> Any:
@@ -236,7 +243,7 @@ def _accumulate_in(variable: Any, pieces: list[Any]) -> Any:
         for piece in pieces:
             variable.scatter_add(piece)
     elif pieces[0].dtype.is_integer:
-        # An integer mean rounds once, at the end; so does this, but like the others it needs the division of reduce_mean.
+        # Integers are rounded once, at the end, by reduce_mean's division.
         variable.assign(_mean(pieces))
         return variable.read_value()
     else:
