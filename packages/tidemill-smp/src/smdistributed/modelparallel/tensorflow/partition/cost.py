@@ -133,6 +133,14 @@ class Costs:
         for group, size in self.outputs:
             self.owner[group] += max(others - 1, 0) * self.message_ns(size)
 
+    def measures(self, assignment: Sequence[int]) -> tuple[int, int, int]:
+        """What is minimised first and second, and the communication that depends on the assignment."""
+        result = self.evaluate(assignment)
+        time, size = max(result.time_ns), max(result.bytes)
+        compute, outputs = sum(self.compute) + sum(self.owner), sum(self.base)
+        communication = sum(result.time_ns) - compute - outputs
+        return (*((size, time) if self.options.optimize == "memory" else (time, size)), communication)
+
     def evaluate(self, assignment: Sequence[int]) -> Evaluation:
         """Cost of an assignment of groups, from scratch."""
         parts = range(self.partitions)

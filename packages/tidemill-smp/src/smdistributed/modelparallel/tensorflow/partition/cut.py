@@ -13,9 +13,10 @@ exact after the first step. The result is a pure function of graph and options.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
+from smdistributed.modelparallel.tensorflow.partition.bound import Proven, prove
 from smdistributed.modelparallel.tensorflow.partition.cost import Costs, CutOptions, Evaluation, evaluate
 from smdistributed.modelparallel.tensorflow.partition.groups import Anchor, Groups, group
 from smdistributed.modelparallel.tensorflow.partition.lattice import (
@@ -47,7 +48,7 @@ class Cut:
     assignment: tuple[int, ...]
     """Partition per unit, numbered in the order of the pipeline."""
     exact: bool
-    """Whether no cut of the same groups is better: the graph is a chain of them."""
+    """Whether no cut of the same groups is better by these costs: a chain always, most other graphs too."""
     revisits: bool
     """Whether a microbatch visits some partition more than once."""
 
@@ -68,6 +69,7 @@ class _Candidate:
     communication: int
     first: int
     assignment: tuple[int, ...]
+    exact: bool = field(default=False, compare=False)
 
 
 def cut(graph: UnitGraph, options: CutOptions) -> Cut:
@@ -101,7 +103,7 @@ def cut(graph: UnitGraph, options: CutOptions) -> Cut:
         graph=graph,
         options=options,
         assignment=groups.spread(candidate.assignment),
-        exact=groups.is_chain,
+        exact=candidate.exact,
         revisits=groups.revisits and _goes_back(groups, candidate.assignment),
     )
 
@@ -120,15 +122,24 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
             first = min(first, walk.first)
             found |= dict.fromkeys((walk.least, walk.assignment))
     if groups.is_chain or options.partitions == 1:
-        return _choose(costs, list(found))
+        return replace(_choose(costs, list(found)), exact=True)
     if not found and (start := contraction(groups, costs.compute, options.partitions)) is not None:
         found[start] = None
-    if len(groups) <= GROUPS_FOR_DOWNSETS:
-        lattice = Downsets(costs, connected=connected, upper=slackened(first, options.slack))
-        walk = best_walk(lattice, costs) if lattice.complete else None
-        if walk is not None:
-            found |= dict.fromkeys((walk.least, walk.assignment))
+    if found and len(groups) <= GROUPS_FOR_DOWNSETS:
+        proven = _proven(costs, list(found), connected=connected)
+        if proven is not None:
+            found |= dict.fromkeys((proven.least, proven.assignment))
+            if proven.exact and not groups.revisits:
+                return replace(_choose(costs, list(found)), exact=True)
     return _refined(costs, list(found), connected=connected) if found else None
+
+
+def _proven(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> Proven | None:
+    """The best cut of the graph itself, if it has few closed sets."""
+    start = min((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
+    upper = slackened(start.first, costs.options.slack)
+    lattice = Downsets(costs, connected=connected, upper=upper)
+    return prove(lattice, costs, start.assignment, bound=start.first) if lattice.complete else None
 
 
 def _refined(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> _Candidate:
@@ -157,10 +168,8 @@ def _bound(costs: Costs, found: list[tuple[int, ...]]) -> int:
 
 
 def _candidate(costs: Costs, assignment: tuple[int, ...]) -> _Candidate:
-    result = costs.evaluate(assignment)
-    time, size = max(result.time_ns), max(result.bytes)
-    first, second = (size, time) if costs.options.optimize == "memory" else (time, size)
-    return _Candidate(second, sum(result.time_ns) - sum(result.compute_ns), first, assignment)
+    first, second, communication = costs.measures(assignment)
+    return _Candidate(second, communication, first, assignment)
 
 
 def _is_connected(groups: Groups) -> bool:

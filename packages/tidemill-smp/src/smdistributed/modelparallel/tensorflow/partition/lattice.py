@@ -27,7 +27,18 @@ import numpy as np
 
 from smdistributed.modelparallel.tensorflow.partition.cost import Costs
 
-__all__ = ["Downsets", "Lattice", "Linear", "Walk", "best_walk"]
+__all__ = [
+    "INFINITE",
+    "Downsets",
+    "Lattice",
+    "Linear",
+    "Row",
+    "Walk",
+    "best_walk",
+    "measures_of",
+    "slackened",
+    "values",
+]
 
 INFINITE = 2**60
 MOST_STATES = 1500
@@ -75,23 +86,17 @@ class Walk:
 
 def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk | None:
     """The best assignment, or None if none has a first measure of at most `upper`."""
-    swap = costs.options.optimize == "memory"
-    base, alive = np.array(costs.base, np.int64)[:, None], np.array(costs.alive, np.int64)[:, None]
-
-    def measures(row: Row) -> tuple[np.ndarray, np.ndarray]:
-        time, size = base + row.time, row.static + alive * row.kept
-        return (size, time) if swap else (time, size)
 
     def first(row: Row) -> np.ndarray:
-        one = measures(row)[0]
+        one = measures_of(row, costs)[0]
         return np.where(one > upper, INFINITE, one)
 
     def second(row: Row) -> np.ndarray:
-        one, two = measures(row)
+        one, two = measures_of(row, costs)
         return np.where(one > bound, INFINITE, two)
 
     def third(row: Row) -> np.ndarray:
-        one, two = measures(row)
+        one, two = measures_of(row, costs)
         return np.where((one > bound) | (two > least), INFINITE, row.communication)
 
     found = _sweep(lattice, costs, first, np.maximum, upper)
@@ -107,6 +112,13 @@ def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk 
     return Walk(minimum, tuple(lattice.assignment(least_walk)), tuple(lattice.assignment(found[1])))
 
 
+def measures_of(row: Row, costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """What is minimised first, and second, per partition and entry."""
+    time = np.array(costs.base, np.int64)[:, None] + row.time
+    size = row.static + np.array(costs.alive, np.int64)[:, None] * row.kept
+    return (size, time) if costs.options.optimize == "memory" else (time, size)
+
+
 def slackened(minimum: int, slack: float) -> int:
     """The most that the first measure may be."""
     return minimum + int(minimum * slack)
@@ -120,10 +132,28 @@ def _sweep(
     limit: int,
 ) -> tuple[int, list[int]] | None:
     """The least combined measure and the states of a walk that has it; equal walks: the earliest cuts."""
+    choice = np.zeros((costs.partitions, lattice.states), np.int64)
+    value = values(lattice, costs, measure, combine, limit, choice)
+    if value[0, 0] >= INFINITE:
+        return None
+    walk = [0]
+    for part in range(costs.partitions):
+        walk.append(int(choice[part, walk[-1]]))
+    return int(value[0, 0]), walk
+
+
+def values(
+    lattice: Lattice,
+    costs: Costs,
+    measure: Callable[[Row], np.ndarray],
+    combine: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    limit: int = INFINITE,
+    choice: np.ndarray | None = None,
+) -> np.ndarray:
+    """Per partition and state, the least combined measure from there on; into `choice`, the first step of it."""
     partitions, final = costs.partitions, lattice.states - 1
     value = np.full((partitions + 1, lattice.states), INFINITE, np.int64)
     value[partitions, final] = 0
-    choice = np.zeros((partitions, lattice.states), np.int64)
     for state in range(final - 1, -1, -1):
         row = lattice.row(state, limit)
         if not len(row.targets):
@@ -131,13 +161,9 @@ def _sweep(
         whole = combine(measure(row), value[1:, row.targets])
         best = whole.argmin(axis=1)
         value[:partitions, state] = np.minimum(whole[np.arange(partitions), best], INFINITE)
-        choice[:, state] = row.targets[best]
-    if value[0, 0] >= INFINITE:
-        return None
-    walk = [0]
-    for part in range(partitions):
-        walk.append(int(choice[part, walk[-1]]))
-    return int(value[0, 0]), walk
+        if choice is not None:
+            choice[:, state] = row.targets[best]
+    return value
 
 
 class Linear:
