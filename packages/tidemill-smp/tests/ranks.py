@@ -283,7 +283,7 @@ def _serve(requests: Any, answers: Any) -> None:
         try:
             tf.keras.backend.clear_session()
             result = _resolve(reference)(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 -- the test decides what it is
+        except Exception as error:  # noqa: BLE001
             seconds = time.monotonic() - started
             result = Failure(type(error).__name__, str(error), traceback.format_exc(), seconds)
         try:

@@ -13,6 +13,7 @@ from typing import Any
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
+from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
@@ -82,6 +83,7 @@ def _join(parameters: Config) -> Session:
     )
     world.start()
     world_group = Group(world, tuple(range(world.size)), "world")
+    take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before threads are made that would inherit
     transport = choose_transport(
         parameters.transport,
         world_group,

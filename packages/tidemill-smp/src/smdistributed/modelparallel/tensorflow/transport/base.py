@@ -27,7 +27,9 @@ class Transport(Protocol):
             label: For error messages.
 
         Returns:
-            The `tf.Operation`, for control dependencies. It fails with `tf.errors.AbortedError` if the peer is lost.
+            The `tf.Operation`, for control dependencies. It fails with `tf.errors.AbortedError` if the peer is lost
+            (with `tf.errors.UnknownError` in the transport in Python; `transport.errors.library_errors` turns either
+            into the library's own exception).
         """
         ...
 
@@ -42,6 +44,19 @@ class Transport(Protocol):
 
         Returns:
             A `tf.Tensor` of unknown shape (the message carries the shape). The op fails with `tf.errors.AbortedError`
-            if the peer is lost, naming it and `label`.
+            if the peer is lost, and with `tf.errors.DeadlineExceededError` if nothing comes within `hang_timeout_s`,
+            naming the peer and `label`.
         """
+        ...
+
+    def lose_all(self, why: str) -> None:
+        """Fail all that waits, now and later: a rank of the job died, as `why` says."""
+        ...
+
+    def waiting(self) -> str:
+        """What this rank waits to receive; empty if for nothing."""
+        ...
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until what was sent is in the network, or its receiver is gone."""
         ...

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 from collections.abc import Callable
-from typing import Any
 
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
+from smdistributed.modelparallel.tensorflow.transport.library import load_native_library
+from smdistributed.modelparallel.tensorflow.transport.native import NativeTransport
 from smdistributed.modelparallel.tensorflow.transport.python import PythonTransport
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["choose_transport"]
+__all__ = ["TRANSPORT_VARIABLE", "choose_transport"]
+
+TRANSPORT_VARIABLE = "SMP_TRANSPORT"
+"""Overrides the parameter `transport` where that is `auto`."""
+_log = logging.getLogger("smdistributed.modelparallel")
 
 
 def choose_transport(
@@ -19,6 +28,50 @@ def choose_transport(
     *,
     hang_timeout_s: float,
     name_of: Callable[[int], str],
-) -> Any:
-    """Make the transport that all ranks of `group` agree on. Collective."""
-    return PythonTransport(connections, hang_timeout_s=hang_timeout_s, name_of=name_of)
+) -> Transport:
+    """Make the transport that all ranks of `group` have. Collective.
+
+    Raises:
+        SMPConfigurationError: If `native` was asked for and a rank does not have it.
+    """
+    if wanted == "auto":
+        wanted = os.environ.get(TRANSPORT_VARIABLE, "auto")
+    problems = _native_problems(wanted, group)
+    if wanted == "native" and problems:
+        raise SMPConfigurationError(
+            f"'transport' is 'native', but {problems[0]}: mend that, or set 'transport' to 'auto' or 'python'"
+        )
+    if wanted == "python" or problems:
+        why = problems[0] if problems else "as asked for"
+        transport: Transport = PythonTransport(connections, hang_timeout_s=hang_timeout_s, name_of=name_of)
+    else:
+        library = load_native_library()
+        why = library.source
+        transport = NativeTransport(library, connections, hang_timeout_s=hang_timeout_s, name_of=name_of)
+    if group.rank == 0:
+        _log.info("smp.transport name=%s why=%s ranks=%d", transport.name, why, group.size)
+    return transport
+
+
+def _native_problems(wanted: str, group: Group) -> list[str]:
+    """Why ranks cannot take the native transport; ranks that did not ask for it say so too."""
+    asked = group.allgather_objects(wanted, what="choice of transport")
+    if any(one != wanted for one in asked):
+        raise SMPConfigurationError(f"'transport' must be the same on all ranks; received {asked}")
+    if wanted == "python" or group.size == 1:
+        return []
+    problem = ""
+    # Where there is something to compile, one rank of a machine does it and the others find it done.
+    first = group.world.local_rank == 0
+    if first:
+        problem = _try_native()
+    group.barrier()
+    if not first:
+        problem = _try_native()
+    found = group.allgather_objects(problem, what="choice of transport")
+    return [f"rank {rank} cannot load it ({text})" for rank, text in enumerate(found) if text]
+
+
+def _try_native() -> str:
+    library = load_native_library()
+    return "" if library.ops is not None else library.source

@@ -4,8 +4,8 @@
 |---|---|---|
 | the library's own launcher | its variables `SMP_RANK`, `SMP_SIZE`, ... | the directory or address in `SMP_STORE` |
 | mpirun, mpi4py importable | mpi4py | mpi4py's allgather |
-| mpirun, no mpi4py, one machine | the launcher's variables | a directory of this user, named after the launcher's process |
-| mpirun, no mpi4py, several machines | the same | `SMP_STORE` and `SMP_SECRET`, which the user exports |
+| mpirun, no mpi4py, one machine | the launcher's variables | a directory of this user, named after the launcher |
+| mpirun, no mpi4py, several machines | the same | `SMP_STORE` and `SMP_SECRET`, exported by the user |
 | nothing of these | alone: rank 0 of 1 | nowhere |
 """
 

@@ -1,0 +1,85 @@
+"""Each rank gets cores of its own, and thread pools as wide as those.
+
+TensorFlow gives every process pools as wide as the machine. Ranks that share a machine would then run on each other's
+cores, and a pipeline would gain nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.world.communicator import Group
+
+__all__ = ["cores_of", "take_cores"]
+
+_log = logging.getLogger("smdistributed.modelparallel")
+
+
+def take_cores(group: Group, machines: tuple[str, ...], *, bind: bool) -> frozenset[int]:
+    """Bind this process to its share of the machine's cores and size TensorFlow's pools by it. Collective.
+
+    Args:
+        group: All ranks.
+        machines: By rank: on which machine it runs.
+        bind: Whether to do anything.
+
+    Returns:
+        The cores that this process may run on.
+    """
+    allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+    offers = group.allgather_objects(allowed, what="exchange of cores")
+    neighbours = [rank for rank, machine in enumerate(machines) if machine == machines[group.rank]]
+    if not bind or len(neighbours) == 1 or not allowed:
+        return allowed
+    own = cores_of(group.rank, {rank: offers[rank] for rank in neighbours})
+    if group.rank == neighbours[0] and len(frozenset().union(*(offers[rank] for rank in neighbours))) < len(neighbours):
+        _log.warning(
+            "smp: %d ranks share %d cores of this machine, so they cannot all run at once: partitions save memory "
+            "here, but no time",
+            len(neighbours),
+            len(frozenset().union(*(offers[rank] for rank in neighbours))),
+        )
+    _bind(own)
+    _size_pools(len(own))
+    return own
+
+
+def cores_of(rank: int, offers: dict[int, frozenset[int]]) -> frozenset[int]:
+    """The cores that one rank takes of those which each rank of its machine may use.
+
+    Ranks that may use the same cores divide them among themselves; where there are fewer cores than ranks, some share
+    one. A rank whose cores differ from everybody's keeps them: whoever started it has bound it.
+    """
+    offered = sorted(offers[rank])
+    sharers = [other for other in sorted(offers) if offers[other] == offers[rank]]
+    place = sharers.index(rank)
+    if len(offered) < len(sharers):
+        return frozenset((offered[place % len(offered)],))
+    begin, end = (len(offered) * edge // len(sharers) for edge in (place, place + 1))
+    return frozenset(offered[begin:end])
+
+
+def _bind(cores: frozenset[int]) -> None:
+    # Threads that run already keep their cores unless they are told one by one.
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 -- names are all that is wanted
+        with suppress(ProcessLookupError, PermissionError):
+            os.sched_setaffinity(int(thread), cores)
+
+
+def _size_pools(width: int) -> None:
+    threading = tf.config.threading
+    try:
+        if not threading.get_intra_op_parallelism_threads() and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+            threading.set_intra_op_parallelism_threads(width)
+        if not threading.get_inter_op_parallelism_threads() and "TF_NUM_INTEROP_THREADS" not in os.environ:
+            threading.set_inter_op_parallelism_threads(width)
+    except RuntimeError:
+        _log.warning(
+            "smp: TensorFlow was already at work before smp.init(), so its thread pools keep their size; call "
+            "smp.init() first, or set TF_NUM_INTRAOP_THREADS=%d and TF_NUM_INTEROP_THREADS=%d",
+            width,
+            width,
+        )
