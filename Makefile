@@ -11,7 +11,7 @@ PYTEST := -m pytest -q
 
 export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
-.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-peers test-faults matrix matrix-pipemode check format lock bench wheels clean
+.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-peers test-faults matrix matrix-pipemode fuzz-pipemode check format lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -19,6 +19,7 @@ help:
 	@echo "make check        lint, types, import contracts"
 	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
+	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
 	@echo "make lock         renew the pins in requirements/"
@@ -83,6 +84,11 @@ test-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.21/ready
 
 matrix-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.18/ready .venvs/pipemode-2.20/ready .venvs/pipemode-2.21/ready
 	$(PIPEMODE_MATRIX) $(^D)
+
+# Guided by coverage where there is clang, else mutated at random; needs no TensorFlow.
+FUZZ_S ?= 60
+fuzz-pipemode: .venv/ready
+	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py $(FUZZ_S)
 
 test-peers: setup
 	$(BIN)/python $(PYTEST) tests/contract tests/e2e
