@@ -5,6 +5,7 @@ platform, and the reader in Python takes over. An editable install compiles on f
 """
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -16,6 +17,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent / "src" / "sagemaker_tensorflow"))
 from compiling import LIBRARY_NAME, CompileError, compile_library, find_compiler
+
+OLDEST_GLIBC = (2, 17)  # the oldest for which a manylinux tag of this form is defined
 
 
 class NativeReaderHook(BuildHookInterface):
@@ -36,7 +39,7 @@ class NativeReaderHook(BuildHookInterface):
             raise RuntimeError(f"{error}. To build without the native reader, hide the compiler: CXX=none") from error
         build_data["force_include"][str(library)] = f"sagemaker_tensorflow/{LIBRARY_NAME}"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform_tag()}"
+        build_data["tag"] = f"py3-none-{platform_tag(library)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the temporary library."""
@@ -44,11 +47,11 @@ class NativeReaderHook(BuildHookInterface):
             shutil.rmtree(self._directory)
 
 
-def platform_tag() -> str:
-    """The platform for which this machine's compiler builds; on glibc the manylinux tag of that glibc."""
+def platform_tag(library: Path) -> str:
+    """The platforms on which the library runs: on glibc the manylinux tag of the newest symbol that it asks for."""
     plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    name = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
-    if not plain.startswith("linux_") or not name:
+    versions = re.findall(rb"GLIBC_(\d+)\.(\d+)[.\d]*\0", library.read_bytes())
+    if not plain.startswith("linux_") or not versions:
         return plain
-    major, minor = name.split()[1].split(".")[:2]
+    major, minor = max([OLDEST_GLIBC, *((int(major), int(minor)) for major, minor in versions)])
     return plain.replace("linux_", f"manylinux_{major}_{minor}_")

@@ -15,7 +15,9 @@ LIBRARY_NAME = "libtidemill_pipe.so"
 NATIVE = Path(__file__).resolve().parent / "native"
 SOURCES = ("crc32c.cc", "framing.cc", "outcome.cc", "pipe_reader.cc", "ops.cc")
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall")
-LINK_FLAGS = ("-shared", "-s", "-static-libstdc++", "-static-libgcc", "-pthread", "-ldl")
+# libstdc++ comes along, but for what nobody calls, and is visible to nobody else: TensorFlow has one of its own.
+_OWN_LIBSTDCXX = ("-static-libstdc++", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL")
+LINK_FLAGS = ("-shared", "-s", *_OWN_LIBSTDCXX, "-pthread", "-ldl")
 
 
 class CompileError(Exception):

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "old_glibc.h"
 #include "pipe_reader.h"
 #include "tensorflow_c.h"
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <thread>
 
 #include "outcome.h"
 
@@ -264,8 +262,7 @@ Step PipeReader::OpenLocked() {
   if (failure != 0) return FailWithErrno("the epoch counter " + state_path + " cannot be written", failure);
   fd_ = file.release();
   Remember(fd_);
-  struct stat about;
-  if (::fstat(fd_, &about) == 0 && S_ISFIFO(about.st_mode)) {
+  if (::lseek(fd_, 0, SEEK_CUR) < 0 && errno == ESPIPE) {  // a FIFO
 #ifdef F_SETPIPE_SZ
     (void)::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);  // only a wish: small pipes work as well
 #endif
@@ -340,7 +337,7 @@ Step PipeReader::Quiet(const char* what) {
     struct pollfd file = {fd_, POLLIN, 0};
     (void)::poll(&file, 1, kPatienceMs);
   } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(kPatienceMs));
+    (void)::poll(nullptr, 0, kPatienceMs);
   }
   return Step::kNotYet;
 }
