@@ -20,7 +20,10 @@ from smdistributed.modelparallel.tensorflow.core import (
     tp_size,
 )
 from smdistributed.modelparallel.tensorflow.initialization import init
+from smdistributed.modelparallel.tensorflow.model import DistributedModel
+from smdistributed.modelparallel.tensorflow.partition.context import partition
 from smdistributed.modelparallel.tensorflow.step.output import StepOutput
+from smdistributed.modelparallel.tensorflow.step.step import step
 from smdistributed.modelparallel.tensorflow.world.communication import (
     allgather,
     barrier,
@@ -49,6 +52,7 @@ __all__ = [
     "TP_GROUP",
     "WORLD",
     "CommGroup",
+    "DistributedModel",
     "RankType",
     "StepOutput",
     "allgather",
@@ -66,6 +70,7 @@ __all__ = [
     "mp_barrier",
     "mp_rank",
     "mp_size",
+    "partition",
     "pp_rank",
     "pp_size",
     "rank",
@@ -74,6 +79,7 @@ __all__ = [
     "recv_from",
     "send",
     "size",
+    "step",
     "tp_rank",
     "tp_size",
 ]

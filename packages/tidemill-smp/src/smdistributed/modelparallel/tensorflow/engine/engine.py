@@ -1,0 +1,175 @@
+"""The engine of one process: makes plans together with the other ranks of the replica, and settles the variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine import optimizers
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
+from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
+from smdistributed.modelparallel.tensorflow.engine.variables import (
+    Deferred,
+    is_foreign,
+    make_foreign,
+    tensorflow_variable,
+    variables_of,
+)
+from smdistributed.modelparallel.tensorflow.session import Session, current
+
+__all__ = ["Engine", "engine"]
+
+Hook = Callable[[], Any]
+
+
+class Engine:
+    """What the steps of one process share."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.owners: dict[int, int] = {}
+        """id of a tf.Variable -> the partition that holds it, or `ALL`."""
+        self.settled: list[Any] = []
+        """The variables of `owners`, kept alive; their order is that of the models."""
+        self.is_partitioned = False
+        self._num_plans = 0
+        self._deferred = Deferred()
+        self._hooks: list[Hook] = []
+
+    def after_partition(self, hook: Hook) -> None:
+        """Run `hook` eagerly at the point where the model is cut and its variables are there; at once if that is past."""
+        if self.is_partitioned:
+            hook()
+        else:
+            self._hooks.append(hook)
+
+    def plan(
+        self,
+        body: Callable[..., Any],
+        specs: Sequence[Any],
+        call: Callable[[Callable[..., Any], list[Any]], Any],
+        *,
+        num_microbatches: int,
+    ) -> Plan:
+        """Trace a step and plan it; collective over the replica.
+
+        Args:
+            body: The user's function.
+            specs: See `trace`.
+            call: See `trace`.
+            num_microbatches: B.
+
+        Raises:
+            SMPPlanMismatchError: If another rank traced something else.
+        """
+        config, placement = self.session.config, self.session.placement
+        with self._deferred.collecting():
+            traced = trace(body, specs, call=call, automatic=config.auto_partition)
+        assignment = self._assign(traced)
+        self._num_plans += 1
+        plan = make_plan(
+            traced,
+            assignment,
+            number=self._num_plans,
+            partition=placement.mp_rank,
+            num_partitions=config.partitions,
+            num_microbatches=num_microbatches,
+            pipeline=config.pipeline,
+            active_microbatches=config.active_microbatches,
+        )
+        self._compare(plan)
+        self._settle(traced, assignment)
+        return plan
+
+    def _assign(self, traced: Trace) -> Assignment:
+        gradients = {name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()}
+        units = traced.tracer.units
+        partitions = self._partitions(traced)
+        return assign(traced.nodes, units=units, partitions=partitions, gradients=gradients)
+
+    def _partitions(self, traced: Trace) -> Mapping[str, int]:
+        return {unit: int(unit.rpartition(":")[2]) for unit in traced.tracer.scopes if unit.startswith("partition:")}
+
+    def _compare(self, plan: Plan) -> None:
+        """Stop where the ranks of the replica do not have one and the same plan."""
+        if self.session.config.partitions == 1:
+            return
+        with tf.init_scope():
+            digests = self.session.mp_group.allgather_objects((plan.number, plan.digest()))
+            if len(set(digests)) == 1:
+                return
+            prints = self.session.mp_group.allgather_objects(plan.fingerprint())
+        raise SMPPlanMismatchError(_first_difference(prints))
+
+    def _settle(self, traced: Trace, assignment: Assignment) -> None:
+        """Give each variable of the models to its owner, and initialize those that are held here."""
+        here = self.session.placement.mp_rank
+        owners = self._owners_by_handle(traced, assignment)
+        for variable in variables_of(traced.tracer.models):
+            if id(variable) not in self.owners:
+                self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
+                self.settled.append(variable)
+        self._deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
+        for variable in self.settled:
+            owner = self.owners[id(variable)]
+            if owner not in (ALL, here) and not is_foreign(variable):
+                rank = self.session.placement.rank_at(owner, self.session.placement.dp_rank)
+                make_foreign(variable, f"rank {rank} (partition {owner})")
+        optimizers.release_foreign_slots()
+        if traced.tracer.models and not self.is_partitioned:
+            self.is_partitioned = True
+            with tf.init_scope():
+                for hook in self._hooks:
+                    hook()
+            self._hooks.clear()
+
+    def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:
+        return {
+            id(external): assignment.handles.get(output, ALL)
+            for output, external in traced.captures.items()
+            if external.dtype == tf.resource
+        }
+
+
+def engine() -> Engine:
+    """The engine of this process.
+
+    Raises:
+        SMPNotInitializedError: If `smp.init()` has not been called.
+    """
+    global _engine
+    session = current()
+    if _engine is None or _engine.session is not session:
+        _engine = Engine(session)
+        if session.config.partitions > 1:
+            optimizers.install()
+    return _engine
+
+
+_engine: Engine | None = None
+
+
+def _output(traced: Trace, tensor: Any) -> Output:
+    for output, external in traced.captures.items():
+        if tensor is external or traced.nodes[output[0]].name == tensor.op.name:
+            return output
+    raise SMPUsageError(f"a gradient was taken with respect to {tensor}, which is no variable of this step")
+
+
+def _first_difference(prints: Sequence[Sequence[str]]) -> str:
+    longest = max(map(len, prints))
+    for line in range(longest):
+        seen = {rank: lines[line] if line < len(lines) else "nothing more" for rank, lines in enumerate(prints)}
+        if len(set(seen.values())) > 1:
+            said = "; ".join(f"partition {rank}: {text}" for rank, text in seen.items())
+            break
+    else:
+        said = "the ranks have traced different numbers of steps"
+    return (
+        f"the ranks of this replica traced different steps. First difference: {said}. All ranks must run the same script "
+        "with the same arguments, batch shapes and Python-side random choices"
+    )

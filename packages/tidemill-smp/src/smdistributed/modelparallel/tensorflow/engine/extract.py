@@ -1,0 +1,97 @@
+"""A segment of the traced graph as a function that can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.segments import Segment
+from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import importer, ops
+
+__all__ = ["Extractor", "SegmentFunction"]
+
+_FORGOTTEN = ("_class", "_gradient_op_type")
+"""Attributes that speak of ops which may not be in the segment."""
+
+
+class SegmentFunction:
+    """A segment, ready to be called in a graph or eagerly."""
+
+    def __init__(self, function: Any, inputs: Sequence[Output], outputs: Sequence[Output]) -> None:
+        self._function = function
+        self.inputs = tuple(inputs)
+        """What it takes: outputs of other segments, leaves of the microbatch, tensors of the caller's graph."""
+        self.outputs = tuple(outputs)
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run the segment on the tensors of `inputs`; gives the tensors of `outputs`."""
+        result = self._function(*tensors)
+        return list(result) if isinstance(result, (list, tuple)) else []
+
+
+class Extractor:
+    """Makes functions of the segments of one trace."""
+
+    def __init__(self, trace: Trace, *, jit_compile: bool = False) -> None:
+        self._trace = trace
+        self._definition = trace.graph.as_graph_def()
+        self._nodes = {node.name: node for node in self._definition.node}
+        self._jit_compile = jit_compile
+
+    def function(self, segment: Segment) -> SegmentFunction:
+        """Make the function of `segment`."""
+        trace = self._trace
+        definition = self._part(segment)
+        captured = {
+            output: trace.captures[output]
+            for output in segment.inputs
+            if output in trace.captures and isinstance(trace.captures[output], ops.EagerTensor)
+        }
+        given = [output for output in segment.inputs if output not in captured]
+        effects = [trace.nodes[index].name for index in trace.effects if index in set(segment.nodes)]
+
+        def body(*tensors: Any) -> list[Any]:
+            graph = ops.get_default_graph()
+            known = {self._name(output): tensor for output, tensor in zip(given, tensors, strict=True)}
+            known |= {self._name(output): graph.capture(tensor) for output, tensor in captured.items()}
+            wanted = [self._name(output) for output in segment.outputs]
+            found = importer.import_graph_def(definition, input_map=known, return_elements=wanted + effects, name="")
+            # The nodes keep their names, so that an error in one names the op as the user's script made it.
+            with tf.control_dependencies(found[len(wanted) :]):
+                return [tf.identity(tensor) for tensor in found[: len(wanted)]]
+
+        function = tf.function(body, autograph=False, jit_compile=self._jit_compile or None)
+        return SegmentFunction(function.get_concrete_function(*map(self._spec, given)), given, segment.outputs)
+
+    def _part(self, segment: Segment) -> graph_pb2.GraphDef:
+        members = {self._trace.nodes[index].name for index in segment.nodes}
+        part = graph_pb2.GraphDef(library=self._definition.library, versions=self._definition.versions)
+        for name in (self._trace.nodes[index].name for index in segment.nodes):
+            node = part.node.add()
+            node.CopyFrom(self._nodes[name])
+            inputs = [name for name in node.input if not name.startswith("^") or name[1:] in members]
+            del node.input[:]
+            node.input.extend(inputs)
+            for attribute in _FORGOTTEN:
+                node.attr.pop(attribute, None)
+        return part
+
+    def _name(self, output: Output) -> str:
+        return f"{self._trace.nodes[output[0]].name}:{output[1]}"
+
+    def _spec(self, output: Output) -> tf.TensorSpec:
+        tensor = self.tensor(output)
+        return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+    def tensor(self, output: Output) -> Any:
+        """The tensor of the traced graph: its dtype and static shape."""
+        return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
+
+
+def handles_of(trace: Trace) -> Mapping[Output, Any]:
+    """The captured resource handles."""
+    return {output: tensor for output, tensor in trace.captures.items() if tensor.dtype == tf.resource}

@@ -1,0 +1,124 @@
+"""Make TensorFlow's gradient machinery tell where backward ops belong.
+
+Name scopes reach most backward ops but not all, and "who holds the inputs" puts a custom gradient on the wrong rank: the
+result stays right, the pipeline gets slow. So three places are hooked while a step is traced: the gradient function of
+each op, operations recorded with a backward function of their own (`tf.custom_gradient`), and the tape's result.
+`tf.gradients` needs no hook: its ops know their forward op (see `marks.MarkingGraph`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.marks import Tracer, tracer
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop, record
+from tensorflow.python.ops import resource_variable_ops
+
+__all__ = ["gradient_hooks", "tag_gradient"]
+
+
+@contextmanager
+def gradient_hooks() -> Iterator[None]:
+    """Install the hooks for the time of one trace."""
+    record_operation = record.record_operation
+    gradient = backprop.GradientTape.gradient
+    pywrap_tfe.TFE_Py_RegisterGradientFunction(_marked_gradient_function)
+    record.record_operation = _marked_recording(record_operation)
+    backprop.GradientTape.gradient = _tagged_gradient(gradient)
+    try:
+        yield
+    finally:
+        pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
+        record.record_operation = record_operation
+        backprop.GradientTape.gradient = gradient
+
+
+def tag_gradient(gradient: Any, variable: Any) -> Any:
+    """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`: it belongs where the variable is."""
+    state = tracer()
+    if state is None or gradient is None:
+        return gradient
+    handle = getattr(getattr(variable, "value", variable), "handle", None)
+    handle = getattr(variable, "handle", handle)
+    if handle is None:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(*(tag_gradient(part, variable) for part in _components(gradient)))
+    tagged = tf.identity(gradient, name="gradient_of_variable")
+    state.units.pop(tagged.op.name, None)
+    state.gradients[tagged.op.name] = tf.compat.v1.get_default_graph().capture(handle)
+    return tagged
+
+
+def _components(slices: tf.IndexedSlices) -> tuple[Any, ...]:
+    return slices.values, slices.indices, slices.dense_shape
+
+
+def _marked_gradient_function(
+    op_name: str,
+    attributes: tuple[Any, ...],
+    num_inputs: int,
+    inputs: list[Any],
+    outputs: list[Any],
+    out_gradients: list[Any],
+    skip_input_indices: tuple[int, ...],
+    forward_pass_name_scope: str,
+) -> list[Any]:
+    arguments = (op_name, attributes, num_inputs, inputs, outputs, out_gradients, skip_input_indices)
+    state = tracer()
+    if state is None:
+        return backprop._gradient_function(*arguments, forward_pass_name_scope)
+    with state.marking(_unit_of(state, outputs, forward_pass_name_scope)):
+        return backprop._gradient_function(*arguments, forward_pass_name_scope)
+
+
+def _unit_of(state: Tracer, outputs: list[Any] | None, name_scope: str | None) -> str | None:
+    # Outputs are left out where the gradient does not need them; then the name scope tells. Never take the unit of the
+    # inputs: they may come from another part of the model.
+    for output in outputs or ():
+        if isinstance(output, tf.Tensor) and not isinstance(output, tf.__internal__.EagerTensor):
+            return state.units.get(output.op.name)
+    return state.unit_of_scope(name_scope)
+
+
+def _marked_recording(record_operation: Callable[..., Any]) -> Callable[..., Any]:
+    def record_marked(
+        op_type: str, output_tensors: Any, input_tensors: Any, backward_function: Any, forward_function: Any = None
+    ) -> Any:
+        state = tracer()
+        if state is not None and backward_function is not None:
+            unit, original = state.unit, backward_function
+
+            def backward_function(*gradients: Any) -> Any:
+                with state.marking(unit):
+                    return original(*gradients)
+
+        return record_operation(op_type, output_tensors, input_tensors, backward_function, forward_function)
+
+    return record_marked
+
+
+def _tagged_gradient(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient_with_tags(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        gradients = gradient(self, target, sources, *args, **kwargs)
+        if tracer() is None:
+            return gradients
+        flat = [
+            tag_gradient(part, source) if _is_variable(source) else part
+            for part, source in zip(_flatten(gradients), _flatten(sources), strict=True)
+        ]
+        return tf.nest.pack_sequence_as(sources, flat)
+
+    return gradient_with_tags
+
+
+def _flatten(structure: Any) -> list[Any]:
+    return tf.nest.flatten(structure)
+
+
+def _is_variable(source: Any) -> bool:
+    return resource_variable_ops.is_resource_variable(source)

@@ -1,0 +1,109 @@
+"""The traced graph as plain Python: what assigning, cutting and scheduling look at."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["Node", "Output", "read_nodes"]
+
+Output = tuple[int, int]
+"""(index of a node, number of its output)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One op of the graph."""
+
+    index: int
+    """Its place in `read_nodes`' list, which is in topological order."""
+    name: str
+    type: str
+    inputs: tuple[Output, ...]
+    controls: tuple[int, ...]
+    """Nodes that must have run before."""
+    handles: tuple[Output, ...]
+    """The resource handles among its inputs."""
+    work: float
+    """An estimate of its time in microseconds; only ratios matter."""
+    stateful: bool
+
+
+def read_nodes(graph: Any) -> list[Node]:
+    """The ops of `graph`, sorted so that inputs come first.
+
+    Creation order will not do: the gradient of a loop adds inputs to the loop's own op.
+    """
+    ops = _sorted(list(graph.get_operations()))
+    index = {op.name: place for place, op in enumerate(ops)}
+    return [
+        Node(
+            index=place,
+            name=op.name,
+            type=op.type,
+            inputs=tuple((index[tensor.op.name], tensor.value_index) for tensor in op.inputs),
+            controls=tuple(index[control.name] for control in op.control_inputs),
+            handles=tuple(
+                (index[tensor.op.name], tensor.value_index) for tensor in op.inputs if tensor.dtype == tf.resource
+            ),
+            work=_work(op),
+            stateful=op.op_def.is_stateful,
+        )
+        for place, op in enumerate(ops)
+    ]
+
+
+def _sorted(ops: list[Any]) -> list[Any]:
+    created = {op.name: number for number, op in enumerate(ops)}
+    waiting: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    for number, op in enumerate(ops):
+        before = {created[tensor.op.name] for tensor in op.inputs} | {created[c.name] for c in op.control_inputs}
+        waiting[number] = len(before)
+        for source in before:
+            users.setdefault(source, []).append(number)
+    ready = [number for number, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(ops[number])
+        for user in users.get(number, ()):
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, user)
+    return order
+
+
+_FREE = frozenset({"Const", "Placeholder", "Identity", "NoOp", "ReadVariableOp", "Shape", "StopGradient"})
+
+
+def _work(op: Any) -> float:
+    if op.type in _FREE:
+        return 0.0
+    elements = sum(_elements(tensor) for tensor in op.outputs)
+    if op.type in ("MatMul", "BatchMatMul", "BatchMatMulV2", "Einsum"):
+        return 1.0 + elements * _contracted(op) / 10_000
+    if op.type.startswith(("Conv", "DepthwiseConv")):
+        return 1.0 + max(elements, *map(_elements, op.inputs)) * _kernel(op) / 10_000
+    if op.type in ("While", "StatelessWhile"):
+        return 1_000.0
+    return 1.0 + elements / 1_000
+
+
+def _elements(tensor: Any) -> int:
+    return math.prod(size or 1 for size in tensor.shape.as_list()) if tensor.shape.rank is not None else 1
+
+
+def _contracted(op: Any) -> float:
+    # |A| |B| / |C| is the square of the contracted size for matrices, up to batch dimensions.
+    left, right = (_elements(tensor) for tensor in list(op.inputs)[:2]) if len(op.inputs) > 1 else (1, 1)
+    return math.sqrt(max(1.0, left * right / max(1, _elements(op.outputs[0]))))
+
+
+def _kernel(op: Any) -> int:
+    return min(map(_elements, list(op.inputs)[:2])) if len(op.inputs) > 1 else 1

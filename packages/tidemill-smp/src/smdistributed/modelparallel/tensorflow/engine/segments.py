@@ -1,0 +1,207 @@
+"""Cut the graph into segments: what one rank can compute of one microbatch between two receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL
+from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
+
+__all__ = ["Cut", "Message", "Segment", "cut"]
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """A tensor that another partition computes."""
+
+    output: Output
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The nodes of one partition at one level."""
+
+    partition: int
+    level: int
+    nodes: tuple[int, ...]
+    """In topological order; includes copies of the constants that it uses."""
+    inputs: tuple[Output, ...]
+    """Tensors computed elsewhere: by an earlier segment of this partition, received, or given."""
+    outputs: tuple[Output, ...]
+    """Tensors that others need: later segments here, other partitions, or the caller."""
+    work: float
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The whole graph, cut."""
+
+    segments: tuple[Segment, ...]
+    messages: tuple[Message, ...]
+    """Sorted: their places in this tuple are their numbers, the same on all ranks."""
+    levels: dict[tuple[int, int], int] = field(repr=False)
+    """(partition, node) -> level of the segment that computes it there."""
+
+    def of(self, partition: int) -> dict[int, Segment]:
+        """The segments of one partition by level."""
+        return {segment.level: segment for segment in self.segments if segment.partition == partition}
+
+
+def cut(
+    nodes: Sequence[Node],
+    owners: Sequence[int],
+    *,
+    num_partitions: int,
+    results: Sequence[tuple[Output, int]],
+    effects: Sequence[int],
+) -> Cut:
+    """Cut the graph.
+
+    The level of a node on a partition is the highest level of its inputs, plus one for an input that another partition
+    computes. Nodes of one partition and level form a segment. The result has no cycles by construction, whatever way
+    the model goes forth and back between the partitions; forward pass, loss and backward pass of the last partition
+    come out as one segment.
+
+    Args:
+        nodes: In topological order.
+        owners: Partition of each node, or `ALL`.
+        num_partitions: How many there are.
+        results: Tensors that the caller wants, and where: a partition, or `ALL`.
+        effects: Nodes that must run for what they do.
+    """
+    cutter = _Cutter(nodes, owners, num_partitions)
+    for output, where in results:
+        for partition in cutter.places(where):
+            cutter.want(partition, output)
+    for node in effects:
+        for partition in cutter.places(owners[node]):
+            cutter.need(partition, node)
+    cutter.set_levels()
+    cutter.sink()
+    return Cut(tuple(cutter.segments()), tuple(sorted(cutter.messages)), cutter.levels)
+
+
+class _Cutter:
+    def __init__(self, nodes: Sequence[Node], owners: Sequence[int], num_partitions: int) -> None:
+        self.nodes = nodes
+        self.owners = owners
+        self.partitions = range(num_partitions)
+        self.needed: list[set[int]] = [set() for _ in self.partitions]
+        self.wanted: list[set[Output]] = [set() for _ in self.partitions]
+        self.messages: set[Message] = set()
+        self.levels: dict[tuple[int, int], int] = {}
+        self.floating = _floating(nodes, owners)
+        self.users: list[list[int]] = [[] for _ in nodes]
+        for node in nodes:
+            for source in {*(source for source, _ in node.inputs), *node.controls}:
+                self.users[source].append(node.index)
+
+    def places(self, owner: int) -> Iterable[int]:
+        return self.partitions if owner == ALL else (owner,)
+
+    def is_here(self, node: int, partition: int) -> bool:
+        return self.owners[node] in (ALL, partition)
+
+    def want(self, partition: int, output: Output) -> None:
+        self.wanted[partition].add(output)
+        self.need(*self._source(partition, output))
+
+    def need(self, partition: int, node: int) -> None:
+        """`partition` must compute `node`: and with it everything that the node depends on."""
+        work = [(partition, node)]
+        while work:
+            where, index = work.pop()
+            if index in self.needed[where]:
+                continue
+            self.needed[where].add(index)
+            work.extend(self._source(where, output) for output in self.nodes[index].inputs)
+            # The order of two partitions is the order of their messages: a control edge between them has no meaning.
+            work.extend((where, control) for control in self.nodes[index].controls if self.is_here(control, where))
+
+    def _source(self, partition: int, output: Output) -> tuple[int, int]:
+        if self.is_here(output[0], partition):
+            return partition, output[0]
+        self.messages.add(Message(output, self.owners[output[0]], partition))
+        return self.owners[output[0]], output[0]
+
+    def set_levels(self) -> None:
+        for node in self.nodes:
+            for partition in self.partitions:
+                if node.index in self.needed[partition]:
+                    self.levels[partition, node.index] = self._level(partition, node)
+
+    def _level(self, partition: int, node: Node) -> int:
+        level = 0
+        for source, _ in node.inputs:
+            away = not self.is_here(source, partition)
+            level = max(level, self.levels[self.owners[source] if away else partition, source] + away)
+        return max([level, *(self.levels.get((partition, control), 0) for control in node.controls)])
+
+    def sink(self) -> None:
+        """Compute what is used only later, later: a segment of odds and ends costs a call for nothing."""
+        fixed = [{message.output[0] for message in self.messages if message.source == p} for p in self.partitions]
+        for partition in self.partitions:
+            fixed[partition] |= {index for index, _ in self.wanted[partition]}
+            for node in reversed(self.nodes):
+                if node.index not in self.needed[partition] or node.index in fixed[partition]:
+                    continue
+                if node.stateful and node.type != "ReadVariableOp":
+                    continue
+                used = [
+                    self.levels[partition, user] for user in self.users[node.index] if user in self.needed[partition]
+                ]
+                if used:
+                    self.levels[partition, node.index] = min(used)
+
+    def segments(self) -> Iterator[Segment]:
+        for partition in self.partitions:
+            groups: dict[int, set[int]] = {}
+            for index in self.needed[partition]:
+                if index not in self.floating and self.nodes[index].type != "Placeholder":
+                    groups.setdefault(self.levels[partition, index], set()).add(index)
+            constants = {index for index, _ in self.wanted[partition]} & self.floating
+            if constants:
+                groups.setdefault(max(groups, default=0), set()).update(constants)
+            members = {level: self._with_constants(group) for level, group in groups.items()}
+            for level in sorted(members):
+                yield self._segment(partition, level, members)
+
+    def _with_constants(self, group: set[int]) -> set[int]:
+        members, work = set(group), list(group)
+        while work:
+            for source, _ in self.nodes[work.pop()].inputs:
+                if source in self.floating and source not in members:
+                    members.add(source)
+                    work.append(source)
+        return members
+
+    def _segment(self, partition: int, level: int, members: dict[int, set[int]]) -> Segment:
+        mine = members[level]
+        inputs = {output for index in mine for output in self.nodes[index].inputs if output[0] not in mine}
+        asked = {message.output for message in self.messages if message.source == partition}
+        asked |= self.wanted[partition]
+        for later, others in members.items():
+            if later > level:
+                asked |= {output for index in others for output in self.nodes[index].inputs if output[0] not in others}
+        return Segment(
+            partition,
+            level,
+            tuple(sorted(mine)),
+            tuple(sorted(inputs)),
+            tuple(sorted(output for output in asked if output[0] in mine)),
+            sum(self.nodes[index].work for index in mine),
+        )
+
+
+def _floating(nodes: Sequence[Node], owners: Sequence[int]) -> frozenset[int]:
+    """Constants, and what is computed of constants alone: copied into each segment that uses it."""
+    floating: set[int] = set()
+    for node in nodes:
+        if node.stateful or node.controls or owners[node.index] != ALL or node.type == "Placeholder":
+            continue
+        if all(source in floating for source, _ in node.inputs):
+            floating.add(node.index)
+    return frozenset(floating)

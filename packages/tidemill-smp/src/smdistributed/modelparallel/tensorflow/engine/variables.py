@@ -1,0 +1,162 @@
+"""Variables that take memory on one rank only.
+
+While a step is traced for the first time the model builds its layers; their variables are created without memory and
+their initializers kept. When the plan tells who holds what, this rank initializes its own. A variable of another rank
+becomes a `ForeignVariable`: it can be traced, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
+from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from tensorflow.python.ops import resource_variable_ops
+
+__all__ = ["Deferred", "ForeignVariable", "is_foreign", "make_foreign", "tensorflow_variable"]
+
+
+class ForeignVariable(resource_variable_ops.BaseResourceVariable):
+    """A variable that another rank holds: here it has a name, a shape and a dtype, but no value."""
+
+    _smp_owner: str
+
+    def _refuse(self, what: str) -> None:
+        raise SMPForeignVariableError(
+            f"cannot {what} {self.name} (shape {self.shape}, {self.dtype.name}) here: it is held by {self._smp_owner}. "
+            "smp.local_variables(model) lists what this rank holds; save with smp.CheckpointManager or "
+            "model.save_model, which collect from all ranks"
+        )
+
+    def _read_variable_op(self, *args: Any, **kwargs: Any) -> Any:
+        if tracer() is None:
+            self._refuse("read")
+        return super()._read_variable_op(*args, **kwargs)
+
+    def sparse_read(self, *args: Any, **kwargs: Any) -> Any:
+        if tracer() is None:
+            self._refuse("read")
+        return super().sparse_read(*args, **kwargs)
+
+    def gather_nd(self, *args: Any, **kwargs: Any) -> Any:
+        if tracer() is None:
+            self._refuse("read")
+        return super().gather_nd(*args, **kwargs)
+
+    def _serialize_to_tensors(self) -> Any:
+        self._refuse("save")
+
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        self._refuse("restore")
+
+    def __repr__(self) -> str:
+        return f"<ForeignVariable {self.name} shape={self.shape} dtype={self.dtype.name}, held by {self._smp_owner}>"
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    original = getattr(resource_variable_ops.BaseResourceVariable, name)
+
+    def method(self: ForeignVariable, *args: Any, **kwargs: Any) -> Any:
+        if tracer() is None:
+            self._refuse("assign to")
+        return original(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+for _name in dir(resource_variable_ops.BaseResourceVariable):
+    if _name.startswith(("assign", "scatter_", "batch_scatter_")):
+        setattr(ForeignVariable, _name, _refusing(_name))
+
+
+def tensorflow_variable(variable: Any) -> Any:
+    """The tf.Variable behind a Keras variable; a tf.Variable itself."""
+    inner = getattr(variable, "_value", None)
+    return inner if isinstance(inner, tf.Variable) else variable
+
+
+def is_foreign(variable: Any) -> bool:
+    """Whether another rank holds `variable`, a tf.Variable or a Keras variable."""
+    return isinstance(tensorflow_variable(variable), ForeignVariable)
+
+
+def make_foreign(variable: Any, owner: str) -> None:
+    """Let go of the memory of `variable`; from now on it is another rank's.
+
+    Args:
+        variable: A tf.Variable or a Keras variable.
+        owner: Who holds it, for error messages.
+    """
+    inner = tensorflow_variable(variable)
+    if isinstance(inner, ForeignVariable):
+        return
+    empty = without_memory(inner.shape, inner.dtype, inner.name.split(":")[0], trainable=inner.trainable)
+    inner._handle = empty._handle
+    inner._smp_handle_keeper = empty
+    inner.__class__ = ForeignVariable
+    inner._smp_owner = owner
+
+
+def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool) -> Any:
+    """A variable that has no value yet and takes no memory."""
+    with tf.init_scope():
+        return resource_variable_ops.UninitializedVariable(shape=shape, dtype=dtype, trainable=trainable, name=name)
+
+
+@dataclass
+class Deferred:
+    """Variables created while the model was built, with what will initialize them."""
+
+    waiting: list[tuple[Any, Callable[..., Any]]] = field(default_factory=list)
+    """(Keras variable, initializer)."""
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Create Keras variables without memory inside."""
+        kind = keras.Variable
+        original = kind._initialize_with_initializer
+
+        def later(variable: Any, initializer: Callable[..., Any]) -> None:
+            value = without_memory(variable._shape, variable._dtype, variable.name, trainable=bool(variable.trainable))
+            variable._initialize(value)
+            self.waiting.append((variable, initializer))
+
+        kind._initialize_with_initializer = later
+        try:
+            yield
+        finally:
+            kind._initialize_with_initializer = original
+
+    def initialize(self, is_here: Callable[[Any], bool]) -> None:
+        """Give a value to those that are held here, in the order in which they were created."""
+        waiting, self.waiting = self.waiting, []
+        with tf.init_scope():
+            for variable, initializer in waiting:
+                if is_here(variable):
+                    variable._value.assign(
+                        tf.cast(initializer(variable._shape, dtype=variable._dtype), variable._dtype)
+                    )
+
+
+def variables_of(models: Iterable[Any]) -> list[Any]:
+    """All variables that the models track, each once, as tf.Variables."""
+    found: dict[int, Any] = {}
+    for model in models:
+        for variable in [*model.variables, *_raw_variables(model)]:
+            inner = tensorflow_variable(variable)
+            found.setdefault(id(inner), inner)
+    return list(found.values())
+
+
+def _raw_variables(model: Any) -> list[Any]:
+    # tf.Variables that a layer keeps as plain attributes: Keras 3 does not list them.
+    return [
+        value for layer in model._flatten_layers() for value in vars(layer).values() if isinstance(value, tf.Variable)
+    ]
