@@ -1,0 +1,148 @@
+"""`optimizer.get_gradients` and `optimizer.compute_gradients`: gradients without a tape, in a graph.
+
+They are made by `tf.gradients`, which walks the graph that is being built; a step function is always one. Inside a step
+each gradient is then marked as belonging where its variable is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.hooks import tag_gradient
+from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+
+__all__ = ["compute_gradients", "get_gradients", "patches", "patches_of_keras_2", "symbolic_gradients"]
+
+
+def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
+    """Give the gradients of `loss`, as the optimizers of Keras 2 did.
+
+    Args:
+        optimizer: Named in messages only: neither its clipping nor its loss scale has a part in this.
+        loss: A tensor of the graph that is being built.
+        params: Variables (of TensorFlow or Keras), in any nest.
+
+    Returns:
+        One per variable, in the order of `tf.nest.flatten`: tensors, or `tf.IndexedSlices` for embeddings.
+
+    Raises:
+        ValueError: If `loss` does not depend on a variable. It names all of those.
+        SMPUsageError: If called eagerly.
+    """
+    variables = tf.nest.flatten(params)
+    gradients = symbolic_gradients(loss, variables, caller=f"{type(optimizer).__name__}.get_gradients")
+    missing = [_name(variable) for variable, found in zip(variables, gradients, strict=True) if found is None]
+    if missing:
+        raise ValueError(
+            f"the loss has no gradient with respect to {', '.join(missing)}: it does not depend on "
+            f"{'it' if len(missing) == 1 else 'them'}, or only through operations without a gradient (such as argmax or "
+            "round). Leave what the loss does not use out of the list of variables"
+        )
+    return gradients
+
+
+def compute_gradients(
+    optimizer: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, tape: tf.GradientTape | None = None
+) -> list[tuple[Any, Any]]:
+    """Give pairs of gradient and variable, ready for `apply_gradients`.
+
+    Args:
+        optimizer: Whose variables are meant where `var_list` is None.
+        loss: A tensor, or a callable that gives one.
+        var_list: Variables, or a callable that gives them; None for those that the optimizer was built with.
+        grad_loss: The gradient of what is wanted with respect to `loss`; None for one.
+        tape: A tape that has recorded `loss`, to be asked in place of the graph.
+
+    Returns:
+        `(gradient, variable)` in the order of `var_list`; a gradient is None where `loss` does not depend on the variable.
+
+    Raises:
+        ValueError: If there is no list of variables.
+        SMPUsageError: If called eagerly without a tape or a callable.
+    """
+    if callable(loss):
+        tape = tape or tf.GradientTape()
+        with tape:
+            loss = loss()
+    variables = tf.nest.flatten(var_list() if callable(var_list) else _variables_of(optimizer, var_list))
+    if tape is None:
+        caller = f"{type(optimizer).__name__}.compute_gradients"
+        found = symbolic_gradients(loss, variables, grad_loss, caller=caller)
+    else:
+        sources = [_tf_variable(variable) for variable in variables]
+        found = tape.gradient(loss, sources, grad_loss)
+    return list(zip(found, variables, strict=True))
+
+
+def symbolic_gradients(loss: Any, variables: Sequence[Any], grad_loss: Any = None, *, caller: str) -> list[Any]:
+    """Differentiate in the graph that is being built.
+
+    Args:
+        loss: A tensor of that graph.
+        variables: Variables of TensorFlow or Keras.
+        grad_loss: As for `compute_gradients`.
+        caller: Named in messages.
+
+    Returns:
+        One gradient per variable; None where `loss` does not depend on it.
+    """
+    if tf.executing_eagerly():
+        raise SMPUsageError(
+            f"{caller} works on a graph: call it inside a function decorated with @smp.step (or @tf.function), "
+            "or record the loss with tf.GradientTape"
+        )
+    sources = [_tf_variable(variable) for variable in variables]
+    grads = tf.gradients(loss, sources, None if grad_loss is None else [grad_loss])
+    return [tag_gradient(gradient, source) for gradient, source in zip(grads, sources, strict=True)]
+
+
+def patches(keras: Any) -> list[Patch]:
+    """The patches for Keras 3."""
+    optimizer = keras.optimizers.Optimizer
+    return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
+
+
+def patches_of_keras_2(tf_keras: Any) -> list[Patch]:
+    """The patches for tf_keras, whose two families of optimizers have one or the other method."""
+    optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
+    return [
+        Patch(optimizer, "get_gradients", get_gradients),
+        Patch(optimizer, "compute_gradients", _or_original(optimizer.compute_gradients)),
+        Patch(legacy, "get_gradients", get_gradients),
+        Patch(legacy, "compute_gradients", compute_gradients),
+    ]
+
+
+def _or_original(original: Callable[..., Any]) -> Callable[..., Any]:
+    # tf_keras's own method clips nothing either, but it asks for a tape where the loss is a tensor; subclasses, such as
+    # the one that scales the loss, rely on the rest of it.
+    def compute_gradients_of_tensor(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if callable(loss) or args or kwargs.get("tape") is not None:
+            return original(self, loss, var_list, *args, **kwargs)
+        return compute_gradients(self, loss, var_list, kwargs.get("grad_loss"))
+
+    return compute_gradients_of_tensor
+
+
+def _variables_of(optimizer: Any, var_list: Any) -> Any:
+    if var_list is not None:
+        return var_list
+    known = getattr(optimizer, "_trainable_variables", None)
+    if not known:
+        raise ValueError(
+            "compute_gradients: var_list is missing, and the optimizer has not been built with any variables yet: "
+            "pass var_list=model.trainable_variables"
+        )
+    return known
+
+
+def _tf_variable(variable: Any) -> Any:
+    # A Keras 3 variable is none of TensorFlow's, it holds one.
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+def _name(variable: Any) -> str:
+    return repr(getattr(variable, "path", None) or getattr(variable, "name", variable))

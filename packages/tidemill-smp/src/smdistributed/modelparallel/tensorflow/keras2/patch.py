@@ -1,0 +1,34 @@
+"""One attribute, changed and changed back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Patch"]
+
+_ABSENT: Any = object()
+
+
+@dataclass
+class Patch:
+    """`target.name = new`, reversible."""
+
+    target: Any
+    """A module or a class."""
+    name: str
+    new: Any
+    _old: Any = field(default=_ABSENT, init=False)
+
+    def apply(self) -> None:
+        """Set the attribute."""
+        # What the target has itself: an inherited attribute comes to light again when ours is deleted.
+        self._old = vars(self.target).get(self.name, _ABSENT)
+        setattr(self.target, self.name, self.new)
+
+    def undo(self) -> None:
+        """Set it to what it was, or delete it."""
+        if self._old is _ABSENT:
+            delattr(self.target, self.name)
+        else:
+            setattr(self.target, self.name, self._old)

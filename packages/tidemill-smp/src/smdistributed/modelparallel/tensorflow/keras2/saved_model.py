@@ -1,0 +1,145 @@
+"""`load_model` for directories of the SavedModel format, which Keras 3 does not load."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+
+__all__ = ["LoadedModel", "LoadedSignature", "patches"]
+
+
+class LoadedSignature:
+    """A signature that takes its inputs by position too, and casts them to the dtypes that it was saved with."""
+
+    def __init__(self, function: Any) -> None:
+        """Take a signature as `tf.saved_model.load` gives it."""
+        self._function = function
+        self._inputs: dict[str, Any] = dict(function.structured_input_signature[1])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Compute the outputs.
+
+        Args:
+            *args: The inputs in the order of the signature: tensors, arrays, or what makes one.
+            **kwargs: The inputs by name.
+
+        Returns:
+            The outputs by name.
+        """
+        given = dict(zip(self._inputs, args, strict=False)) | kwargs
+        if len(given) != len(args) + len(kwargs) or set(given) != set(self._inputs):
+            raise TypeError(
+                f"the signature takes {len(self._inputs)} inputs, each once: {', '.join(self._inputs)}. "
+                f"Received: {len(args)} by position, and by name: {', '.join(kwargs) or 'none'}"
+            )
+        return self._function(**{name: _as_input(value, self._inputs[name]) for name, value in given.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what TensorFlow's signature has."""
+        return getattr(self._function, name)
+
+
+class LoadedModel:
+    """What a SavedModel can do without the Python code of its model: compute.
+
+    It gives `signatures`, can be called, and predicts; everything else is that of the object behind it, which
+    `tf.saved_model.load` gave.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Load the directory `path`."""
+        self._loaded = tf.saved_model.load(path)
+        self._path = path
+        self.signatures: Mapping[str, LoadedSignature] = {
+            name: LoadedSignature(function) for name, function in self._loaded.signatures.items()
+        }
+
+    def __call__(self, inputs: Any, training: Any = None) -> Any:
+        """Compute the outputs of a batch.
+
+        Args:
+            inputs: What the model takes; a list or a mapping where it takes several inputs.
+            training: Only for models that were saved with their call; False and None otherwise.
+
+        Returns:
+            The output, or a list of them where there are several.
+        """
+        if callable(self._loaded):
+            return self._loaded(inputs) if training is None else self._loaded(inputs, training=training)
+        if training:
+            raise SMPUsageError(
+                f"the SavedModel in {self._path} was exported for serving and cannot run with training=True: "
+                "train the model that it was saved from, and restore its weights from a checkpoint"
+            )
+        return self._serve(inputs)
+
+    def predict(self, x: Any, batch_size: int = 32) -> Any:
+        """Give the outputs for an array as an array.
+
+        Args:
+            x: The array, or a list of arrays where the model takes several inputs.
+            batch_size: Rows to be computed at a time.
+
+        Returns:
+            The output, or a list of them where there are several.
+        """
+        size = len(tf.nest.flatten(x)[0])
+        results = [
+            self._serve(tf.nest.map_structure(lambda rows, at=start: rows[at : at + batch_size], x))
+            for start in range(0, size, batch_size)
+        ]
+        return tf.nest.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *results)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the object behind this has."""
+        return getattr(self._loaded, name)
+
+    def _serve(self, inputs: Any) -> Any:
+        signature = self.signatures.get("serving_default")
+        if signature is None:
+            raise SMPUsageError(f"the SavedModel in {self._path} has no signature 'serving_default' and cannot be called")
+        if isinstance(inputs, Mapping):
+            outputs = signature(**inputs)
+        else:
+            outputs = signature(*inputs) if isinstance(inputs, (list, tuple)) else signature(inputs)
+        values = [outputs[name] for name in sorted(outputs, key=_by_number)]
+        return values[0] if len(values) == 1 else values
+
+
+def patches(namespaces: Sequence[Any]) -> list[Patch]:
+    """The patches for Keras 3: `load_model` wherever it is exported."""
+    places = [importlib.import_module(f"{space.__name__}.{room}") for space in namespaces for room in ("models", "saving")]
+    return [Patch(place, "load_model", _or_saved_model(place.load_model)) for place in places]
+
+
+def _or_saved_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(filepath, (str, os.PathLike)):
+            path = os.fspath(filepath)
+            if tf.io.gfile.exists(f"{path.rstrip('/')}/saved_model.pb"):
+                return LoadedModel(path)
+        return original(filepath, *args, **kwargs)
+
+    return load_model
+
+
+def _as_input(value: Any, spec: Any) -> Any:
+    if not isinstance(spec, tf.TensorSpec):
+        return value
+    tensor = tf.convert_to_tensor(value)
+    return tensor if tensor.dtype == spec.dtype else tf.cast(tensor, spec.dtype)
+
+
+def _by_number(name: str) -> tuple[str, int, str]:
+    stem, _, number = name.rpartition("_")
+    return (stem, int(number), "") if number.isdigit() else (name, -1, "")
