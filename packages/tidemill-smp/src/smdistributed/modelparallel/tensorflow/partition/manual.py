@@ -3,8 +3,9 @@
     {"embedding": 0, "block_[0-5]": 0, "block_*": 1, "re:head.*": 1, re.compile("pool"): 1}
 
 A key is the name of a layer, its path (`encoder/block_3`), a glob, or a regular expression (compiled, or text behind
-`re:`). A rule for a layer holds for all layers in it; the innermost wins, as `smp.partition` contexts do. For one and
-the same layer a full path goes before a plain name, that before a pattern, and the earlier of two patterns wins.
+`re:`). A pattern with a slash speaks of paths, one without of plain names. A rule for a layer holds for all layers in
+it; the innermost wins, as `smp.partition` contexts do. For one and the same layer a full path goes before a plain name,
+that before a pattern, and the earlier of two patterns wins.
 """
 
 from __future__ import annotations
@@ -126,7 +127,11 @@ def _compiled(key: str | re.Pattern[str]) -> re.Pattern[str] | str:
 
 
 def _matches(pattern: re.Pattern[str] | str, name: str) -> bool:
-    return bool(pattern.fullmatch(name)) if isinstance(pattern, re.Pattern) else fnmatchcase(name, pattern)
+    """Whether a pattern names a layer. Without a slash it speaks of plain names, else of paths, level by level."""
+    if isinstance(pattern, re.Pattern):
+        return ("/" in pattern.pattern or "/" not in name) and bool(pattern.fullmatch(name))
+    levels, globs = name.split("/"), pattern.split("/")
+    return len(levels) == len(globs) and all(map(fnmatchcase, levels, globs))
 
 
 def _forms(path: str) -> tuple[str, str]:
