@@ -22,8 +22,61 @@ from sagemaker_tensorflow.options import RECORD_FORMATS, ReaderOptions
 
 __all__ = ["PipeModeDataset"]
 
+_VECTORS_AHEAD = 2  # one is about a megabyte, or all that has arrived
 
-class PipeModeDataset(tf.data.Dataset):
+
+class _RecordDataset(tf.data.Dataset):
+    """Single records, made of vectors of them; what can be done to whole vectors is done to those."""
+
+    def __init__(self, vectors: tf.data.Dataset) -> None:
+        self._vectors = vectors
+        self._records = vectors.unbatch()
+        super().__init__(self._records._variant_tensor)
+
+    def batch(
+        self,
+        batch_size: int | tf.Tensor,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> tf.data.Dataset:
+        """Batches of records, made of whole vectors of them; the arguments are those of `tf.data.Dataset.batch`.
+
+        Batching a vector is a copy of pointers, so `num_parallel_calls` has nothing to speed up, and the order is
+        always that of the stream.
+        """
+        return self._vectors.rebatch(batch_size, drop_remainder=drop_remainder, name=name)
+
+    def prefetch(self, buffer_size: int | tf.Tensor | None, name: str | None = None) -> tf.data.Dataset:
+        """Read ahead, by vectors: handing each record from thread to thread would cost more than reading it.
+
+        Args:
+            buffer_size: As of `tf.data.Dataset.prefetch`. A vector has room for many records, so two are enough.
+            name: Of the operation.
+        """
+        if not isinstance(buffer_size, int):
+            return super().prefetch(buffer_size, name=name)
+        return _RecordDataset(self._vectors.prefetch(min(buffer_size, _VECTORS_AHEAD), name=name))
+
+    def repeat(self, count: int | tf.Tensor | None = None, name: str | None = None) -> tf.data.Dataset:
+        """Go on with the next epoch, `count` times in all or without end; an empty epoch ends the latter."""
+        vectors = self._vectors
+        if not isinstance(count, int) or count < 0:
+            # TensorFlow's endless repeat ends at an empty epoch, which a vector of no records would hide.
+            vectors = vectors.filter(_is_not_empty)
+        return _RecordDataset(vectors.repeat(count, name=name))
+
+    @property
+    def element_spec(self) -> tf.TensorSpec:
+        """A scalar `tf.string`."""
+        return tf.TensorSpec([], tf.string)
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._records]
+
+
+class PipeModeDataset(_RecordDataset):
     """A `tf.data.Dataset` of the records of a Pipe mode channel, each a scalar `tf.string`.
 
     Every iteration reads the next epoch: the FIFO `pipe_dir/CHANNEL_0`, then `CHANNEL_1`, and so on, whether it is
@@ -99,32 +152,11 @@ class PipeModeDataset(tf.data.Dataset):
             path_timeout_s=path_timeout_s,
         )
         _check(self._reader_options)
-        self._chunks = _without_sharding(_chunks(self._reader_options))
-        self._records = self._chunks.unbatch()
-        super().__init__(self._records._variant_tensor)
+        super().__init__(_without_sharding(_chunks(self._reader_options)))
 
-    def batch(
-        self,
-        batch_size: int | tf.Tensor,
-        drop_remainder: bool = False,
-        num_parallel_calls: int | None = None,
-        deterministic: bool | None = None,
-        name: str | None = None,
-    ) -> tf.data.Dataset:
-        """Batches of records, made of whole vectors of them; the arguments are those of `tf.data.Dataset.batch`.
 
-        Batching a vector is a copy of pointers, so `num_parallel_calls` has nothing to speed up, and the order is
-        always that of the stream.
-        """
-        return self._chunks.rebatch(batch_size, drop_remainder=drop_remainder, name=name)
-
-    @property
-    def element_spec(self) -> tf.TensorSpec:
-        """A scalar `tf.string`."""
-        return tf.TensorSpec([], tf.string)
-
-    def _inputs(self) -> list[tf.data.Dataset]:
-        return [self._records]
+def _is_not_empty(records: tf.Tensor) -> tf.Tensor:
+    return tf.size(records) > 0
 
 
 def _check(options: ReaderOptions) -> None:
