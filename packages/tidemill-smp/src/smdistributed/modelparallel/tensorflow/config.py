@@ -171,8 +171,8 @@ def _check(name: str, value: Any) -> Any:
     if name in _STRINGS:
         return _string(name, value)
     if name == "hang_timeout_s":
-        return _number(name, value, "a number of seconds > 0", lambda seconds: seconds > 0)
-    return _number(name, value, "a number from 0 to 1", lambda share: 0 <= share <= 1)
+        return _number(name, value, "a number of seconds > 0", least=1e-3, most=float("inf"))
+    return _number(name, value, "a number from 0 to 1", least=0.0, most=1.0)
 
 
 def _int(name: str, value: Any, *, least: int) -> int:
@@ -195,8 +195,8 @@ def _string(name: str, value: Any) -> str:
         raise _refused(f"'{name}'", value, "a string") from error
 
 
-def _number(name: str, value: Any, allowed: str, is_allowed: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not is_allowed(float(value)):
+def _number(name: str, value: Any, allowed: str, *, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not least <= float(value) <= most:
         raise _refused(f"'{name}'", value, allowed)
     return float(value)
 

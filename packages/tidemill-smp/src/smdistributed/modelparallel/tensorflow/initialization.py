@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import atexit
-import logging
+import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError, SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
+from smdistributed.modelparallel.tensorflow.transport.errors import as_library_error
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 from smdistributed.modelparallel.tensorflow.world.mesh import connect_all
 from smdistributed.modelparallel.tensorflow.world.objects import Objects
-from smdistributed.modelparallel.tensorflow.world.rendezvous import find_rendezvous, read_standing
+from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, read_standing
 from smdistributed.modelparallel.tensorflow.world.world import World
 
 __all__ = ["init"]
 
-_log = logging.getLogger("smdistributed.modelparallel")
 _FLUSH_S = 5.0
 
 
@@ -49,6 +51,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     standing = read_standing()
     place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
     session.set_current(_join(parameters))
+    if parameters.horovod:
+        _start_horovod()
 
 
 def _require_same(parameters: Config) -> None:
@@ -91,9 +95,10 @@ def _join(parameters: Config) -> Session:
         hang_timeout_s=parameters.hang_timeout_s,
         name_of=name_of,
     )
+    rendezvous.store.close()
     world.on_loss(transport.lose_all)
     world.also_doing(transport.waiting)
-    _leave_at_exit(world, transport)
+    _leave_at_exit(world, transport, rendezvous.mpi)
     return Session(
         config=parameters,
         world=world,
@@ -114,19 +119,37 @@ def _namer(placement: Placement) -> Callable[[int], str]:
     return name_of
 
 
-def _leave_at_exit(world: World, transport: Any) -> None:
+def _start_horovod() -> None:
+    """Start Horovod with the ranks of this partition, so that its rank is `smp.dp_rank()`."""
+    placement = session.current().placement
+    if importlib.util.find_spec("horovod") is None:
+        if placement.replicas > 1:
+            raise SMPConfigurationError(
+                f"'horovod' is True and there are {placement.replicas} replicas, but Horovod is not installed: install "
+                "horovod or tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
+            )
+        return
+    importlib.import_module("horovod.tensorflow").init(comm=list(placement.dp_group))
+
+
+def _leave_at_exit(world: World, transport: Transport, mpi: Any) -> None:
     """Say goodbye at exit; after an uncaught exception, say that instead."""
     failure: list[str] = []
     before = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         failure.append(f"{kind.__name__}: {error}".partition("\n")[0])
+        if issubclass(kind, SMPPeerLostError) or isinstance(as_library_error(error), SMPPeerLostError):
+            blame_others()
         before(kind, error, trace)
 
     def leave() -> None:
         if not failure:
             transport.flush(_FLUSH_S)
+        is_lost = bool(failure) or world.has_lost()
         world.close("".join(failure[:1]))
+        if mpi is not None and is_lost:
+            mpi.Abort(1)  # what MPI does at exit would wait for a rank that does not come
 
     sys.excepthook = note
     atexit.register(leave)

@@ -1,38 +1,225 @@
-"""Start the ranks of a job on this machine: `python -m smdistributed.modelparallel.tensorflow.run -n 2 script.py`."""
+"""Start the ranks of a job on this machine; no MPI needed.
+
+    python -m smdistributed.modelparallel.tensorflow.run -n 2 script.py --epochs 3
+    python -m smdistributed.modelparallel.tensorflow.run -n 4 --prefix -m package.module --epochs 3
+
+Lines of the ranks come out whole. When a rank fails, the others get a few seconds to say what they lack, then all are
+ended. The exit code is that of the rank that failed first by itself (128 + n if signal n ended it), not of one that
+failed for lack of another. Ctrl-C and SIGTERM end all ranks; if this process is killed, so are they.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import queue
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, BinaryIO, NamedTuple
+
+from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 
 __all__ = ["main"]
 
+TERMINATE_AFTER_S = 5.0
+KILL_AFTER_S = 8.0
+_PR_SET_PDEATHSIG = 1
+_DRAIN_S = 1.0
+
+
+class _Event(NamedTuple):
+    """A rank ended, or this process got a signal."""
+
+    rank: int | None
+    code: int
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the job, and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m smdistributed.modelparallel.tensorflow.run", description=__doc__)
-    parser.add_argument("-n", "--ranks", type=int, required=True)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
+    """Run a job.
+
+    Args:
+        arguments: The command line; None takes that of the process.
+
+    Returns:
+        The exit code of the job.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    head, command = _split(words)
+    parser = argparse.ArgumentParser(
+        prog="python -m smdistributed.modelparallel.tensorflow.run",
+        usage="%(prog)s -n RANKS [--prefix] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        description="Start the ranks of a model-parallel job on this machine.",
+    )
+    parser.add_argument("-n", "--ranks", type=int, required=True, help="how many processes to start")
+    parser.add_argument("--prefix", action="store_true", help="begin each line with the number of its rank")
+    options = parser.parse_args(head)
+    if options.ranks < 1:
+        parser.error(f"-n is {options.ranks}; allowed is an int >= 1")
+    if not command:
+        parser.error("there is no script to run: name one, or -m and a module")
     with tempfile.TemporaryDirectory(prefix="smp-run-") as directory:
-        ranks = []
-        secret = secrets.token_hex(32)
-        for rank in range(options.ranks):
-            environment = {
-                **os.environ,
-                "SMP_RANK": str(rank),
-                "SMP_SIZE": str(options.ranks),
-                "SMP_LOCAL_RANK": str(rank),
-                "SMP_LOCAL_SIZE": str(options.ranks),
-                "SMP_STORE": directory,
-                "SMP_SECRET": secret,
-            }
-            ranks.append(subprocess.Popen([sys.executable, *options.command], env=environment))
-        return max(rank.wait() for rank in ranks)
+        return _Job(options.ranks, command, directory, prefix=options.prefix).run()
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The launcher's own arguments, and from the script on those of Python."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+        at += 2 if words[at] in ("-n", "--ranks") else 1
+    return words[:at], words[at:]
+
+
+class _Job:
+    def __init__(self, size: int, command: list[str], directory: str, *, prefix: bool) -> None:
+        self._size = size
+        self._command = command
+        self._directory = directory
+        self._prefix = prefix
+        self._ranks: list[subprocess.Popen[bytes]] = []
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
+        self._writing = threading.Lock()
+
+    def run(self) -> int:
+        started_s = time.monotonic()
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            secret = secrets.token_hex(32)
+            for rank in range(self._size):
+                self._start(rank, secret)
+            for rank, process in enumerate(self._ranks):
+                threading.Thread(target=self._wait, args=(rank, process), daemon=True).start()
+            cause = self._watch()
+            self._drain()
+        finally:
+            self._signal_all(signal.SIGKILL)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if cause is None:
+            return 0
+        print(f"smp.run: {_words(cause)} after {time.monotonic() - started_s:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
+        return cause.code if cause.code > 0 else 128 - cause.code
+
+    def _note(self, number: int, _: object) -> None:
+        self._events.put(_Event(None, -number))
+
+    def _start(self, rank: int, secret: str) -> None:
+        environment = {
+            "PYTHONUNBUFFERED": "1",  # a pipe would make Python keep its lines back
+            **os.environ,
+            "SMP_RANK": str(rank),
+            "SMP_SIZE": str(self._size),
+            "SMP_LOCAL_RANK": str(rank),
+            "SMP_LOCAL_SIZE": str(self._size),
+            "SMP_STORE": self._directory,
+            "SMP_SECRET": secret,
+        }
+        process = subprocess.Popen(
+            [sys.executable, *self._command],
+            env=environment,
+            stdin=None if rank == 0 else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_die_with(os.getpid()),
+            start_new_session=True,
+        )
+        self._ranks.append(process)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            assert source is not None
+            self._readers.append(threading.Thread(target=self._copy, args=(rank, source, target.buffer), daemon=True))
+
+    def _wait(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        self._events.put(_Event(rank, process.wait()))
+
+    def _watch(self) -> _Event | None:
+        """Wait until all ranks have ended, and see to it once something is wrong. What went wrong first."""
+        for reader in self._readers:
+            reader.start()
+        running = set(range(self._size))
+        cause: _Event | None = None
+        steps: list[tuple[float, signal.Signals]] = []
+        while running:
+            try:
+                event = self._events.get(timeout=max(0.0, steps[0][0] - time.monotonic()) if steps else None)
+            except queue.Empty:
+                self._signal_all(steps.pop(0)[1])
+                continue
+            if event.rank is not None:
+                running.discard(event.rank)
+            elif cause is None or cause.rank is not None:
+                self._signal_all(signal.Signals(-event.code))
+            else:
+                self._signal_all(signal.SIGKILL)  # asked again
+            if event.code == 0:
+                continue
+            if cause is None:
+                now = time.monotonic()
+                steps = [(now + TERMINATE_AFTER_S, signal.SIGTERM), (now + KILL_AFTER_S, signal.SIGKILL)]
+            if cause is None or (self._blames_another(cause) and not self._blames_another(event)):
+                cause = event
+        return cause
+
+    def _blames_another(self, event: _Event) -> bool:
+        return event.rank is not None and blame_file(self._directory, event.rank).exists()
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self._ranks:
+            # The group outlives its leader while a rank's own children run.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+
+    def _copy(self, rank: int, source: IO[bytes], target: BinaryIO) -> None:
+        mark = f"[{rank}] ".encode() if self._prefix else b""
+        rest = b""
+        while data := os.read(source.fileno(), 65536):
+            rest += data
+            end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1  # a progress bar ends its lines by going back
+            if end:
+                self._put(target, mark, rest[:end])
+                rest = rest[end:]
+        if rest:
+            self._put(target, mark, rest + b"\n")
+
+    def _put(self, target: BinaryIO, mark: bytes, lines: bytes) -> None:
+        text = b"".join(mark + line for line in lines.splitlines(keepends=True)) if mark else lines
+        with self._writing, suppress(BrokenPipeError):
+            target.write(text)
+            target.flush()
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + _DRAIN_S
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
+
+
+def _die_with(launcher: int) -> Callable[[], None]:
+    """What a rank does before it becomes Python: ask to be killed with the launcher."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != launcher:
+                os._exit(1)
+
+    return ask
+
+
+def _words(cause: _Event) -> str:
+    if cause.rank is None:
+        return f"ended by {signal.Signals(-cause.code).name}"
+    if cause.code < 0:
+        name = signal.Signals(-cause.code).name
+        return f"rank {cause.rank} was killed by signal {-cause.code} ({name}), so the job was ended"
+    return f"rank {cause.rank} ended with exit code {cause.code}, so the job was ended"
 
 
 if __name__ == "__main__":

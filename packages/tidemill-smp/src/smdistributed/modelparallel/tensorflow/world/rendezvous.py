@@ -20,6 +20,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
-__all__ = ["Rendezvous", "Standing", "find_rendezvous", "read_standing"]
+__all__ = ["Rendezvous", "Standing", "blame_file", "blame_others", "find_rendezvous", "read_standing"]
 
 _SECRET_BYTES = 32
 
@@ -116,10 +117,27 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
     return _meet_below_launcher(standing, timeout_s, host)
 
 
+def blame_file(directory: str | Path, rank: int) -> Path:
+    """What a rank leaves for the launcher when it fails because another one is gone."""
+    return Path(directory) / f"blames.{rank}"
+
+
+def blame_others() -> None:
+    """Tell the launcher, if it is the library's own, that this rank fails because another one is gone."""
+    standing = read_standing()
+    directory = os.environ.get("SMP_STORE", "")
+    if standing.started_by == "smp" and directory.startswith("/"):
+        with suppress(OSError):
+            blame_file(directory, standing.rank).touch()
+
+
 class _NobodyElse:
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
         del topic
         return [value]
+
+    def close(self) -> None:
+        pass
 
 
 def _rendezvous(standing: Standing, secret: bytes, store: Store, host: str, mpi: Any = None) -> Rendezvous:
@@ -186,7 +204,7 @@ def _mpi_communicator(size: int) -> Any:
 def _meet_below_launcher(standing: Standing, timeout_s: float, host: str) -> Rendezvous:
     directory = _private_directory() / _launcher_name(_VARIABLES[standing.started_by][0])
     directory.mkdir(mode=0o700, exist_ok=True)
-    store = DirectoryStore(directory, rank=standing.rank, size=standing.size, timeout_s=timeout_s)
+    store = DirectoryStore(directory, rank=standing.rank, size=standing.size, timeout_s=timeout_s, is_ours=True)
     # The directory is the user's own, so what lies there is known to the user's processes only.
     (secret, *_) = store.allgather("secret", secrets.token_bytes(_SECRET_BYTES))
     return _rendezvous(standing, secret, store, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 from contextlib import ExitStack
@@ -24,12 +25,17 @@ class Store(Protocol):
         """Every rank's value, by rank. `topic` is a word that all ranks say in the same order."""
         ...
 
+    def close(self) -> None:
+        """Clear away what the exchange left; every rank is done with it."""
+        ...
+
 
 class DirectoryStore:
     """Files in a directory that only this user can enter: for ranks on one machine."""
 
-    def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float) -> None:
+    def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float, is_ours: bool = False) -> None:
         self._directory = directory
+        self._is_ours = is_ours
         self._rank = rank
         self._size = size
         self._timeout_s = timeout_s
@@ -43,6 +49,11 @@ class DirectoryStore:
         fresh.replace(own)
         deadline = time.monotonic() + self._timeout_s
         return [self._read(topic, rank, deadline) for rank in range(self._size)]
+
+    def close(self) -> None:
+        """Remove the directory, if no launcher does it."""
+        if self._is_ours and self._rank == 0:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _read(self, topic: str, rank: int, deadline: float) -> bytes:
         path = self._directory / f"{topic}.{rank}"
@@ -64,6 +75,9 @@ class MPIStore:
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
         """One collective call of MPI."""
         return [answer for _, answer in self._communicator.allgather((topic, value))]
+
+    def close(self) -> None:
+        """Nothing: MPI ends with the process."""
 
 
 class TCPStore:
@@ -119,6 +133,11 @@ class TCPStore:
             return [bytes(wire.read_frame(self._connections[0]).payload) for _ in range(self._size)]
         except (OSError, EOFError) as error:
             raise SMPError(f"rank {self._rank} lost the rendezvous at {self._address} ({topic}): {error}") from error
+
+    def close(self) -> None:
+        """Hang up."""
+        for connection in self._connections.values():
+            connection.close()
 
 
 def connect_until(family: int, address: Any, deadline: float) -> socket.socket:

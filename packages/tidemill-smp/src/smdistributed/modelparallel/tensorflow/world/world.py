@@ -145,6 +145,11 @@ class World:
         with self._changed:
             self._losses.check((), doing)
 
+    def has_lost(self) -> bool:
+        """Whether any rank died or failed."""
+        with self._changed:
+            return self._losses.gravest() is not None
+
     def describe(self, peer: int) -> str:
         """What is known of a peer right now, as the end of a sentence."""
         link = self._links[peer]
