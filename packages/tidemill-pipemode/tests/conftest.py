@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ class Channels:
     """Directories as a job has them, with channels in Pipe mode."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self.state_dir = root / "state"
         self.pipe_dir = root / "data"
         self.config_dir = root / "config"
@@ -64,6 +66,13 @@ class Channels:
         content = {"version": 1, "state": "ok", "bytes": 0, "objects": 0, "error": "", **members}
         (directory / f"{channel}_{epoch}.json").write_text(json.dumps(content))
 
+    def end_writers(self) -> None:
+        """Kill those that still run."""
+        for writer in self.writers:
+            if writer.poll() is None:
+                os.killpg(writer.pid, signal.SIGKILL)
+            writer.wait()
+
     @property
     def next_epoch(self) -> str:
         return (self.state_dir / ".training-pipe_mode-state").read_text()
@@ -73,10 +82,7 @@ class Channels:
 def channels(tmp_path: Path) -> Iterator[Channels]:
     made = Channels(tmp_path)
     yield made
-    for writer in made.writers:
-        if writer.poll() is None:
-            os.killpg(writer.pid, 9)
-        writer.wait()
+    made.end_writers()
 
 
 @pytest.fixture(params=["native", "python"])

@@ -7,13 +7,9 @@ import struct
 import pytest
 import tensorflow as tf
 
-from streams import MAGIC, encode, masked, recordio_part, tfrecord
+from streams import MAGIC, encode, flipped, masked, recordio_part, tfrecord
 
 GOOD = [b"first", b"second record"]
-
-
-def flipped(stream: bytes, at: int) -> bytes:
-    return stream[:at] + bytes([stream[at] ^ 1]) + stream[at + 1 :]
 
 
 def long_header(length: int) -> bytes:
@@ -27,6 +23,11 @@ BROKEN = {
     "recordio payload cut": ("RecordIO", RECORDIO + recordio_part(b"x" * 1000)[:500], "Truncated RecordIO record"),
     "recordio payload absent": ("RecordIO", RECORDIO + recordio_part(b"x" * 1000)[:8], "Truncated RecordIO record"),
     "recordio header cut": ("RecordIO", RECORDIO + recordio_part(b"x")[:4], "Truncated RecordIO header"),
+    "recordio length 1000 flipped to 5000, nothing behind it": (
+        "RecordIO",
+        RECORDIO + struct.pack("<II", MAGIC, 5000) + b"x" * 1000,
+        "Truncated RecordIO record: 4000 more bytes were announced",
+    ),
     "recordio length 500 MiB": (
         "RecordIO",
         RECORDIO + struct.pack("<II", MAGIC, 500 << 20) + b"x" * 1000,
@@ -78,6 +79,34 @@ def test_sound_records_are_given_before_the_error(channels, reader, read, case):
     assert text in error
     assert f"channel training, epoch 0, {channels.pipe_dir}/training_0" in error
     assert f"byte offset {len(encode(record_format, GOOD))}, record 2" in error
+
+
+@pytest.mark.parametrize("length", [1 << 39, 1 << 62, (1 << 63) - 1])
+def test_no_memory_is_taken_for_what_is_only_announced(channels, reader, read, length):
+    channels.write(TFRECORD + long_header(length) + b"x" * 100_000)
+    records, error = read(channels.dataset(record_format="TFRecord", max_record_bytes=(1 << 63) - 1))
+    assert records == GOOD
+    assert f"CRC check on data failed. The record is truncated: {length - 100_000} more bytes" in error
+
+
+def test_a_bad_header_is_never_skipped(channels, reader, read):
+    channels.write(TFRECORD + flipped(tfrecord(b"x" * 50), 9) + tfrecord(b"after"))
+    records, error = read(channels.dataset(record_format="TFRecord", max_corrupted_records_to_skip=3))
+    assert records == GOOD
+    assert "CRC check on header failed." in error
+
+
+@pytest.mark.parametrize("form", ["a directory", "a link to itself"])
+def test_what_cannot_be_opened_or_read_is_an_error_that_names_it(channels, reader, read, form):
+    path = channels.pipe_dir / "training_0"
+    if form == "a directory":
+        path.mkdir()
+    else:
+        path.symlink_to(path)
+    records, error = read(channels.dataset())
+    assert records == []
+    assert "Pipe mode: " in error
+    assert str(path) in error
 
 
 def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels, reader, read):

@@ -1,0 +1,85 @@
+"""Read many streams with a library that has sanitizers in: to be run under LD_PRELOAD, in a process of its own.
+
+    python sanitized_reads.py LIBRARY DIRECTORY
+
+Sound and broken streams from FIFOs and files, batches, repeats, iterators that are dropped in the middle, and a wait
+that a signal ends. Prints how many streams it read.
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import tensorflow as tf
+
+import streams
+from conftest import Channels
+from sagemaker_tensorflow import native_library, waits
+from test_failures import BROKEN
+
+library, root = Path(sys.argv[1]), Path(sys.argv[2])
+native_library._find = lambda: (library, "sanitized")
+
+channels = Channels(root)
+count = 0
+
+
+def stream(content: bytes, record_format: str, **options: object) -> tf.data.Dataset:
+    """A dataset of the next epoch, whose FIFO is being written."""
+    global count
+    channels.write(content, count)
+    count += 1
+    return channels.dataset(record_format=record_format, **options)
+
+
+def read(dataset: tf.data.Dataset) -> tuple[list[bytes], bool]:
+    records: list[bytes] = []
+    try:
+        records.extend(dataset.as_numpy_iterator())  # what came before an error stays
+    except tf.errors.InternalError:
+        return records, True
+    return records, False
+
+
+for record_format in ("RecordIO", "TFRecord", "TextLine"):
+    records = [bytes([65 + size % 26]) * size for size in (0, 1, 22, 23, 24, 1000, 20_000, 400_000)]
+    content = streams.encode(record_format, records)
+    assert read(stream(content, record_format)) == (records, False)
+    assert read(stream(content, record_format, benchmark=True, benchmark_records_interval=2)) == (records, False)
+    batches = list(stream(content, record_format).batch(3).as_numpy_iterator())
+    assert [record for batch in batches for record in batch] == records
+    stream(content, record_format)
+    channels.outcome(count - 1, bytes=len(content))
+    assert read(channels.dataset(record_format=record_format)) == (records, False)
+    iterator = iter(stream(content * 20, record_format).prefetch(2))
+    assert next(iterator).numpy() == records[0]
+    del iterator
+    for options in ({}, {"max_record_bytes": 10}):
+        (channels.pipe_dir / f"training_{count}").write_bytes(content[:-1])
+        count += 1
+        read(channels.dataset(record_format=record_format, **options))
+
+for record_format, content, _ in BROKEN.values():
+    records, failed = read(stream(content, record_format))
+    assert failed
+    assert len(records) == 2
+
+dataset = stream(
+    streams.tfrecord(b"x") + streams.flipped(streams.tfrecord(b"bad"), 13), "TFRecord", max_corrupted_records_to_skip=1
+)
+assert read(dataset) == ([b"x"], False)
+
+channels.fifo(count)
+timer = threading.Timer(0.5, lambda: os.write(waits._State.write_end, bytes([15])))
+timer.start()
+try:
+    next(iter(channels.dataset()))
+except tf.errors.AbortedError:
+    count += 1
+timer.join()
+
+channels.end_writers()
+print(f"{count} streams")

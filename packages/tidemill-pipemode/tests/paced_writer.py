@@ -1,0 +1,65 @@
+"""A writer of a FIFO, to be run: writes given pieces, each apart from the one before, and may then kill itself.
+
+    python paced_writer.py FIFO OUTCOME < PLAN
+
+PLAN is JSON: `pieces` in hexadecimal; `killed`, whether it ends by SIGKILL after the last. OUTCOME is the outcome file
+of the epoch, or empty for a writer that has none.
+"""
+
+import array
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import termios
+import time
+from pathlib import Path
+
+
+def wait_until_read(fd: int) -> bool:
+    """Whether the reader has taken everything and is still there."""
+    unread = array.array("i", [0])
+    poll = select.poll()
+    poll.register(fd, 0)  # reports an end without readers
+    while True:
+        fcntl.ioctl(fd, termios.FIONREAD, unread)
+        if unread[0] == 0:
+            return True
+        if poll.poll(0):
+            return False
+        time.sleep(0.0005)
+
+
+def write_outcome(path: str, state: str, size_bytes: int) -> None:
+    if path:
+        outcome = {"version": 1, "state": state, "bytes": size_bytes, "objects": 1, "error": ""}
+        beside = Path(path + ".new")
+        beside.write_text(json.dumps(outcome))
+        beside.rename(path)
+
+
+def main() -> None:
+    fifo, outcome = sys.argv[1:]
+    plan = json.load(sys.stdin)
+    fd = os.open(fifo, os.O_WRONLY)
+    written = 0
+    try:
+        for piece in map(bytes.fromhex, plan["pieces"]):
+            left = memoryview(piece)
+            while left:
+                left = left[os.write(fd, left) :]
+            written += len(piece)
+            if not wait_until_read(fd):
+                return
+    except BrokenPipeError:
+        return  # the reader has gone: the next epoch is another writer's
+    if plan["killed"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write_outcome(outcome, "ok", written)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    main()
