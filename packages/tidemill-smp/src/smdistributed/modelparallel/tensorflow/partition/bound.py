@@ -24,7 +24,7 @@ from smdistributed.modelparallel.tensorflow.partition.lattice import (
 
 __all__ = ["Proven", "prove"]
 
-MOST_VISITS = 20_000
+MOST_VISITS = 5_000
 
 Key = tuple[int, ...]
 

@@ -37,6 +37,7 @@ REVISIT_GAIN = 0.10
 MANY_GROUPS = 600
 GROUPS_FOR_DOWNSETS = 300
 REFINED = 3
+"""Starts of the local search; one where there are many groups."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,14 @@ def _proven(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> P
 def _refined(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> _Candidate:
     """Local search for the first measure, then, within its slack, for the second."""
     starts = sorted((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
-    for start in starts[:REFINED]:
+    most = REFINED if len(costs.groups) <= MANY_GROUPS else 1
+    for start in starts[:most]:
         position = Position(costs, start.assignment, connected=connected)
         refine(position, first_key)
         found.append(tuple(position.parts))
     bound = _bound(costs, found)
     close = sorted(c for c in (_candidate(costs, each) for each in dict.fromkeys(found)) if c.first <= bound)
-    for start in close[:REFINED]:
+    for start in close[:most]:
         position = Position(costs, start.assignment, connected=connected)
         refine(position, second_key(bound))
         found.append(tuple(position.parts))

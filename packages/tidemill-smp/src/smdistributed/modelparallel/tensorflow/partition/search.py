@@ -20,6 +20,8 @@ __all__ = ["Position", "refine"]
 Key = tuple[int, ...]
 PASSES = 12
 GROUPS_FOR_SWAPS = 64
+LOOKS = 150_000
+"""Groups looked at in one search, over all its steps: a bound on its time that is the same on every machine."""
 
 
 class Position:
@@ -140,18 +142,21 @@ def refine(position: Position, key: Callable[[Position], Key]) -> None:
     """Improve a position as long as passes find something better."""
     size = len(position.parts)
     patience = size if size <= 64 else 12
+    steps = max(LOOKS // size, 2 * patience)
     for _ in range(PASSES):
-        better = _pass(position, key, patience)
+        better, made = _pass(position, key, patience, steps)
+        steps -= made
         if not better and (size > GROUPS_FOR_SWAPS or not _swap(position, key)):
             return
 
 
-def _pass(position: Position, key: Callable[[Position], Key], patience: int) -> bool:
+def _pass(position: Position, key: Callable[[Position], Key], patience: int, most: int) -> tuple[bool, int]:
+    """Whether the position is better than before, and how many steps were made."""
     start = best = key(position)
     trail: list[tuple[int, int]] = []
     kept = 0
     locked: set[int] = set()
-    while len(trail) - kept < patience:
+    while len(trail) - kept < patience and len(trail) < most:
         move = _best_move(position, key, locked)
         if move is None:
             break
@@ -163,7 +168,7 @@ def _pass(position: Position, key: Callable[[Position], Key], patience: int) -> 
             best, kept = reached, len(trail)
     for group, part in reversed(trail[kept:]):
         position.move(group, part)
-    return best < start
+    return best < start, len(trail)
 
 
 def _swap(position: Position, key: Callable[[Position], Key]) -> bool:
