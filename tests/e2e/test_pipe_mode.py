@@ -194,7 +194,7 @@ TRAIN = """
 
     def decode(serialized):
         example = tf.io.parse_single_example(serialized, FEATURES)
-        return tf.ensure_shape(tf.io.decode_raw(example["point"], tf.float64), [4]), example["side"]
+        return {"point": tf.ensure_shape(tf.io.decode_raw(example["point"], tf.float64), [4])}, example["side"]
 
     class Counter(keras.callbacks.Callback):
         seen = 0
@@ -206,7 +206,8 @@ TRAIN = """
     stream = PipeModeDataset(channel="training", record_format="TFRecord")
     stream = stream.repeat(rounds).prefetch(10)
     stream = stream.map(decode, num_parallel_calls=10).batch(64)
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1, activation="sigmoid")])
+    point = keras.Input([4], name="point")
+    model = keras.Model({"point": point}, keras.layers.Dense(1, activation="sigmoid")(point))
     model.compile(keras.optimizers.SGD(0.5), "binary_crossentropy", metrics=["accuracy"])
     trained = model.fit(stream, verbose=0, callbacks=[Counter()])
     print("STEPS", Counter.seen, "GOOD" if trained.history["accuracy"][-1] > 0.8 else trained.history, flush=True)
@@ -254,6 +255,37 @@ def test_the_estimator_trains_keras_on_a_packed_channel(
     assert done.returncode == 0, done.stdout + done.stderr
     # 20 epochs of 600 records without a seam, in batches of 64.
     assert "STEPS 188 GOOD" in done.stdout
+
+
+def test_a_job_reads_two_channels_side_by_side_and_copies_a_third(jobs: Any, put: Any) -> None:
+    uri = put({"a/1": b"".join(b"a%d\n" % n for n in range(5)), **{f"b/{n}": b"b%d\n" % n for n in range(5)}})
+    script = """
+    import os
+
+    import tensorflow as tf
+    from sagemaker_tensorflow import PipeModeDataset
+
+    both = tf.data.Dataset.zip((PipeModeDataset("a", "TextLine").repeat(2), PipeModeDataset("b", "TextLine").repeat(2)))
+    pairs = [(a.decode(), b.decode()) for a, b in both.as_numpy_iterator()]
+    print("A", *(a for a, _ in pairs))
+    print("B", *(b for _, b in pairs))
+    print("FILES", sorted(os.listdir(os.environ["SM_CHANNEL_FILES"])))
+    """
+    image = jobs.request("")["AlgorithmSpecification"]["TrainingImage"]
+    streamed, shuffled = pipe("a", f"{uri}a/"), pipe("b", f"{uri}b/", ShuffleConfig={"Seed": 3})
+    del streamed["InputMode"], shuffled["InputMode"]
+    job = jobs.run(
+        textwrap.dedent(script),
+        InputDataConfig=[streamed, shuffled, {**pipe("files", f"{uri}b/"), "InputMode": "File"}],
+        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "Pipe"},
+    )
+    assert job["TrainingJobStatus"] == "Completed", job
+    log = jobs.log(job["TrainingJobName"])
+    assert "A " + "a0 a1 a2 a3 a4 " * 2 in [f"{line} " for line in log]
+    (second,) = [line.split()[1:] for line in log if line.startswith("B ")]
+    assert [sorted(second[:5]), sorted(second[5:])] == [[f"b{n}" for n in range(5)]] * 2
+    assert second[:5] != second[5:]
+    assert str([f"{n}" for n in range(5)]) in "".join(line for line in log if line.startswith("FILES"))
 
 
 def test_a_dataset_raises_where_the_data_of_its_channel_ends_early(jobs: Any, put: Any, examples: Path) -> None:
