@@ -1,5 +1,6 @@
 """The compatibility set for scripts of Keras 2: each shim, all of them in a script, and none of them left behind."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -20,6 +21,10 @@ from smdistributed.modelparallel.tensorflow import keras2
 SCRIPT = Path(__file__).parent / "scripts" / "digits_of_keras_2.py"
 
 
+# Keras reads variables in a way that NumPy 2 frowns on.
+keras_saves = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+
+
 @pytest.fixture
 def compat() -> Iterator[None]:
     assert keras2.install()
@@ -36,11 +41,11 @@ def run_script(tmp_path: Path, **environment: str) -> Any:
     return json.loads(process.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(("legacy", "version"), [("0", "3."), ("1", "2.")])
+@pytest.mark.parametrize(("legacy", "version"), [("0", "keras"), ("1", "tf_keras")])
 def test_a_script_of_keras_2_trains_evaluates_saves_and_restores(tmp_path: Path, legacy: str, version: str) -> None:
     report = run_script(tmp_path, TF_USE_LEGACY_KERAS=legacy)
     assert isinstance(report, dict), report
-    assert report["keras"].startswith(version)
+    assert report["keras"] == version
     assert report["gap"] == 0
     assert report["losses"][-1] < report["losses"][0] / 2
     assert report["accuracy"] > 0.8
@@ -51,16 +56,19 @@ def test_a_script_of_keras_2_trains_evaluates_saves_and_restores(tmp_path: Path,
 
 
 def test_the_script_fails_without_the_set(tmp_path: Path) -> None:
-    assert "AttributeError: 'Mean' object has no attribute 'reset_states'" in run_script(tmp_path, SMP_KERAS2_COMPAT="0")
+    assert "AttributeError: 'Mean' object has no attribute 'reset_states'" in run_script(
+        tmp_path, SMP_KERAS2_COMPAT="0"
+    )
 
 
 def surfaces() -> dict[str, Any]:
     """Everything that a shim touches, and the whole of the classes and modules that it touches it in."""
     found: dict[str, Any] = {}
-    spaces = [keras, tf.keras]
+    spaces = [importlib.import_module(name) for name in ("keras", "keras._tf_keras.keras")]
     owners = [keras.metrics.Metric, *keras.optimizers.Adam.__mro__, keras.optimizers.LossScaleOptimizer]
     owners += [c for c in vars(keras.optimizers.schedules).values() if isinstance(c, type)]
-    owners += [m for space in spaces for m in (space.models, space.saving, space.optimizers.legacy)]
+    rooms = ("models", "saving", "optimizers.legacy")
+    owners += [importlib.import_module(f"{space.__name__}.{room}") for space in spaces for room in rooms]
     for owner in owners:
         found |= {f"{owner.__name__}.{name}": value for name, value in vars(owner).items() if name != "__doc__"}
     return found
@@ -78,7 +86,12 @@ def test_what_is_put_in_is_taken_out() -> None:
     after = surfaces()
     assert set(after) == set(before)
     assert [name for name in before if before[name] is not after[name]] == []
-    for name in ("Optimizer.get_gradients", "Metric.reset_states", "ExponentialDecay.__init__", "keras.saving.load_model"):
+    for name in (
+        "Optimizer.get_gradients",
+        "Metric.reset_states",
+        "ExponentialDecay.__init__",
+        "keras.saving.load_model",
+    ):
         assert name in changed
 
 
@@ -115,6 +128,8 @@ class Rich(keras.Model):
         self.gru = keras.layers.GRU(5)
         self.norm = keras.layers.BatchNormalization()
         self.head = keras.layers.Dense(3)
+        # Keras builds a model by calling it without state; a function that traced the layer then would keep that trace.
+        self.head.build((None, 5))
         self.inner = tf.function(lambda x: self.head(x))
 
     def call(self, x: Any, training: Any = None) -> Any:
@@ -141,10 +156,8 @@ def test_gradients_without_a_tape_equal_those_of_a_tape_in_a_graph_as_steps_trac
 
     specs = (tf.TensorSpec(x.shape, tf.int64), tf.TensorSpec(y.shape, tf.int64))
     graph = func_graph.func_graph_from_py_func("step", tf.autograph.experimental.do_not_convert(body), specs, {})
-    assert len(model.trainable_variables) == 8
-    function = tf.compat.v1.wrap_function(lambda *args: tf.graph_util and body(*args), specs)
-    assert graph.structured_outputs is not None
-    found, by_tape = function(x, y)
+    assert len(graph.structured_outputs[0]) == 8
+    found, by_tape = tf.function(body, input_signature=specs, autograph=False)(x, y)
     for mine, theirs in zip(found, by_tape, strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert np.abs(mine).max() > 0
@@ -163,7 +176,9 @@ def test_a_variable_without_a_gradient_is_named(compat: None) -> None:
 
     @tf.function
     def pairs() -> Any:
-        (first, same), (second, other) = optimizer.compute_gradients(used * 2.0, [used, lost], grad_loss=tf.constant(3.0))
+        (first, same), (second, other) = optimizer.compute_gradients(
+            used * 2.0, [used, lost], grad_loss=tf.constant(3.0)
+        )
         assert same is used
         assert other is lost
         assert second is None
@@ -208,6 +223,9 @@ for make in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
         return grads[0], same
     assert [float(g) for g in run()] == [6.0, 6.0]
     assert [float(g) for g, _ in optimizer.compute_gradients(lambda: v * v, [v])] == [6.0]
+    with tf.GradientTape() as tape:
+        loss = v * v
+    assert [float(g) for g, _ in optimizer.compute_gradients(loss, [v], tape=tape)] == [6.0]
 keras2.uninstall()
 assert not hasattr(tf.keras.optimizers.SGD(), "get_gradients")
 """
@@ -236,7 +254,7 @@ def test_legacy_optimizers_are_those_of_today_with_the_old_arguments(compat: Non
         assert float(adam.learning_rate) == 0.25
         assert space.optimizers.legacy.SGD(0.1, momentum=0.9, clipnorm=1.0, decay=0.0).momentum == 0.9
     for name in ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD"):
-        assert getattr(tf.keras.optimizers.legacy, name)().name.startswith(name.lower())
+        assert getattr(tf.keras.optimizers.legacy, name)().name.replace("_", "").startswith(name.lower())
     with pytest.raises(TypeError, match="lr is another name of learning_rate"):
         keras.optimizers.legacy.SGD(0.1, lr=0.1)
 
@@ -254,6 +272,7 @@ def test_decay_divides_the_learning_rate_by_the_iterations(compat: None) -> None
         keras.optimizers.legacy.SGD(keras.optimizers.schedules.ExponentialDecay(1.0, 1, 1.0), decay=0.5)
 
 
+@keras_saves
 def test_a_model_with_a_legacy_optimizer_is_saved_and_loaded_without_the_set(tmp_path: Path) -> None:
     keras2.install()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -303,6 +322,7 @@ def test_saved_models_are_loaded_and_their_signatures_called_by_position(compat:
         loaded([a, b], training=True)
 
 
+@keras_saves
 def test_other_files_go_to_keras(compat: None, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "model.keras")

@@ -79,4 +79,5 @@ def _patches() -> list[Patch]:
 
 
 def _is_keras_2(keras: Any) -> bool:
-    return str(keras.__version__).startswith("2.")
+    # tf_keras does not tell its version there, so ask for a class.
+    return str(keras.Model.__module__).startswith("tf_keras")

@@ -38,8 +38,8 @@ def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
     if missing:
         raise ValueError(
             f"the loss has no gradient with respect to {', '.join(missing)}: it does not depend on "
-            f"{'it' if len(missing) == 1 else 'them'}, or only through operations without a gradient (such as argmax or "
-            "round). Leave what the loss does not use out of the list of variables"
+            f"{'it' if len(missing) == 1 else 'them'}, or only through operations without a gradient (such as argmax "
+            "or round). Leave what the loss does not use out of the list of variables"
         )
     return gradients
 
@@ -57,7 +57,7 @@ def compute_gradients(
         tape: A tape that has recorded `loss`, to be asked in place of the graph.
 
     Returns:
-        `(gradient, variable)` in the order of `var_list`; a gradient is None where `loss` does not depend on the variable.
+        `(gradient, variable)` in the order of `var_list`; the gradient is None where `loss` does not depend on it.
 
     Raises:
         ValueError: If there is no list of variables.

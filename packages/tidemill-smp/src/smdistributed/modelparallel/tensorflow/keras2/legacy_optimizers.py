@@ -26,7 +26,7 @@ class LegacyArguments:
         """Take today's arguments, and `lr` and `decay`."""
         if lr is not None:
             if args or "learning_rate" in kwargs:
-                raise TypeError(f"{type(self).__name__}: lr is another name of learning_rate: give one of them, not both")
+                raise TypeError(f"{type(self).__name__}: lr is another name of learning_rate: give one, not both")
             kwargs["learning_rate"] = lr
         bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
         if decay:
@@ -38,8 +38,8 @@ class LegacyArguments:
         schedules = self._keras.optimizers.schedules
         if callable(rate):
             raise ValueError(
-                f"{type(self).__name__}: decay={decay} divides a constant learning rate, but learning_rate is a schedule "
-                "already: put the decay into the schedule"
+                f"{type(self).__name__}: decay={decay} divides a constant learning rate, but learning_rate is a "
+                "schedule already: put the decay into the schedule"
             )
         return schedules.InverseTimeDecay(float(rate), decay_steps=1, decay_rate=decay)
 

@@ -93,11 +93,8 @@ class LoadedModel:
             The output, or a list of them where there are several.
         """
         size = len(tf.nest.flatten(x)[0])
-        results = [
-            self._serve(tf.nest.map_structure(lambda rows, at=start: rows[at : at + batch_size], x))
-            for start in range(0, size, batch_size)
-        ]
-        return tf.nest.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *results)
+        results = [self._serve(_rows(x, start, start + batch_size)) for start in range(0, size, batch_size)]
+        return tf.nest.map_structure(_join, *results)
 
     def __getattr__(self, name: str) -> Any:
         """Give what the object behind this has."""
@@ -106,7 +103,7 @@ class LoadedModel:
     def _serve(self, inputs: Any) -> Any:
         signature = self.signatures.get("serving_default")
         if signature is None:
-            raise SMPUsageError(f"the SavedModel in {self._path} has no signature 'serving_default' and cannot be called")
+            raise SMPUsageError(f"the SavedModel in {self._path} has no signature 'serving_default' to call")
         if isinstance(inputs, Mapping):
             outputs = signature(**inputs)
         else:
@@ -117,7 +114,9 @@ class LoadedModel:
 
 def patches(namespaces: Sequence[Any]) -> list[Patch]:
     """The patches for Keras 3: `load_model` wherever it is exported."""
-    places = [importlib.import_module(f"{space.__name__}.{room}") for space in namespaces for room in ("models", "saving")]
+    places = [
+        importlib.import_module(f"{space.__name__}.{room}") for space in namespaces for room in ("models", "saving")
+    ]
     return [Patch(place, "load_model", _or_saved_model(place.load_model)) for place in places]
 
 
@@ -131,6 +130,15 @@ def _or_saved_model(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(filepath, *args, **kwargs)
 
     return load_model
+
+
+def _rows(inputs: Any, start: int, stop: int) -> Any:
+    flat = [rows[start:stop] for rows in tf.nest.flatten(inputs)]
+    return tf.nest.pack_sequence_as(inputs, flat)
+
+
+def _join(*parts: Any) -> Any:
+    return np.concatenate([np.asarray(part) for part in parts])
 
 
 def _as_input(value: Any, spec: Any) -> Any:

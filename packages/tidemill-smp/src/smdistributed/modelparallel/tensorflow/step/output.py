@@ -107,7 +107,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         if missing:
             raise SMPUsageError(
                 f"this output of the step is None in microbatches {missing} of {len(self._outputs)} and a tensor in "
-                "the others: return a tensor in each, for instance tf.zeros_like(variable) for a gradient that is missing"
+                "the others: return a tensor in each, such as tf.zeros_like(variable) for a missing gradient"
             )
         return combine(self._outputs)
 
