@@ -80,7 +80,8 @@ def evaluate(x, y):
 def train_step(x, y):
     gradients, loss, by_tape, paired = get_grads(x, y)
     means = [[grad.accumulate() for grad in grads] for grads in (gradients, by_tape, paired)]
-    gap = tf.reduce_max(
+    gaps = [abs(a - b) for other in means[1:] for a, b in zip(means[0], other, strict=True)]
+    gap = tf.reduce_max([tf.reduce_max(difference) for difference in gaps])
         [tf.reduce_max(abs(a - b)) for other in means[1:] for a, b in zip(means[0], other, strict=True)]
     )
     optimizer.apply_gradients(zip(means[0], model.trainable_variables, strict=True))
