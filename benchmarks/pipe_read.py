@@ -2,9 +2,10 @@
 
     .venvs/tf-2.21/bin/python benchmarks/pipe_read.py [--megabytes 100] [--records 300000] [--rounds 5]
 
-Every measurement is a fresh process that reads what another one writes into a FIFO by sendfile; the readers of a cell
-take turns, in another order in each round. Wall time on a busy machine says little: the figure to compare is CPU time
-of the reading process per record. Records are `tf.train.Example`s (of text lines: plain text) of about the named size.
+Each reader is a process of its own, which reads what another one writes into a FIFO by sendfile; the readers of a cell
+take turns, in another order in each round, while the others sleep. Wall time on a busy machine says little: the figure
+to compare is CPU time of the reading process per record. Records are `tf.train.Example`s (of text lines: plain text) of
+about the named size.
 
     raw             readv of the FIFO into one buffer: the limit
     from_generator  tf.data.Dataset.from_generator, a record at a time
@@ -17,6 +18,7 @@ below .venvs on first use.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -64,10 +66,12 @@ def main() -> None:
     options = parser.parse_args()
     make_peer()
     costs: dict[tuple[str, int], dict[str, float]] = {}
-    for framing in options.framings:
-        for size in options.sizes:
-            with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-                costs[framing, size] = measure(Path(name), framing, size, options)
+    with contextlib.ExitStack() as stack:
+        readers = {name: stack.enter_context(Reader(name)) for name in options.readers}
+        for framing in options.framings:
+            for size in options.sizes:
+                with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+                    costs[framing, size] = measure(Path(name), framing, size, readers, options)
     judge(costs)
 
 
@@ -88,19 +92,58 @@ def make_peer() -> None:
 # --- measuring ------------------------------------------------------------------------------------------------------
 
 
-def measure(directory: Path, framing: str, size: int, options: argparse.Namespace) -> dict[str, float]:
+class Reader:
+    """A process that reads as often as it is asked to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        python, environment = sys.executable, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        if name.startswith("aws"):
+            python = str(PEER / "bin/python")
+            environment["PYTHONPATH"] = str(PEER / "aws")
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", __file__, "--read", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+
+    def read(self, framing: str, directory: Path, count: int) -> tuple[float, float]:
+        """Wall and CPU seconds of one reading, without the first batch."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{framing} {directory} {count}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().split()
+        if len(answer) != 2:
+            raise SystemExit(f"{self.name} failed, {framing}: {' '.join(answer)}")
+        return float(answer[0]), float(answer[1])
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def measure(
+    directory: Path, framing: str, size: int, all_readers: dict[str, Reader], options: argparse.Namespace
+) -> dict[str, float]:
     """CPU microseconds per record of each reader, medians; prints them."""
     count = max(EPOCHS, min(options.records, options.megabytes * 1_000_000 // size) // EPOCHS * EPOCHS)
     record = framed(framing, payload(framing, size))
     with (directory / "stream").open("wb") as stream:
         for _ in range(count):
             stream.write(record)
-    readers = [name for name in options.readers if framing == "TFRecord" or not name.startswith("tf-")]
+    readers = [name for name in all_readers if framing == "TFRecord" or not name.startswith("tf-")]
     seen: Cell = {name: [] for name in readers}
     for _ in range(options.rounds):
         for name in random.sample(readers, len(readers)):
             wanted = min(count, GENERATED) if name == "from_generator" else count
-            wall_s, cpu_s = run_reader(directory, name, framing, len(record), wanted)
+            wall_s, cpu_s = run_reader(directory, all_readers[name], framing, len(record), wanted)
             seen[name].append((wanted * len(record) / wall_s / 1e6, cpu_s / wanted * 1e6))
     print(f"\n{framing}, {size} B, {count} records: MB/s median (best); CPU us per record median (least, greatest)")
     for name, results in seen.items():
@@ -113,43 +156,28 @@ def measure(directory: Path, framing: str, size: int, options: argparse.Namespac
     return {name: statistics.median(cost for _, cost in results) for name, results in seen.items()}
 
 
-def run_reader(directory: Path, name: str, framing: str, record_bytes: int, count: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one reading, without imports and the first batch."""
-    epochs = EPOCHS if name in ("aws-parse", "ours-parse") else 1
+def run_reader(directory: Path, reader: Reader, framing: str, record_bytes: int, count: int) -> tuple[float, float]:
+    """Wall and CPU seconds of one reading, with a writer beside."""
+    epochs = EPOCHS if reader.name in ("aws-parse", "ours-parse") else 1
     fifos = [directory / f"c_{epoch}" for epoch in range(epochs)]
     for left in (*directory.glob("c_*"), *directory.glob(".c-pipe_mode-*")):
         left.unlink()
     for fifo in fifos:
         os.mkfifo(fifo)
-    if name == "aws-parse":
+    if reader.name == "aws-parse":
         # TensorFlow's repeat makes one iterator more than it reads, and AWS's takes an epoch when it is made.
         (directory / f"c_{epochs}").touch()
     (directory / "inputdataconfig.json").write_text(json.dumps({"c": {"TrainingInputMode": "Pipe"}}))
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    python = sys.executable
-    if name.startswith("aws"):
-        python = str(PEER / "bin/python")
-        environment["PYTHONPATH"] = str(PEER / "aws")
-    reader = subprocess.Popen(
-        [python, "-W", "ignore", __file__, "--read", name, framing, str(directory), str(count)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    writer = None
-    if not name.startswith("tf-"):
-        size = str(count // epochs * record_bytes)
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(directory / "stream"), size, *map(str, fifos)])
-    output, errors = reader.communicate()
-    if writer is not None:
-        if reader.returncode:
+    if reader.name.startswith("tf-"):
+        return reader.read(framing, directory, count)
+    size = str(count // epochs * record_bytes)
+    command = [sys.executable, "-S", "-c", WRITER, str(directory / "stream"), size, *map(str, fifos)]
+    with subprocess.Popen(command) as writer:
+        try:
+            return reader.read(framing, directory, count)
+        except BaseException:
             writer.kill()
-        writer.wait()
-    if reader.returncode:
-        raise SystemExit(f"{name}: {errors}")
-    wall_s, cpu_s = map(float, output.split()[-2:])
-    return wall_s, cpu_s
+            raise
 
 
 def judge(costs: dict[tuple[str, int], dict[str, float]]) -> None:
@@ -209,26 +237,39 @@ def framed(framing: str, data: bytes) -> bytes:
 # --- in the reading process -----------------------------------------------------------------------------------------
 
 
-def read(name: str, framing: str, directory: str, count: int) -> None:
-    """Read everything and print the seconds."""
-    if name == "raw":
-        fd = os.open(f"{directory}/c_0", os.O_RDONLY)
-        buffer = bytearray(1 << 20)
-        wall_s, cpu_s = time.perf_counter(), time.process_time()
-        while os.readv(fd, [buffer]):
-            pass
-        print(time.perf_counter() - wall_s, time.process_time() - cpu_s)
-        return
-    batches = dataset(name, framing, directory)
-    iterator = iter(batches)
+def serve(name: str) -> None:
+    """Read what each line of standard input names, and answer with the seconds."""
+    for line in sys.stdin:
+        framing, directory, count = line.split()
+        try:
+            answer = read_raw(directory) if name == "raw" else read(name, framing, directory, int(count))
+        except Exception as error:  # noqa: BLE001 - it is shown where it was asked
+            answer = "failed:", f"{type(error).__name__}: {error}".replace("\n", " ")
+        print(*answer, flush=True)
+
+
+def read_raw(directory: str) -> tuple[float, float]:
+    """The limit: nothing is done with the bytes."""
+    fd = os.open(f"{directory}/c_0", os.O_RDONLY)
+    buffer = bytearray(1 << 20)
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    while os.readv(fd, [buffer]):
+        pass
+    os.close(fd)
+    return time.perf_counter() - wall_s, time.process_time() - cpu_s
+
+
+def read(name: str, framing: str, directory: str, count: int) -> tuple[float, float]:
+    """Everything in batches."""
+    iterator = iter(dataset(name, framing, directory))
     seen = rows(next(iterator))
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     for batch in iterator:
         seen += rows(batch)
     elapsed = time.perf_counter() - wall_s, time.process_time() - cpu_s
     if seen != count:
-        raise SystemExit(f"{name} gave {seen} of {count} records")
-    print(*elapsed)
+        raise ValueError(f"{seen} of {count} records")
+    return elapsed
 
 
 def rows(batch) -> int:
@@ -281,6 +322,6 @@ def parse_line(record):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--read"]:
-        read(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+        serve(sys.argv[2])
     else:
         main()
