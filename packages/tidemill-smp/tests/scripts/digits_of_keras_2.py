@@ -82,8 +82,6 @@ def train_step(x, y):
     means = [[grad.accumulate() for grad in grads] for grads in (gradients, by_tape, paired)]
     gaps = [abs(a - b) for other in means[1:] for a, b in zip(means[0], other, strict=True)]
     gap = tf.reduce_max([tf.reduce_max(difference) for difference in gaps])
-        [tf.reduce_max(abs(a - b)) for other in means[1:] for a, b in zip(means[0], other, strict=True)]
-    )
     optimizer.apply_gradients(zip(means[0], model.trainable_variables, strict=True))
     return loss.reduce_mean(), gap
 
