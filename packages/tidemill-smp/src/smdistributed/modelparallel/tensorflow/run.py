@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """The launcher's own arguments, and from the script on those of Python."""
     at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
         at += 2 if words[at] in ("-n", "--ranks") else 1
     return words[:at], words[at:]
 

@@ -1,0 +1,152 @@
+"""Jobs started by the library's own launcher, and the same script by mpirun and alone."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run"]
+SCRIPTS = Path(__file__).parent / "jobs"
+DEADLINE_S = 120
+
+
+def launch(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=DEADLINE_S, check=False)
+
+
+def started(*words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, processes)):
+        assert time.monotonic() < deadline, f"orphans: {[one for one in processes if is_alive(one)]}"
+        time.sleep(0.05)
+
+
+def places(text: str) -> set[str]:
+    return {line for line in text.splitlines() if line.startswith("place ")}
+
+
+TWO = {"place 0/2 mp 0 dp 0 gathered [0, 1]", "place 1/2 mp 1 dp 0 gathered [0, 1]"}
+FOUR = {
+    "place 0/4 mp 0 dp 0 gathered [0, 1, 2, 3]",
+    "place 1/4 mp 1 dp 0 gathered [0, 1, 2, 3]",
+    "place 2/4 mp 0 dp 1 gathered [0, 1, 2, 3]",
+    "place 3/4 mp 1 dp 1 gathered [0, 1, 2, 3]",
+}
+
+
+@pytest.mark.parametrize(("count", "expected"), [("2", TWO), ("4", FOUR)])
+def test_the_launcher_runs_a_script(count, expected):
+    done = launch(*LAUNCH, "-n", count, str(SCRIPTS / "place.py"), "--partitions", "2")
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [("2", TWO), ("4", FOUR)])
+@pytest.mark.parametrize("runner", [(), ("-m", "mpi4py")], ids=["plain", "mpi4py"])
+def test_mpirun_runs_the_same_script(count, expected, runner):
+    mpirun = Path(sys.executable).with_name("mpirun")
+    done = launch(
+        str(mpirun), "-np", count, sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == expected
+
+
+def test_mpirun_needs_no_mpi4py(tmp_path):
+    """A module of that name that cannot be imported stands for one that is not there."""
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('not for this test')")
+    mpirun = Path(sys.executable).with_name("mpirun")
+    job = [str(mpirun), "-np", "2", sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2"]
+    done = launch(*job, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == TWO
+
+
+def test_a_script_runs_alone():
+    done = launch(sys.executable, str(SCRIPTS / "place.py"), "--partitions", "1")
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == {"place 0/1 mp 0 dp 0 gathered [0]"}
+
+
+def test_alone_with_two_partitions_says_how_many_ranks_are_needed():
+    done = launch(sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2")
+    assert done.returncode == 1
+    assert "there are 1 ranks and 'partitions' is 2" in done.stderr
+
+
+def test_the_job_ends_with_the_code_of_the_rank_that_was_killed():
+    started_s = time.monotonic()
+    done = launch(*LAUNCH, "-n", "3", "--prefix", str(SCRIPTS / "die.py"), "kill")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert re.search(r"smp.run: rank 1 was killed by signal 9 \(SIGKILL\), so the job was ended", done.stderr)
+    for rank in (0, 2):
+        assert re.search(rf"\[{rank}\] .*SMPPeerLostError: rank 1 \(partition 1\) died", done.stderr)
+    assert time.monotonic() - started_s < DEADLINE_S
+
+
+@pytest.mark.parametrize(("how", "code"), [("exit", 3), ("raise", 1)])
+def test_the_job_ends_with_the_code_of_the_rank_that_failed_by_itself(how, code):
+    done = launch(*LAUNCH, "-n", "2", str(SCRIPTS / "die.py"), how)
+    assert done.returncode == code
+    assert f"smp.run: rank 1 ended with exit code {code}" in done.stderr
+
+
+def test_a_rank_that_does_not_notice_is_ended_within_ten_seconds():
+    with started(*LAUNCH, "-n", "2", str(SCRIPTS / "die.py"), "deaf") as job:
+        assert job.stdout is not None
+        processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
+        begun_s = time.monotonic()
+        os.kill(processes[0], signal.SIGKILL)
+        assert job.wait(60) == 128 + signal.SIGKILL
+        assert time.monotonic() - begun_s < 30  # ten, on a quiet machine
+        wait_until_gone(processes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_launcher_ends_all_ranks(number):
+    with started(*LAUNCH, "-n", "2", str(SCRIPTS / "die.py"), "wait") as job:
+        assert job.stdout is not None
+        processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
+        job.send_signal(number)
+        assert job.wait(60) == 128 + number
+        wait_until_gone(processes)
+
+
+def test_ranks_die_with_a_launcher_that_is_killed():
+    with started(*LAUNCH, "-n", "2", str(SCRIPTS / "die.py"), "wait") as job:
+        assert job.stdout is not None
+        processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
+        job.kill()
+        wait_until_gone(processes)
+
+
+def test_lines_come_out_whole():
+    done = launch(*LAUNCH, "-n", "4", "-c", "import sys; [print('x' * 5000, i) for i in range(200)]")
+    if done.returncode == 2:
+        pytest.fail(done.stderr)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 800
+    assert all(re.fullmatch(r"x{5000} \d+", line) for line in lines)
+
+
+def test_the_launcher_says_what_it_wants():
+    assert "there is no script to run" in launch(*LAUNCH, "-n", "2").stderr
+    assert "-n is 0; allowed is an int >= 1" in launch(*LAUNCH, "-n", "0", "script.py").stderr
