@@ -80,6 +80,18 @@ def test_local_search_alone_ends_legal_and_no_worse_than_it_began(graph: UnitGra
         assert (tuple(position.time), tuple(position.bytes)) == (evaluation.time_ns, evaluation.bytes)
 
 
+@pytest.mark.parametrize(("connected", "expected"), [(True, [0, 0, 0, 1]), (False, [0, 0, 1, 1])])
+def test_local_search_does_not_tear_a_partition_apart_for_balance(connected: bool, expected: list[int]) -> None:
+    # Two inputs hang together by their sum alone, which would be better off with what follows.
+    times = {"a": 100, "b": 100, "sum": 150, "end": 10}
+    units = tuple(Unit(name=name, forward_us=us) for name, us in times.items())
+    graph = UnitGraph(units, (Edge("a", "sum", 1), Edge("b", "sum", 1), Edge("sum", "end", 1)))
+    costs = Costs(group(graph), replace(SPEED, message_us=0.0))
+    position = Position(costs, [0, 0, 0, 1], connected=connected)
+    refine(position, first_key)
+    assert position.parts == expected
+
+
 @pytest.mark.parametrize("partitions", [2, 3, 4])
 def test_longest_stage_is_within_three_per_cent_of_the_best_manual_cut(partitions: int) -> None:
     skewed = chain([5, 900, 20, 30, 1500, 40, 40, 700, 10, 350, 60, 5, 5, 800])
