@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError, SMPPeerLostError, SMPUsageError
-from smdistributed.modelparallel.tensorflow import session
+from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
@@ -51,6 +51,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     standing = read_standing()
     place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
     session.set_current(_join(parameters))
+    keras2.install()
     if parameters.horovod:
         _start_horovod()
 

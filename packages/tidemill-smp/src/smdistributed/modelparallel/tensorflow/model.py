@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partition.context import unit_of
 from smdistributed.modelparallel.tensorflow.session import current
@@ -37,14 +39,18 @@ class DistributedModel(keras.Model):
             return super().__call__(*args, **kwargs)
         if not any(model is self for model in state.models):
             state.models.append(self)
-        with state.marking(_outermost_unit(state)):
+        with self._outermost(state):
             outputs = super().__call__(*args, **kwargs)
+        state.outputs.extend(output.name for output in tf.nest.flatten(outputs) if tf.is_tensor(output))
         with state.marking(EVERYWHERE):
             return tf.nest.map_structure(_everywhere, outputs)
 
-
-def _outermost_unit(state: Tracer) -> str:
-    return unit_of(current().config.default_partition or 0)
+    def _outermost(self, state: Tracer) -> AbstractContextManager[None]:
+        if not state.automatic:
+            return state.marking(unit_of(current().config.default_partition or 0))
+        path = state.path_of(self, "")
+        container = Container(path, state.calls.get(path, 0))
+        return entering(state, container)
 
 
 def _everywhere(output: Any) -> Any:

@@ -33,6 +33,7 @@ def assign(
     units: Mapping[str, str],
     partitions: Mapping[str, int],
     gradients: Mapping[str, Output],
+    settled: Mapping[Output, int] | None = None,
 ) -> Assignment:
     """Assign every node; the first rule that fits wins.
 
@@ -47,13 +48,14 @@ def assign(
         units: Op name -> unit, as the trace marked them.
         partitions: Unit -> partition.
         gradients: Name of an op that carries a variable's gradient -> the handle of the variable.
+        settled: Handles of variables that an earlier step has given to a partition.
 
     Raises:
         SMPPartitionError: If one op uses variables of several partitions.
     """
     marked = [_marked(units.get(node.name), partitions) for node in nodes]
     roots = _roots(nodes)
-    handles, users = _place_handles(nodes, marked, roots)
+    handles, users = _place_handles(nodes, marked, roots, settled or {})
     owners: list[int] = []
     for node in nodes:
         owners.append(_owner(node, owners, marked[node.index], handles, roots, gradients))
@@ -63,7 +65,7 @@ def assign(
 def _marked(unit: str | None, partitions: Mapping[str, int]) -> int | None:
     if unit is None:
         return None
-    return ALL if unit == EVERYWHERE else partitions[unit]
+    return ALL if unit == EVERYWHERE else partitions.get(unit)
 
 
 def _roots(nodes: Sequence[Node]) -> dict[Output, Output]:
@@ -78,9 +80,12 @@ def _roots(nodes: Sequence[Node]) -> dict[Output, Output]:
 
 
 def _place_handles(
-    nodes: Sequence[Node], marked: Sequence[int | None], roots: Mapping[Output, Output]
+    nodes: Sequence[Node],
+    marked: Sequence[int | None],
+    roots: Mapping[Output, Output],
+    settled: Mapping[Output, int],
 ) -> tuple[dict[Output, int], dict[Output, frozenset[int]]]:
-    handles: dict[Output, int] = {}
+    handles: dict[Output, int] = dict(settled)
     users: dict[Output, set[int]] = {}
     for node in nodes:
         for handle in node.handles:

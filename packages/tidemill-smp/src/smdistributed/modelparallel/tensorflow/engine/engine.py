@@ -9,9 +9,11 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine import optimizers
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
+from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     Deferred,
     is_foreign,
@@ -19,6 +21,8 @@ from smdistributed.modelparallel.tensorflow.engine.variables import (
     tensorflow_variable,
     variables_of,
 )
+from smdistributed.modelparallel.tensorflow.partition.automatic import decide
+from smdistributed.modelparallel.tensorflow.partition.context import partition_of
 from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["Engine", "engine"]
@@ -36,12 +40,15 @@ class Engine:
         self.settled: list[Any] = []
         """The variables of `owners`, kept alive; their order is that of the models."""
         self.is_partitioned = False
+        self.decisions: dict[str, int] = {}
+        """Unit -> partition, as the automatic cut decided."""
+        self._decided: dict[int, Any] = {}
         self._num_plans = 0
         self._deferred = Deferred()
         self._hooks: list[Hook] = []
 
     def after_partition(self, hook: Hook) -> None:
-        """Run `hook` eagerly at the point where the model is cut and its variables are there; at once if that is past."""
+        """Run `hook` eagerly where the model is cut and its variables are there; at once if that is past."""
         if self.is_partitioned:
             hook()
         else:
@@ -69,7 +76,8 @@ class Engine:
         config, placement = self.session.config, self.session.placement
         with self._deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition)
-        assignment = self._assign(traced)
+        variables = variables_of(traced.tracer.models)
+        assignment = self._assign(traced, variables)
         self._num_plans += 1
         plan = make_plan(
             traced,
@@ -82,17 +90,33 @@ class Engine:
             active_microbatches=config.active_microbatches,
         )
         self._compare(plan)
-        self._settle(traced, assignment)
+        self._settle(traced, assignment, variables)
         return plan
 
-    def _assign(self, traced: Trace) -> Assignment:
-        gradients = {name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()}
-        units = traced.tracer.units
-        partitions = self._partitions(traced)
-        return assign(traced.nodes, units=units, partitions=partitions, gradients=gradients)
+    def _assign(self, traced: Trace, variables: Sequence[Any]) -> Assignment:
+        by_handle = {id(variable.handle): variable for variable in variables}
+        settled = {
+            output: self.owners[id(by_handle[id(external)])]
+            for output, external in traced.captures.items()
+            if id(external) in by_handle and id(by_handle[id(external)]) in self.owners
+        }
+        return assign(
+            traced.nodes,
+            units=traced.tracer.units,
+            partitions=self._partitions(traced, variables),
+            gradients={name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()},
+            settled=settled,
+        )
 
-    def _partitions(self, traced: Trace) -> Mapping[str, int]:
-        return {unit: int(unit.rpartition(":")[2]) for unit in traced.tracer.scopes if unit.startswith("partition:")}
+    def _partitions(self, traced: Trace, variables: Sequence[Any]) -> Mapping[str, int]:
+        config = self.session.config
+        if not config.auto_partition:
+            return {unit: partition_of(unit) for unit in traced.tracer.scopes if unit != EVERYWHERE}
+        for model in traced.tracer.models:
+            if id(model) not in self._decided:
+                self._decided[id(model)] = model
+                self.decisions |= decide(unit_graph(traced, variables), config, rank=self.session.placement.rank)
+        return self.decisions
 
     def _compare(self, plan: Plan) -> None:
         """Stop where the ranks of the replica do not have one and the same plan."""
@@ -105,11 +129,11 @@ class Engine:
             prints = self.session.mp_group.allgather_objects(plan.fingerprint())
         raise SMPPlanMismatchError(_first_difference(prints))
 
-    def _settle(self, traced: Trace, assignment: Assignment) -> None:
+    def _settle(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
         """Give each variable of the models to its owner, and initialize those that are held here."""
         here = self.session.placement.mp_rank
         owners = self._owners_by_handle(traced, assignment)
-        for variable in variables_of(traced.tracer.models):
+        for variable in variables:
             if id(variable) not in self.owners:
                 self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
                 self.settled.append(variable)
@@ -170,6 +194,6 @@ def _first_difference(prints: Sequence[Sequence[str]]) -> str:
     else:
         said = "the ranks have traced different numbers of steps"
     return (
-        f"the ranks of this replica traced different steps. First difference: {said}. All ranks must run the same script "
-        "with the same arguments, batch shapes and Python-side random choices"
+        f"the ranks of this replica traced different steps. First difference: {said}. All ranks must run the same "
+        "script with the same arguments, batch shapes and Python-side random choices"
     )

@@ -1,8 +1,8 @@
 """Make TensorFlow's gradient machinery tell where backward ops belong.
 
-Name scopes reach most backward ops but not all, and "who holds the inputs" puts a custom gradient on the wrong rank: the
-result stays right, the pipeline gets slow. So three places are hooked while a step is traced: the gradient function of
-each op, operations recorded with a backward function of their own (`tf.custom_gradient`), and the tape's result.
+Name scopes reach most backward ops but not all, and "who holds the inputs" puts a custom gradient on the wrong rank:
+the result stays right, the pipeline gets slow. So three places are hooked while a step is traced: the gradient function
+of each op, operations recorded with a backward function of their own (`tf.custom_gradient`), and the tape's result.
 `tf.gradients` needs no hook: its ops know their forward op (see `marks.MarkingGraph`).
 """
 

@@ -23,6 +23,7 @@ EVERYWHERE = "everywhere"
 """The unit of ops that every rank computes for itself."""
 
 _SCOPE = re.compile(r"smp_unit_(\d+)_")
+_LAST_SCOPE = re.compile(r"/?smp_unit_\d+_$")
 _local = threading.local()
 
 
@@ -43,6 +44,12 @@ class Tracer:
     layers: list[Any] = field(default_factory=list)
     """The containers being called now, innermost last (automatic partitioning)."""
 
+    paths: dict[int, str] = field(default_factory=dict)
+    """id of a layer -> its path, while it is traced."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Path of a container -> the number of its next glue, for containers that are called several times."""
+    outputs: list[str] = field(default_factory=list)
+    """Names of the tensors that the models return."""
     scopes: list[str] = field(default_factory=list)
     """The units by the number that stands in their name scope."""
 
@@ -56,6 +63,24 @@ class Tracer:
                 yield
         finally:
             self.unit = before
+
+    def go_on_in(self, unit: str) -> None:
+        """Put what is created from here on into `unit`, until the marking around ends."""
+        self.unit = unit
+        graph = tf.compat.v1.get_default_graph()
+        # The scope that tells the unit is replaced, not nested: a model calls hundreds of layers one after the other.
+        kept = _LAST_SCOPE.sub("", graph._name_stack)
+        graph._name_stack = f"{kept}/{self._scope(unit)}" if kept else self._scope(unit)
+
+    def path_of(self, layer: Any, parent: str) -> str:
+        """The name of a layer: the same for each call of it, unlike that of any other layer."""
+        if id(layer) not in self.paths:
+            name, number = f"{parent}/{layer.name}", 1
+            while name in self.paths.values():
+                number += 1
+                name = f"{parent}/{layer.name}_{number}"
+            self.paths[id(layer)] = name
+        return self.paths[id(layer)]
 
     def unit_of_scope(self, name_scope: str | None) -> str | None:
         """The unit that a name scope tells, the innermost one."""

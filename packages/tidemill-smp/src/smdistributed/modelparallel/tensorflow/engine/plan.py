@@ -67,7 +67,7 @@ class Plan:
             ranks: World rank of each partition.
 
         Returns:
-            For each result of the body and each microbatch the tensor's components, or None where it is on another rank.
+            For each result of the body and each microbatch the components; None where another rank has them.
         """
         return _Emission(self, pieces, transport, ranks).run()
 
@@ -168,11 +168,13 @@ class _Emission:
                     self._receive(number, message, task.microbatch)
             self._call(plan.functions[task.level], task.microbatch)
             for number, message in enumerate(plan.cut.messages):
-                if message.source == plan.partition and message.output in segment.outputs:
-                    if plan.cut.levels[message.source, message.output[0]] == task.level:
-                        self._send(number, message, task.microbatch)
+                if message.source == plan.partition and self._made_in(message) == task.level:
+                    self._send(number, message, task.microbatch)
         self._receive_results()
         return self._results()
+
+    def _made_in(self, message: Message) -> int:
+        return self.plan.cut.levels[message.source, message.output[0]]
 
     def _receive(self, number: int, message: Message, microbatch: int) -> None:
         if message.output in self.values[microbatch]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
+from smdistributed.modelparallel.tensorflow.engine.layers import layer_hooks
 from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer, tracing
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output, read_nodes
 from tensorflow.python.eager.polymorphic_function import autograph_util
@@ -80,7 +82,7 @@ def trace(
 
     state = Tracer(automatic=automatic)
     graph = MarkingGraph("smp_step", tracer=state)
-    with tracing(state), gradient_hooks():
+    with tracing(state), gradient_hooks(), layer_hooks() if automatic else nullcontext():
         func_graph.func_graph_from_py_func(
             "smp_step", traced, [spec for spec in specs if spec is not None], {}, func_graph=graph
         )

@@ -9,12 +9,17 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
 
-__all__ = ["partition", "unit_of"]
+__all__ = ["partition", "partition_of", "unit_of"]
 
 
 def unit_of(index: int) -> str:
     """The name of the unit that is partition `index`."""
     return f"partition:{index}"
+
+
+def partition_of(unit: str) -> int:
+    """The partition that a unit of this name is."""
+    return int(unit.removeprefix("partition:"))
 
 
 @contextmanager
@@ -32,8 +37,8 @@ def partition(index: int) -> Iterator[None]:
     config = current().config
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < config.partitions:
         raise SMPPartitionError(
-            f"smp.partition({index!r}): with 'partitions' = {config.partitions} allowed are 0 to {config.partitions - 1}; "
-            "use one of them, or raise 'partitions'"
+            f"smp.partition({index!r}): with 'partitions' = {config.partitions} allowed are 0 to "
+            f"{config.partitions - 1}; use one of them, or raise 'partitions'"
         )
     state = tracer()
     if state is None or state.automatic or state.unit is None:

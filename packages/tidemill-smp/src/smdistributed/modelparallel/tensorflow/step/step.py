@@ -79,6 +79,7 @@ class StepFunction:
         """Make a step function of a method."""
         return self if instance is None else _bound(self, instance)
 
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step on a whole batch."""
         if tracer() is not None:

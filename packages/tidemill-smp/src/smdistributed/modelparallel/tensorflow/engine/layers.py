@@ -1,0 +1,92 @@
+"""Layers as units, for automatic partitioning.
+
+A leaf layer is a unit, and so is a layer of Keras's own that is made of others, such as attention: its ops stay
+together.
+Models, and composite layers of the script's own, are looked into; what they compute themselves between two calls of
+layers is a unit as well (`encoder#3` is the glue after the third call).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer
+
+__all__ = ["Container", "entering", "layer_hooks"]
+
+
+@dataclass
+class Container:
+    """A model or composite layer that is being called."""
+
+    path: str
+    calls: int = 0
+
+    @property
+    def glue(self) -> str:
+        """The unit of what it computes itself, now."""
+        return f"{self.path}#{self.calls}"
+
+
+@contextmanager
+def layer_hooks() -> Iterator[None]:
+    """Make units of the layers called inside."""
+    kind = keras.Layer
+    original = kind.__call__
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state = tracer()
+        if state is None or not state.layers or not isinstance(tf.compat.v1.get_default_graph(), MarkingGraph):
+            return original(self, *args, **kwargs)
+        return _call_layer(state, self, functools.partial(original, self, *args, **kwargs))
+
+    kind.__call__ = call
+    try:
+        yield
+    finally:
+        kind.__call__ = original
+
+
+@contextmanager
+def entering(state: Tracer, container: Container) -> Iterator[None]:
+    """Call a container: until it calls a layer, what it computes is glue."""
+    state.layers.append(container)
+    try:
+        with state.marking(container.glue):
+            yield
+    finally:
+        state.layers.pop()
+
+
+def _call_layer(state: Tracer, layer: Any, call: Callable[[], Any]) -> Any:
+    around: Container = state.layers[-1]
+    path = state.path_of(layer, around.path)
+    if _is_whole(layer):
+        before, state.layers = state.layers, []
+        try:
+            with state.marking(path):
+                result = call()
+        finally:
+            state.layers = before
+    else:
+        with entering(state, Container(path, state.calls.get(path, 0))):
+            result = call()
+            state.calls[path] = state.layers[-1].calls + 1
+    around.calls += 1
+    state.go_on_in(around.glue)
+    return result
+
+
+def _is_whole(layer: Any) -> bool:
+    if isinstance(layer, keras.Model):
+        return False
+    children = list(layer._flatten_layers(include_self=False))
+    return not children or type(layer).__module__.split(".")[0] in ("keras", "tf_keras")

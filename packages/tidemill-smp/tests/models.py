@@ -1,0 +1,200 @@
+"""Models for parity tests: each is built twice, plain and distributed, by the same code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import smdistributed.modelparallel.tensorflow as smp
+
+L = keras.layers
+FEATURES, CLASSES, TOKENS = 6, 4, 32
+
+
+def _first(count: int, part: int, of: int) -> int:
+    """The partition of part `part` of `of` equal parts, with `count` partitions."""
+    return part * count // of
+
+
+class Chain(keras.Model):
+    """Dense layers one after the other."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self.partitions = partitions
+        self.body = [L.Dense(8, activation="tanh") for _ in range(4)]
+        self.head = L.Dense(CLASSES)
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        for number, layer in enumerate(self.body):
+            with smp.partition(_first(self.partitions, number, 4)):
+                x = layer(x)
+        with smp.partition(self.partitions - 1):
+            return self.head(x)
+
+
+class Skips(Chain):
+    """A long skip, and every partition feeds the head."""
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        seen = []
+        for number, layer in enumerate(self.body):
+            with smp.partition(_first(self.partitions, number, 4)):
+                x = layer(x) + (seen[0] if seen else 0.0)
+                seen.append(x)
+        with smp.partition(self.partitions - 1):
+            return self.head(tf.concat(seen, -1))
+
+
+class Zigzag(Chain):
+    """Forth and back between the partitions."""
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        for number, layer in enumerate(self.body):
+            with smp.partition(number % self.partitions):
+                x = layer(x)
+        return self.head(x)
+
+
+class Shared(Chain):
+    """One layer applied twice on one partition, and one weight tied across partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.twice = L.Dense(8, activation="tanh")
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        x = self.body[0](x)
+        with smp.partition(self.partitions - 1):
+            x = self.twice(self.twice(x))
+        x = self.body[1](x)
+        with smp.partition(self.partitions - 1):
+            x = self.body[2](x) @ tf.transpose(tf.convert_to_tensor(self.body[1].kernel))
+            return self.head(x)
+
+
+class Branches(Chain):
+    """A conditional, a loop, and a gradient of the script's own."""
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        x = self.body[0](x)
+        with smp.partition(self.partitions - 1):
+            x = tf.cond(tf.reduce_sum(x) > 0.0, lambda: x * 2.0, lambda: x - 1.0)
+            x = self.body[1](x)
+            _, x = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + y), (0, x))
+        x = _steeper(self.body[2](x))
+        with smp.partition(self.partitions - 1):
+            return self.head(_steeper(x))
+
+
+@tf.custom_gradient
+def _steeper(x: Any) -> Any:
+    return tf.identity(x), lambda upstream: upstream * 1.5
+
+
+class Language(keras.Model):
+    """Embedding, attention, layer and batch norm, dropout, a recurrent layer, regularizers."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self.partitions = partitions
+        self.embedding = L.Embedding(TOKENS, 8)
+        self.attention = L.MultiHeadAttention(2, 4, dropout=0.1)
+        self.norm = L.LayerNormalization()
+        self.batch_norm = L.BatchNormalization()
+        self.dropout = L.Dropout(0.2)
+        self.recurrent = L.GRU(8, return_sequences=True, kernel_regularizer=keras.regularizers.L2(1e-2))
+        self.head = L.Dense(CLASSES, activity_regularizer=keras.regularizers.L2(1e-3))
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        last = self.partitions - 1
+        x = self.embedding(tf.cast(tf.math.floormod(tf.abs(x) * 10.0, TOKENS), tf.int32))
+        with smp.partition(last // 2):
+            x = self.norm(x + self.attention(x, x, training=training))
+        with smp.partition(last):
+            x = self.dropout(self.recurrent(x), training=training)
+        with smp.partition(last // 2):
+            x = self.batch_norm(x, training=training)
+        with smp.partition(last):
+            return self.head(tf.reduce_mean(x, 1))
+
+
+MODELS: dict[str, type[keras.Model]] = {
+    kind.__name__.lower(): kind for kind in (Chain, Skips, Zigzag, Shared, Branches, Language)
+}
+
+
+def distributed(kind: type[keras.Model]) -> type[keras.Model]:
+    """The same class on `smp.DistributedModel`."""
+    return type(kind.__name__, (kind, smp.DistributedModel), {})
+
+
+def batches(count: int, size: int) -> list[tuple[Any, Any]]:
+    """Batches that are the same on all ranks."""
+    random = np.random.RandomState(7)
+    return [
+        (random.randn(size, FEATURES).astype("float32"), random.randn(size, CLASSES).astype("float32"))
+        for _ in range(count)
+    ]
+
+
+def loss_of(model: Any, x: Any, y: Any) -> Any:
+    """The loss of one microbatch."""
+    loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), tf.float32) - y))
+    return tf.add_n([loss, *(tf.cast(part, tf.float32) for part in model.losses)])
+
+
+def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], num_microbatches: int) -> list[float]:
+    """Train without the library: a loop over the same microbatches."""
+
+    @tf.function
+    def train(x: Any, y: Any) -> Any:
+        losses, sums = [], None
+        for piece, target in zip(tf.split(x, num_microbatches), tf.split(y, num_microbatches), strict=True):
+            with tf.GradientTape() as tape:
+                loss = loss_of(model, piece, target)
+            grads = tape.gradient(loss, model.trainable_variables)
+            losses.append(loss)
+            sums = grads if sums is None else [_add(a, b) for a, b in zip(sums, grads, strict=True)]
+        means = [_scale(grad, 1.0 / num_microbatches) for grad in sums or ()]
+        optimizer.apply_gradients(zip(means, model.trainable_variables, strict=True))
+        return tf.add_n(losses) / num_microbatches
+
+    return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]
+
+
+def smp_steps(
+    model: Any, optimizer: Any, data: list[tuple[Any, Any]], gradients: Callable[..., Any] | None = None
+) -> list[float]:
+    """Train with the library."""
+
+    @smp.step
+    def forward_backward(x: Any, y: Any) -> Any:
+        if gradients is not None:
+            loss = loss_of(model, x, y)
+            return gradients(optimizer, loss, model.trainable_variables), loss
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, x, y)
+        return tape.gradient(loss, model.trainable_variables), loss
+
+    @tf.function
+    def train(x: Any, y: Any) -> Any:
+        grads, loss = forward_backward(x, y)
+        optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], model.trainable_variables, strict=True))
+        return loss.reduce_mean()
+
+    return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]
+
+
+def _add(a: Any, b: Any) -> Any:
+    if isinstance(a, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
+    return a + b
+
+
+def _scale(grad: Any, factor: float) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(grad.values * factor, grad.indices, grad.dense_shape)
+    return grad * factor
