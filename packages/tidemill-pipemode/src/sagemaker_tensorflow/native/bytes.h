@@ -11,6 +11,18 @@
 
 namespace tidemill {
 
+// Numbers as they lie in a stream: little-endian, anywhere.
+inline std::uint32_t Load32(const char* data) {
+  std::uint32_t word;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+inline std::uint64_t Load64(const char* data) {
+  std::uint64_t word;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+
 class Bytes {
  public:
   static constexpr std::size_t kInline = 22;

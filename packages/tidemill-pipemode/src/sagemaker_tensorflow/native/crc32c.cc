@@ -1,7 +1,6 @@
 #include "crc32c.h"
 
 #include <array>
-#include <cstring>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -9,6 +8,8 @@
 #include <arm_acle.h>
 #include <sys/auxv.h>
 #endif
+
+#include "bytes.h"
 
 namespace tidemill {
 namespace {
@@ -37,12 +38,6 @@ Table MakeByteTable() {
 const Table& ByteTable() {
   static const Table table = MakeByteTable();
   return table;
-}
-
-std::uint64_t Load64(const char* data) {
-  std::uint64_t word;
-  std::memcpy(&word, data, sizeof word);
-  return word;
 }
 
 // Advances a register over a fixed number of zero bytes: four look-ups instead of the bytes themselves.

@@ -13,18 +13,6 @@ constexpr std::size_t kTrusted = std::size_t{4} << 20;
 // From here on the rest of a record is worth a read of its own, straight to where it belongs.
 constexpr std::size_t kDirect = std::size_t{16} << 10;
 
-std::uint32_t Load32(const char* data) {
-  std::uint32_t word;
-  std::memcpy(&word, data, sizeof word);
-  return word;
-}
-
-std::uint64_t Load64(const char* data) {
-  std::uint64_t word;
-  std::memcpy(&word, data, sizeof word);
-  return word;
-}
-
 const char* const kLimit = "max_record_bytes is ";
 const char* const kAdvice = "; if the data are sound, pass a greater one";
 
