@@ -39,7 +39,8 @@ def wait_until_gone(processes: list[int]) -> None:
 
 
 def places(text: str) -> set[str]:
-    return {line for line in text.splitlines() if line.startswith("place ")}
+    # mpirun may put what two ranks print at once on one line.
+    return set(re.findall(r"place \d/\d mp \d dp \d gathered \[[\d, ]+\]", text))
 
 
 TWO = {"place 0/2 mp 0 dp 0 gathered [0, 1]", "place 1/2 mp 1 dp 0 gathered [0, 1]"}

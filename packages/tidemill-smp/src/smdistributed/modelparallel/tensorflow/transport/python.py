@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -99,6 +100,7 @@ class PythonTransport:
         self._peers = {rank: _Peer(connection, name_of(rank)) for rank, connection in connections.items()}
         for peer in self._peers.values():
             peer.start()
+        os.register_at_fork(after_in_child=self._close_in_child)
 
     def send(self, tensor: Any, *, peer: int, channel: int, label: str) -> Any:
         """See `Transport.send`."""
@@ -134,6 +136,11 @@ class PythonTransport:
 
         with tf.device("CPU:0"):
             return tf.numpy_function(take, [], dtype, name="smp_receive")
+
+    def _close_in_child(self) -> None:
+        # A child is no rank, and a connection that it keeps would hide its parent's death.
+        for peer in self._peers.values():
+            peer.connection.close()
 
     def _take(self, connection: _Peer, channel: int, label: str) -> np.ndarray:
         deadline = time.monotonic() + self._hang_timeout_s
