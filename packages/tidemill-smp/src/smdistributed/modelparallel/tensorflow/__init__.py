@@ -22,6 +22,8 @@ from smdistributed.modelparallel.tensorflow.core import (
 from smdistributed.modelparallel.tensorflow.initialization import init
 from smdistributed.modelparallel.tensorflow.model import DistributedModel
 from smdistributed.modelparallel.tensorflow.partition.context import partition
+from smdistributed.modelparallel.tensorflow.planning import plan
+from smdistributed.modelparallel.tensorflow.post_partition import register_post_partition_hook
 from smdistributed.modelparallel.tensorflow.step.output import StepOutput
 from smdistributed.modelparallel.tensorflow.step.step import step
 from smdistributed.modelparallel.tensorflow.world.communication import (
@@ -71,12 +73,14 @@ __all__ = [
     "mp_rank",
     "mp_size",
     "partition",
+    "plan",
     "pp_rank",
     "pp_size",
     "rank",
     "rdp_rank",
     "rdp_size",
     "recv_from",
+    "register_post_partition_hook",
     "send",
     "size",
     "step",

@@ -9,19 +9,19 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine import optimizers
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     Deferred,
+    dropping_foreign_values,
     is_foreign,
     make_foreign,
     tensorflow_variable,
     variables_of,
 )
-from smdistributed.modelparallel.tensorflow.partition.automatic import decide
+from smdistributed.modelparallel.tensorflow.partition.automatic import decide, follow
 from smdistributed.modelparallel.tensorflow.partition.context import partition_of
 from smdistributed.modelparallel.tensorflow.session import Session, current
 
@@ -44,13 +44,13 @@ class Engine:
         """Unit -> partition, as the automatic cut decided."""
         self._decided: dict[int, Any] = {}
         self._num_plans = 0
-        self._deferred = Deferred()
+        self.deferred = Deferred()
         self._hooks: list[Hook] = []
 
     def after_partition(self, hook: Hook) -> None:
         """Run `hook` eagerly where the model is cut and its variables are there; at once if that is past."""
         if self.is_partitioned:
-            hook()
+            self._run(hook)
         else:
             self._hooks.append(hook)
 
@@ -74,7 +74,7 @@ class Engine:
             SMPPlanMismatchError: If another rank traced something else.
         """
         config, placement = self.session.config, self.session.placement
-        with self._deferred.collecting():
+        with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition)
         variables = variables_of(traced.tracer.models)
         assignment = self._assign(traced, variables)
@@ -93,6 +93,10 @@ class Engine:
         self._settle(traced, assignment, variables)
         return plan
 
+    def _run(self, hook: Hook) -> None:
+        with tf.init_scope(), dropping_foreign_values():
+            hook()
+
     def _assign(self, traced: Trace, variables: Sequence[Any]) -> Assignment:
         by_handle = {id(variable.handle): variable for variable in variables}
         settled = {
@@ -110,13 +114,17 @@ class Engine:
 
     def _partitions(self, traced: Trace, variables: Sequence[Any]) -> Mapping[str, int]:
         config = self.session.config
-        if not config.auto_partition:
-            return {unit: partition_of(unit) for unit in traced.tracer.scopes if unit != EVERYWHERE}
+        manual = {unit: partition_of(unit) for unit in traced.tracer.scopes if unit.startswith("partition:")}
         for model in traced.tracer.models:
-            if id(model) not in self._decided:
-                self._decided[id(model)] = model
-                self.decisions |= decide(unit_graph(traced, variables), config, rank=self.session.placement.rank)
-        return self.decisions
+            if id(model) in self._decided or not (config.auto_partition or model._smp_rules is not None):
+                continue
+            self._decided[id(model)] = model
+            graph = unit_graph(traced, variables)
+            if model._smp_rules is None:
+                self.decisions |= decide(graph, config, rank=self.session.placement.rank)
+            else:
+                self.decisions |= follow(graph, config, model._smp_rules)
+        return manual | self.decisions
 
     def _compare(self, plan: Plan) -> None:
         """Stop where the ranks of the replica do not have one and the same plan."""
@@ -137,7 +145,7 @@ class Engine:
             if id(variable) not in self.owners:
                 self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
                 self.settled.append(variable)
-        self._deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
+        self.deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
         for variable in self.settled:
             owner = self.owners[id(variable)]
             if owner not in (ALL, here) and not is_foreign(variable):
@@ -146,10 +154,9 @@ class Engine:
         optimizers.release_foreign_slots()
         if traced.tracer.models and not self.is_partitioned:
             self.is_partitioned = True
-            with tf.init_scope():
-                for hook in self._hooks:
-                    hook()
-            self._hooks.clear()
+            hooks, self._hooks = self._hooks, []
+            for hook in hooks:
+                self._run(hook)
 
     def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +81,7 @@ def trace(
 
     state = Tracer(automatic=automatic)
     graph = MarkingGraph("smp_step", tracer=state)
-    with tracing(state), gradient_hooks(), layer_hooks() if automatic else nullcontext():
+    with tracing(state), gradient_hooks(), layer_hooks():
         func_graph.func_graph_from_py_func(
             "smp_step", traced, [spec for spec in specs if spec is not None], {}, func_graph=graph
         )

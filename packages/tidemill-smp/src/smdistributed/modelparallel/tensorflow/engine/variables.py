@@ -7,6 +7,7 @@ becomes a `ForeignVariable`: it can be traced, and nothing else.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,14 @@ from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableErr
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from tensorflow.python.ops import resource_variable_ops
 
-__all__ = ["Deferred", "ForeignVariable", "is_foreign", "make_foreign", "tensorflow_variable"]
+__all__ = [
+    "Deferred",
+    "ForeignVariable",
+    "dropping_foreign_values",
+    "is_foreign",
+    "make_foreign",
+    "tensorflow_variable",
+]
 
 
 class ForeignVariable(resource_variable_ops.BaseResourceVariable):
@@ -53,7 +61,9 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
         self._refuse("save")
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
-        self._refuse("restore")
+        if not _is_dropping():
+            self._refuse("restore")
+        return tf.no_op()
 
     def __repr__(self) -> str:
         return f"<ForeignVariable {self.name} shape={self.shape} dtype={self.dtype.name}, held by {self._smp_owner}>"
@@ -63,6 +73,8 @@ def _refusing(name: str) -> Callable[..., Any]:
     original = getattr(resource_variable_ops.BaseResourceVariable, name)
 
     def method(self: ForeignVariable, *args: Any, **kwargs: Any) -> Any:
+        if _is_dropping():
+            return None
         if tracer() is None:
             self._refuse("assign to")
         return original(self, *args, **kwargs)
@@ -74,6 +86,24 @@ def _refusing(name: str) -> Callable[..., Any]:
 for _name in dir(resource_variable_ops.BaseResourceVariable):
     if _name.startswith(("assign", "scatter_", "batch_scatter_")):
         setattr(ForeignVariable, _name, _refusing(_name))
+
+
+_local = threading.local()
+
+
+@contextmanager
+def dropping_foreign_values() -> Iterator[None]:
+    """Drop what is assigned to foreign variables inside: for loading a whole model's weights on every rank."""
+    before = _is_dropping()
+    _local.dropping = True
+    try:
+        yield
+    finally:
+        _local.dropping = before
+
+
+def _is_dropping() -> bool:
+    return getattr(_local, "dropping", False)
 
 
 def tensorflow_variable(variable: Any) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.config import Config
 from smdistributed.modelparallel.tensorflow.partition.cut import CutOptions, cut
 from smdistributed.modelparallel.tensorflow.partition.file import load_partition, save_partition
+from smdistributed.modelparallel.tensorflow.partition.manual import assign_by_rules
 from smdistributed.modelparallel.tensorflow.partition.report import report
 from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
 
-__all__ = ["cut_options", "decide"]
+__all__ = ["cut_options", "decide", "follow"]
 
 log = logging.getLogger("smdistributed.modelparallel")
 
@@ -35,6 +37,17 @@ def decide(graph: UnitGraph, config: Config, *, rank: int) -> dict[str, int]:
             save_partition(config.partition_file, graph, assignment, partitions=config.partitions)
     if rank == 0 and config.partitions > 1:
         log.info("partition\n%s", report(graph, assignment, options))
+    return {unit.name: part for unit, part in zip(graph.units, assignment, strict=True)}
+
+
+def follow(graph: UnitGraph, config: Config, rules: Mapping[str, int]) -> dict[str, int]:
+    """Give each unit its partition by rules on names of layers.
+
+    Raises:
+        SMPPartitionError: If a rule names a layer or a partition that does not exist.
+    """
+    default = config.default_partition or 0
+    assignment = assign_by_rules(graph, rules, partitions=config.partitions, default=default)
     return {unit.name: part for unit, part in zip(graph.units, assignment, strict=True)}
 
 

@@ -1,0 +1,108 @@
+"""`fit`, `evaluate` and `predict` of a distributed model: Keras's loops around steps of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.step.step import StepFunction, step
+from tensorflow.python.eager import context
+
+__all__ = ["Steps", "agree_on_shuffling", "is_quiet"]
+
+
+class Steps:
+    """The step functions that one model trains, evaluates and predicts with."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._training = self._undecorated(self._train_microbatch)
+        self._evaluation = self._undecorated(self._evaluate_microbatch)
+        self._prediction = self._undecorated(self._predict_microbatch)
+
+    def train(self, data: Any) -> Any:
+        """One training step on a batch; the metrics after it."""
+        model = self._model
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        grads, loss, y_pred = self._training(x, y, sample_weight)
+        variables = model.trainable_variables
+        if variables:
+            means = [grad if grad is None else grad.accumulate() for grad in grads]
+            model.optimizer.apply_gradients(zip(means, variables, strict=True))
+        model._loss_tracker.update_state(loss.reduce_mean(), sample_weight=_size(x))
+        return model.compute_metrics(x, y, _merged(y_pred), sample_weight=sample_weight)
+
+    def evaluate(self, data: Any) -> Any:
+        """Evaluate one batch; the metrics after it."""
+        model = self._model
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        loss, y_pred = self._evaluation(x, y, sample_weight)
+        model._loss_tracker.update_state(loss.reduce_mean(), sample_weight=_size(x))
+        return model.compute_metrics(x, y, _merged(y_pred), sample_weight=sample_weight)
+
+    def predict(self, data: Any) -> Any:
+        """Predict one batch of any size: it is filled up to a whole number of microbatches, and the rest left out."""
+        x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
+        size = _size(x)
+        y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))
+        return tf.nest.map_structure(lambda output: output[:size], y_pred)
+
+    def _train_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        model = self._model
+        with tf.GradientTape() as tape:
+            y_pred = self._call(x, training=True)
+            loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+            scaled = model.optimizer.scale_loss(loss)
+        return tape.gradient(scaled, model.trainable_variables), loss, y_pred
+
+    def _evaluate_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        y_pred = self._call(x, training=False)
+        loss = self._model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+        return loss, y_pred
+
+    def _predict_microbatch(self, x: Any) -> Any:
+        return self._call(x, training=False)
+
+    def _call(self, x: Any, *, training: bool) -> Any:
+        model = self._model
+        return model(x, training=training) if model._call_has_training_arg else model(x)
+
+    @staticmethod
+    def _undecorated(body: Callable[..., Any]) -> StepFunction:
+        function: StepFunction = step(tf.autograph.experimental.do_not_convert(body))
+        return function
+
+
+def agree_on_shuffling() -> None:
+    """Give the ranks of a replica one random seed, unless the script has set one: they must shuffle alike."""
+    session = current()
+    if session.config.partitions > 1 and context.global_seed() is None:
+        seeds = session.mp_group.allgather_objects(int(np.random.randint(1 << 31)))
+        keras.utils.set_random_seed(seeds[0])
+
+
+def is_quiet() -> bool:
+    """Whether this rank leaves the progress bar to another one."""
+    return current().placement.rank != 0
+
+
+def _size(x: Any) -> Any:
+    return tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
+
+
+def _filled(tensor: Any) -> Any:
+    if tensor is None:
+        return None
+    size, pieces = tf.shape(tensor)[0], current().config.microbatches
+    whole = size + tf.math.floormod(-size, pieces)
+    return tf.gather(tensor, tf.minimum(tf.range(whole), size - 1))
+
+
+def _merged(y_pred: Any) -> Any:
+    return tf.nest.map_structure(lambda output: output.merge(), y_pred)

@@ -1,0 +1,106 @@
+"""`smp.plan`: how the library would cut a model, without a second process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.config import Config
+from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
+from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
+from smdistributed.modelparallel.tensorflow.engine.variables import Deferred, tensorflow_variable, variables_of
+from smdistributed.modelparallel.tensorflow.partition.automatic import cut_options
+from smdistributed.modelparallel.tensorflow.partition.cut import cut
+from smdistributed.modelparallel.tensorflow.partition.report import PartitionReport, report
+from smdistributed.modelparallel.tensorflow.session import current, is_initialized
+
+__all__ = ["plan"]
+
+
+def plan(
+    model: Any,
+    *batch: Any,
+    partitions: int | None = None,
+    microbatches: int | None = None,
+    optimize: str | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    **kwargs: Any,
+) -> PartitionReport:
+    """Cut a model on paper.
+
+    The model is traced for one microbatch, forward and backward, and not run. Its variables take no memory, unless it
+    was built before; one that was not is left without values where `smp.init()` has not been called: use a fresh one
+    for training.
+
+    Args:
+        model: A `DistributedModel`.
+        *batch: The inputs of one whole batch: arrays, tensors, or `tf.TensorSpec`.
+        partitions: How many parts; as in `smp.init` if that was called.
+        microbatches: Pieces of the batch; as in `smp.init` if that was called, else 1.
+        optimize: `memory` or `speed`; as in `smp.init` if that was called, else `memory`.
+        loss: Makes a scalar of the model's outputs; None takes the mean of their squares.
+        **kwargs: Further arguments of the model, such as `training=True`.
+
+    Returns:
+        The report: print it.
+
+    Raises:
+        SMPUsageError: If the number of partitions is not known.
+        SMPPartitionError: If the model cannot be cut so.
+    """
+    config = _config(partitions, microbatches, optimize)
+    specs = [_piece(part, config.microbatches) for part in tf.nest.flatten(list(batch))]
+
+    def body(*parts: Any) -> Any:
+        outputs = model(*tf.nest.pack_sequence_as(list(batch), list(parts)), **kwargs)
+        scalar = loss(outputs) if loss is not None else _mean_of_squares(outputs)
+        return scalar, tf.gradients(scalar, [_value(variable) for variable in model.trainable_variables])
+
+    def call(converted: Callable[..., Any], leaves: list[Any]) -> Any:
+        return converted(*leaves)
+
+    with _deferred().collecting():
+        traced: Trace = trace(body, specs, call=call, automatic=True)
+    graph = unit_graph(traced, variables_of(traced.tracer.models))
+    options = cut_options(config)
+    return report(graph, cut(graph, options).assignment, options)
+
+
+def _config(partitions: int | None, microbatches: int | None, optimize: str | None) -> Config:
+    known = current().config if is_initialized() else None
+    count = partitions if partitions is not None else known.partitions if known else None
+    if count is None:
+        raise SMPUsageError("smp.plan: give partitions=, since smp.init() has not been called")
+    return Config(
+        partitions=count,
+        microbatches=microbatches or (known.microbatches if known else 1),
+        optimize=optimize or (known.optimize if known else "memory"),
+        pipeline=known.pipeline if known else "interleaved",
+    )
+
+
+def _deferred() -> Deferred:
+    if not is_initialized():
+        return Deferred()
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    return engine().deferred
+
+
+def _piece(part: Any, microbatches: int) -> tf.TensorSpec:
+    spec = part if isinstance(part, tf.TensorSpec) else tf.type_spec_from_value(tf.convert_to_tensor(part))
+    shape = spec.shape.as_list()
+    if shape and shape[0] is not None:
+        shape[0] = max(1, shape[0] // microbatches)
+    return tf.TensorSpec(shape, spec.dtype)
+
+
+def _mean_of_squares(outputs: Any) -> Any:
+    parts = [tf.reduce_mean(tf.square(part)) for part in tf.nest.flatten(outputs) if part.dtype.is_floating]
+    return tf.add_n([tf.cast(part, tf.float32) for part in parts])
+
+
+def _value(variable: Any) -> Any:
+    return tensorflow_variable(variable).handle

@@ -1,0 +1,341 @@
+"""`DistributedModel` beyond training with the same weights: who holds what, fit, wrapping, hooks, and mistakes."""
+
+import re
+from typing import Any
+
+import pytest
+
+import ranks
+
+MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 4}
+AUTOMATIC = {"microbatches": 4}
+
+
+def test_a_rank_holds_its_own_variables_only_and_says_who_holds_the_others() -> None:
+    for rank, (foreign, errors) in enumerate(ranks.run(2, holdings, config=MANUAL)):
+        other = 1 - rank
+        assert foreign == {0: [4, 5, 6, 7, 8, 9], 1: [0, 1, 2, 3]}[rank]
+        assert set(errors) == {"numpy", "read", "assign", "assign_add", "convert", "save", "load"}
+        for text in errors.values():
+            assert re.search(rf"held by rank {other} \(partition {other}\)", text)
+
+
+def holdings() -> Any:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import models
+    from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    net = models.distributed(models.Chain)(2)
+    models.smp_steps(net, keras.optimizers.Adam(), models.batches(1, 8))
+    foreign = [number for number, variable in enumerate(net.variables) if is_foreign(variable)]
+    one = net.variables[foreign[0]]
+    calls = {
+        "numpy": lambda: one.numpy(),
+        "read": lambda: one.value.read_value(),
+        "assign": lambda: one.assign(np.zeros(one.shape)),
+        "assign_add": lambda: one.value.assign_add(np.zeros(one.shape, "float32")),
+        "convert": lambda: tf.convert_to_tensor(one) + 1.0,
+        "save": lambda: tf.train.Checkpoint(model=net).write("/dev/null/never-written"),
+        "load": lambda: net.set_weights([np.zeros(v.shape) for v in net.variables]),
+    }
+    errors = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except SMPForeignVariableError as error:
+            errors[name] = str(error)
+        else:
+            errors[name] = f"nothing was raised for {one!r} ({type(one.value)})"
+    return foreign, errors
+
+
+def test_a_large_foreign_variable_takes_no_memory() -> None:
+    grown = ranks.run(2, memory_of_large_layer, config=MANUAL)
+    assert grown[0] < 50  # MB; the layer of partition 1 has 256 MB, and its optimizer's slots twice that
+    assert grown[1] > 200
+
+
+def memory_of_large_layer() -> float:
+    import resource
+
+    import keras
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    class Wide(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.narrow = keras.layers.Dense(8192, use_bias=False), keras.layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            with smp.partition(1):
+                return self.narrow(self.wide(x))
+
+    net, optimizer = Wide(), keras.optimizers.Adam()
+
+    @smp.step
+    def forward_backward(x: Any) -> Any:
+        loss = tf.reduce_mean(net(x))
+        return optimizer.get_gradients(loss, net.trainable_variables)
+
+    @tf.function
+    def train(x: Any) -> None:
+        grads = [grad.accumulate() for grad in forward_backward(x)]
+        optimizer.apply_gradients(zip(grads, net.trainable_variables, strict=True))
+
+    train(tf.ones([4, 8]))
+    models_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    second, optimizer = Wide(), keras.optimizers.Adam()
+    net = second
+
+    @smp.step
+    def again(x: Any) -> Any:
+        loss = tf.reduce_mean(second(x))
+        return optimizer.get_gradients(loss, second.trainable_variables)
+
+    @tf.function
+    def train_again(x: Any) -> None:
+        grads = [grad.accumulate() for grad in again(x)]
+        optimizer.apply_gradients(zip(grads, second.trainable_variables, strict=True))
+
+    train_again(tf.ones([4, 8192]))
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - models_before) / 1024
+
+
+@pytest.mark.parametrize("config", [MANUAL, AUTOMATIC], ids=["manual", "automatic"])
+def test_fit_evaluate_and_predict_equal_those_of_the_plain_model(config: dict[str, Any]) -> None:
+    results = ranks.run(2, fit_both, config=config)
+    for distributed, plain in results:
+        assert distributed["history"]["loss"] == pytest.approx(plain["history"]["loss"], rel=1e-5)
+        assert distributed["history"]["val_mae"] == pytest.approx(plain["history"]["val_mae"], rel=1e-5)
+        assert distributed["evaluate"] == pytest.approx(plain["evaluate"], rel=1e-5)
+        assert distributed["predict"] == pytest.approx(plain["predict"], rel=1e-4, abs=1e-6)
+        assert distributed["predict"].shape == (19, 4)
+
+
+def fit_both() -> Any:
+    import keras
+    import numpy as np
+
+    import models
+
+    random = np.random.RandomState(0)
+    x, y = random.randn(64, models.FEATURES).astype("float32"), random.randn(64, models.CLASSES).astype("float32")
+
+    def run(model: Any) -> dict[str, Any]:
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        history = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, validation_data=(x[:32], y[:32]), verbose=0)
+        return {
+            "history": history.history,
+            "evaluate": model.evaluate(x, y, batch_size=16, verbose=0),
+            "predict": model.predict(x[:19], batch_size=16, verbose=0),
+        }
+
+    keras.utils.set_random_seed(5)
+    distributed = run(models.distributed(models.Skips)(2))
+    keras.utils.set_random_seed(5)
+    return distributed, run(models.Skips(2))
+
+
+@pytest.mark.parametrize(
+    ("config", "rules"), [(AUTOMATIC, None), (MANUAL, {"late*": 1, "head": 1})], ids=["automatic", "rules"]
+)
+def test_a_functional_model_with_weights_is_wrapped(config: dict[str, Any], rules: dict[str, int] | None) -> None:
+    held = []
+    for losses, plain_losses, foreign in ranks.run(2, wrap_functional, rules, config=config):
+        assert losses == pytest.approx(plain_losses, rel=1e-5)
+        held.append(foreign)
+    assert all(foreign for foreign in held)
+    if rules:
+        assert held[1] == ["dense/bias", "dense/kernel"]
+
+
+def wrap_functional(rules: dict[str, int] | None) -> Any:
+    import keras
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    def build() -> Any:
+        keras.utils.set_random_seed(2)
+        inputs = keras.Input([models.FEATURES])
+        first = keras.layers.Dense(8, activation="tanh", name="dense")(inputs)
+        x = keras.layers.Dense(8, activation="tanh", name="late_1")(first)
+        x = keras.layers.Dense(8, activation="tanh", name="late_2")(x) + first
+        return keras.Model(inputs, keras.layers.Dense(models.CLASSES, name="head")(x))
+
+    data = models.batches(5, 16)
+    net = smp.DistributedModel.wrap(build(), rules)
+    losses = models.smp_steps(net, keras.optimizers.Adam(0.01), data)
+    plain_losses = models.plain_steps(build(), keras.optimizers.Adam(0.01), data, 4)
+    return losses, plain_losses, sorted(v.path for v in net.variables if is_foreign(v))
+
+
+def test_weights_are_loaded_in_a_post_partition_hook() -> None:
+    for calls, equal in ranks.run(2, load_in_hook, config=MANUAL):
+        assert calls == [True]
+        assert equal
+
+
+def load_in_hook() -> Any:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow import session
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    session.set_current(__import__("dataclasses").replace(session.current()))  # a fresh engine: nothing is cut yet
+    plain = models.Chain(2)
+    plain(np.zeros((4, models.FEATURES), "float32"))
+    weights, net, calls = plain.get_weights(), models.distributed(models.Chain)(2), []
+
+    @smp.register_post_partition_hook
+    def load() -> None:
+        calls.append(tf.executing_eagerly())
+        net.set_weights(weights)
+
+    models.smp_steps(net, keras.optimizers.SGD(0.0), models.batches(1, 8))
+    return calls, all(is_foreign(v) or np.array_equal(v, w) for v, w in zip(net.variables, weights, strict=True))
+
+
+def test_a_step_called_eagerly_and_an_evaluation_step_give_the_same_loss() -> None:
+    for training, evaluation, eager, merged in ranks.run(2, evaluate_same, config=MANUAL):
+        assert training == evaluation == eager
+        assert merged == (16, 4)
+
+
+def evaluate_same() -> Any:
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(models.Chain)(2)
+
+    @smp.step
+    def train(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(net, x, y)
+        return tape.gradient(loss, net.trainable_variables), loss
+
+    @smp.step
+    def evaluate(x: Any, y: Any) -> Any:
+        return models.loss_of(net, x, y), net(x)
+
+    @tf.function
+    def both(x: Any, y: Any) -> Any:
+        return train(x, y)[1].reduce_mean()
+
+    (x, y) = models.batches(1, 16)[0]
+    training = float(both(x, y))
+    evaluation = tf.function(lambda a, b: evaluate(a, b)[0].reduce_mean())(x, y)
+    loss, outputs = evaluate(x, y)
+    return training, float(evaluation), float(loss.reduce_mean()), tuple(outputs.merge().shape)
+
+
+MISTAKES = {
+    "model outside": ("SMPUsageError", r"called outside a function decorated with @smp.step"),
+    "step in step": ("SMPUsageError", r"called inside another"),
+    "no such partition": ("SMPPartitionError", r"smp.partition\(2\).*allowed are 0 to 1"),
+    "indivisible": ("SMPSplitError", r"drop_remainder=True"),
+    "no gradient": ("ValueError", r"has no gradient with respect to .*unused"),
+    "different steps": ("SMPPlanMismatchError", r"First difference"),
+    "jit": ("SMPUsageError", r"set_jit"),
+    "wrap twice": ("SMPUsageError", r"DistributedModel already"),
+}
+
+
+def test_mistakes_are_told_on_every_rank() -> None:
+    for found in ranks.run(2, make_mistakes, config=MANUAL):
+        assert set(found) == set(MISTAKES)
+        for name, (kind, text) in MISTAKES.items():
+            assert found[name][0] == kind, (name, found[name])
+            assert re.search(text, found[name][1], re.DOTALL), (name, found[name])
+
+
+def make_mistakes() -> dict[str, tuple[str, str]]:
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.backend.exceptions as smp_exceptions
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(models.Chain)(2)
+    x = tf.ones([8, models.FEATURES])
+
+    @smp.step
+    def forward(x: Any) -> Any:
+        return net(x)
+
+    @smp.step
+    def nested(x: Any) -> Any:
+        return forward(x)
+
+    class Misplaced(smp.DistributedModel):
+        def call(self, x: Any) -> Any:
+            with smp.partition(2):
+                return x + 1.0
+
+    misplaced = Misplaced()
+
+    @smp.step
+    def outside_range(x: Any) -> Any:
+        return misplaced(x)
+
+    @smp.step
+    def unconnected(x: Any) -> Any:
+        unused = tf.Variable(1.0, name="unused") if not kept else kept[0]
+        kept.append(unused)
+        return keras.optimizers.Adam().get_gradients(tf.reduce_mean(net(x)), [unused])
+
+    kept: list[Any] = []
+
+    @smp.step
+    def by_rank(x: Any) -> Any:
+        return net(x) * float(smp.rank()) if smp.rank() else tf.sin(net(x))
+
+    calls = {
+        "model outside": lambda: net(x),
+        "step in step": lambda: nested(x),
+        "no such partition": lambda: outside_range(x),
+        "indivisible": lambda: forward(x[:7]),
+        "no gradient": lambda: unconnected(x),
+        "different steps": lambda: by_rank(x),
+        "jit": lambda: net.compile(jit_compile=True),
+        "wrap twice": lambda: smp.DistributedModel.wrap(net),
+    }
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except (smp_exceptions.SMPError, ValueError) as error:
+            found[name] = (type(error).__name__, str(error))
+        smp.barrier()
+    return found
+
+
+def test_a_model_is_cut_on_paper() -> None:
+    (text,) = ranks.run(1, plan_alone, config={"partitions": 1})
+    assert "3 partitions, 4 microbatches" in text
+    assert "speed-up" in text
+
+
+def plan_alone() -> str:
+    import numpy as np
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(models.Skips)(1)
+    batch = np.zeros((16, models.FEATURES), "float32")
+    return str(smp.plan(net, batch, partitions=3, microbatches=4, optimize="speed"))
