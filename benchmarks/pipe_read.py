@@ -14,7 +14,7 @@ about the named size.
     *-parse         .repeat(20).prefetch(10).map(parse, num_parallel_calls=10).batch(64), over 20 FIFOs
 
 AWS's is its wheel sagemaker-tensorflow 2.14.0.1.20.0 on TensorFlow 2.14, in an environment which this script makes
-below .venvs on first use.
+below .venvs on first use. Leave this file alone while it runs: TensorFlow compiles the functions from its text.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / ".venvs/bench-tf-2.14"
@@ -183,7 +184,7 @@ def run_reader(directory: Path, reader: Reader, framing: str, record_bytes: int,
 def judge(costs: dict[tuple[str, int], dict[str, float]]) -> None:
     """The goals, as ratios of the medians above; more than 1 is good everywhere."""
     print(f"\n{'':17} {'aws-parse/ours-parse':>22} {'aws/ours':>10} {'tf-file/ours':>13} {'ours/raw':>9}")
-    missed = []
+    missed: list[str] = []
     for (framing, size), cost in costs.items():
         ratios = {
             "chain": (cost.get("aws-parse", 0) / cost.get("ours-parse", 1), 1.0),
@@ -272,12 +273,12 @@ def read(name: str, framing: str, directory: str, count: int) -> tuple[float, fl
     return elapsed
 
 
-def rows(batch) -> int:
+def rows(batch: Any) -> int:
     """How many records are in a batch, parsed or not."""
     return int((batch[1] if isinstance(batch, tuple) else batch).shape[0])
 
 
-def dataset(name: str, framing: str, directory: str):
+def dataset(name: str, framing: str, directory: str) -> Any:
     """Batches of what the reader gives."""
     import tensorflow as tf
 
@@ -304,7 +305,7 @@ def dataset(name: str, framing: str, directory: str):
     return records.map(parse_line if framing == "TextLine" else parse, num_parallel_calls=10).batch(BATCH)
 
 
-def parse(record):
+def parse(record: Any) -> Any:
     """An Example, in the form of the documentation."""
     import tensorflow as tf
 
@@ -313,7 +314,7 @@ def parse(record):
     return {"data": tf.io.decode_raw(parsed["data"], tf.float64)}, parsed["labels"]
 
 
-def parse_line(record):
+def parse_line(record: Any) -> Any:
     """A line as its bytes and its length."""
     import tensorflow as tf
 
