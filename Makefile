@@ -41,11 +41,11 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
 	$(UV) pip install -q -p .venv --no-deps --no-build-isolation -e packages/tidemill
 	@touch $@
 
-.venvs/tf-2.21/ready: .venv/ready requirements/tf-2.21.txt requirements/tf-2.21-test.txt packages/tidemill-runtime/pyproject.toml packages/tidemill-serving/pyproject.toml packages/tidemill-pipemode/pyproject.toml packages/tidemill-smp/pyproject.toml
+.venvs/tf-2.21/ready: .venv/ready requirements/tf-2.21.txt requirements/tf-2.21-test.txt packages/tidemill-runtime/pyproject.toml packages/tidemill-serving/pyproject.toml packages/tidemill-pipemode/pyproject.toml packages/tidemill-smp/pyproject.toml packages/tidemill-horovod/pyproject.toml
 	test -x $(IN_JOB) || $(UV) venv -q -p $(PYTHON) .venvs/tf-2.21
 	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21.txt
 	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --require-hashes -r requirements/tf-2.21-test.txt
-	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --no-build-isolation -e packages/tidemill-runtime -e packages/tidemill-serving -e packages/tidemill-pipemode -e packages/tidemill-smp
+	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --no-build-isolation -e packages/tidemill-runtime -e packages/tidemill-serving -e packages/tidemill-pipemode -e packages/tidemill-smp -e packages/tidemill-horovod
 	@touch $@
 
 .venvs/peers/ready: .venv/ready requirements/peers.txt

@@ -1,0 +1,93 @@
+"""The group of processes that mpirun has started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["MPICommunicator", "is_mpi_communicator", "is_under_mpirun", "world"]
+
+_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
+"""What the launchers of Open MPI, MPICH and their like put into the environment."""
+
+
+def is_under_mpirun() -> bool:
+    """Whether mpirun has started this process."""
+    return any(mark in os.environ for mark in _MARKS)
+
+
+def is_mpi_communicator(candidate: object) -> bool:
+    """Whether it is one of mpi4py's."""
+    return hasattr(candidate, "Get_rank") and hasattr(candidate, "Allreduce")
+
+
+def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
+    """All processes of the job, or those of `ranks`, which then call this together.
+
+    Raises:
+        RuntimeError: If mpi4py is missing, or this process is not one of `ranks`.
+    """
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise RuntimeError(
+            "hvd.init(): mpirun has started this process, but mpi4py is not installed: install mpi4py, built for the "
+            "MPI that mpirun belongs to"
+        ) from error
+    everyone = MPI.COMM_WORLD
+    if ranks is None:
+        return MPICommunicator(everyone.Dup())
+    if everyone.Get_rank() not in ranks or not all(0 <= rank < everyone.Get_size() for rank in ranks):
+        raise RuntimeError(
+            f"hvd.init(comm={list(ranks)}): this process is rank {everyone.Get_rank()} of {everyone.Get_size()}; give "
+            "ranks that exist, its own among them"
+        )
+    return MPICommunicator(everyone.Create_group(everyone.Get_group().Incl(list(ranks))))
+
+
+class MPICommunicator:
+    """A communicator of mpi4py as a `Communicator`."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator = communicator
+        self.rank: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+
+    def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
+        """The sum or mean."""
+        total = self._sum(array)
+        return total if op == "sum" else (total / self.size).astype(array.dtype)
+
+    def allgather(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all, by rank."""
+        return self._communicator.allgather(np.asarray(array))
+
+    def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
+        """The array of `root`."""
+        form = self._communicator.bcast(
+            None if self.rank != root or array is None else (array.dtype.name, array.shape), root=root
+        )
+        mine = self.rank == root
+        buffer = np.array(array, copy=True, order="C") if mine else np.empty(form[1], np.dtype(form[0]))
+        self._communicator.Bcast(buffer.reshape(-1).view(np.uint8), root=root)
+        return buffer
+
+    def barrier(self) -> None:
+        """Return when all are here."""
+        self._communicator.Barrier()
+
+    def _sum(self, array: np.ndarray) -> np.ndarray:
+        from mpi4py import MPI
+
+        if array.dtype.char not in "bBhHiIlLqQfdFD":  # half precision and bool: MPI has no sum of them
+            first, *others = self._communicator.allgather(array)
+            total = np.array(first, copy=True)
+            for other in others:
+                total = total + other
+            return total.astype(array.dtype)
+        total = np.array(array, copy=True, order="C")
+        self._communicator.Allreduce(MPI.IN_PLACE, total, op=MPI.SUM)
+        return total

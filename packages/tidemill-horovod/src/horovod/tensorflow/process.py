@@ -1,0 +1,217 @@
+"""Where this process stands: `init`, ranks and sizes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from horovod.tensorflow import mpi
+from horovod.tensorflow.communicator import Communicator, Single
+
+__all__ = [
+    "ccl_built",
+    "communicator",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    communicator: Communicator
+    hosts: tuple[int, ...]
+    """By rank, a number that names the machine."""
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The ranks on this machine."""
+        return [rank for rank in range(len(self.hosts)) if self.hosts[rank] == self.hosts[self.communicator.rank]]
+
+    def local_rank_of(self, rank: int) -> int:
+        return self.hosts[:rank].count(self.hosts[rank])
+
+    @property
+    def likes(self) -> list[int]:
+        """The ranks that have this one's local rank on their machines."""
+        mine = self.local_rank_of(self.communicator.rank)
+        return [rank for rank in range(len(self.hosts)) if self.local_rank_of(rank) == mine]
+
+
+_standing: _Standing | None = None
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Make this process one of a group; collective. A second call does nothing.
+
+    Args:
+        comm: None for all processes that mpirun has started, or this one alone; a list of their ranks; a communicator
+            of mpi4py; or a `Communicator`, as `smp.init` hands in.
+        process_sets: Not supported: leave it out.
+
+    Raises:
+        ValueError: If `comm` is something else, or `process_sets` is given.
+    """
+    global _standing
+    if _standing is not None:
+        return
+    if process_sets:
+        raise ValueError(
+            f"hvd.init: process_sets is {process_sets!r}; allowed is None: pass the group itself as `comm` instead"
+        )
+    group = _group(comm)
+    name = hashlib.sha256(socket.gethostname().encode()).digest()
+    hosts = group.allgather(np.frombuffer(name[:8], np.int64))
+    _standing = _Standing(group, tuple(int(host[0]) for host in hosts))
+
+
+def shutdown() -> None:
+    """Leave the group; `init` may follow."""
+    global _standing
+    _standing = None
+
+
+def is_initialized() -> bool:
+    """Whether `init` has been called."""
+    return _standing is not None
+
+
+def communicator() -> Communicator:
+    """The group of this process."""
+    return _current().communicator
+
+
+def rank() -> int:
+    """This process, counted in the group. Under `smp` that is `smp.dp_rank()`."""
+    return communicator().rank
+
+
+def size() -> int:
+    """How many processes the group has. Under `smp` that is `smp.dp_size()`."""
+    return communicator().size
+
+
+def local_rank() -> int:
+    """This process, counted among those of the group on its machine."""
+    return _current().local_rank_of(rank())
+
+
+def local_size() -> int:
+    """How many of the group are on this machine."""
+    return len(_current().neighbours)
+
+
+def cross_rank() -> int:
+    """This machine, counted among those that have a process with this local rank."""
+    return _current().likes.index(rank())
+
+
+def cross_size() -> int:
+    """How many machines have a process with this local rank."""
+    return len(_current().likes)
+
+
+def is_homogeneous() -> bool:
+    """Whether every machine has as many processes."""
+    hosts = _current().hosts
+    return len({hosts.count(host) for host in hosts}) == 1
+
+
+def mpi_built() -> bool:
+    """Whether mpi4py is there."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def mpi_enabled() -> bool:
+    """Whether the group is one of MPI."""
+    return isinstance(communicator(), mpi.MPICommunicator)
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI may be called from any thread."""
+    if not mpi_enabled():
+        return False
+    from mpi4py import MPI
+
+    return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+
+def gloo_built() -> bool:
+    """Never: there is no Gloo in here."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """Never: there is no Gloo in here."""
+    return False
+
+
+def nccl_built() -> int:
+    """0: there is no NCCL in here."""
+    return 0
+
+
+def cuda_built() -> bool:
+    """Never: tensors travel through the memory of the host."""
+    return False
+
+
+def rocm_built() -> bool:
+    """Never: tensors travel through the memory of the host."""
+    return False
+
+
+def ddl_built() -> bool:
+    """Never: there is no DDL in here."""
+    return False
+
+
+def ccl_built() -> bool:
+    """Never: there is no oneCCL in here."""
+    return False
+
+
+def _current() -> _Standing:
+    if _standing is None:
+        raise ValueError("Horovod has not been initialized: call hvd.init() first (with smp, smp.init() does it)")
+    return _standing
+
+
+def _group(comm: Any) -> Communicator:
+    if comm is None:
+        return mpi.world() if mpi.is_under_mpirun() else Single()
+    if mpi.is_mpi_communicator(comm):
+        return mpi.MPICommunicator(comm)
+    if isinstance(comm, Sequence) and not isinstance(comm, str):
+        if mpi.is_under_mpirun():
+            return mpi.world(list(comm) or None)
+        if list(comm) in ([], [0]):
+            return Single()
+    elif isinstance(comm, Communicator):
+        return comm
+    raise ValueError(
+        f"hvd.init: comm is {comm!r}; allowed is None, a list of ranks under mpirun, a communicator of mpi4py, or an "
+        "object with rank, size, allreduce, allgather, broadcast and barrier"
+    )

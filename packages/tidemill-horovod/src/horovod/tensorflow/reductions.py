@@ -1,0 +1,223 @@
+"""Tensors over the group: allreduce, allgather, broadcast. In graphs and eagerly.
+
+Each call is one stateful op, so the ops of a `tf.function` run in the order in which the script makes them; that order
+must be the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from horovod.tensorflow.communicator import Communicator
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.process import communicator, size
+
+__all__ = [
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "grouped_allreduce",
+]
+
+
+class ReduceOp(Enum):
+    """What `allreduce` makes of the values of all ranks."""
+
+    AVERAGE = "average"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    PRODUCT = "product"
+
+
+Average = ReduceOp.AVERAGE
+Sum = ReduceOp.SUM
+Min = ReduceOp.MIN
+Max = ReduceOp.MAX
+Product = ReduceOp.PRODUCT
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: Any = None,
+) -> Any:
+    """Reduce a tensor over all ranks.
+
+    Args:
+        tensor: A tensor of one shape on all ranks; `tf.IndexedSlices`, whose rows are gathered; or None, which stays.
+        average: The older form of `op`: True for `Average`, False for `Sum`.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: How floats travel.
+        op: `Average` (the default; that of integers is cut off), `Sum`, `Min`, `Max` or `Product`.
+        prescale_factor: Multiplied before.
+        postscale_factor: Multiplied after.
+        name: Of the op.
+        process_set: Not supported: leave it out.
+
+    Returns:
+        The same on all ranks, of the same kind as `tensor`.
+    """
+    del device_dense, device_sparse
+    op = _reduce_op(average, op)
+    _refuse_process_set(process_set)
+    if tensor is None:
+        return None
+    if isinstance(tensor, tf.IndexedSlices):
+        return _allreduce_slices(tensor, op, prescale_factor * postscale_factor, name)
+    packed, context = compression.compress(_scaled(tf.convert_to_tensor(tensor), prescale_factor))
+    reduced = _reduce(packed, op, name or "horovod_allreduce")
+    return _scaled(compression.decompress(reduced, context), postscale_factor)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = None,
+) -> list[Any]:
+    """Reduce several tensors, those of one dtype in one message; otherwise as `allreduce`."""
+    del device_dense, device_sparse
+    op = _reduce_op(average, op)
+    _refuse_process_set(process_set)
+    results: list[Any] = [None] * len(tensors)
+    groups: dict[Any, list[tuple[int, Any]]] = {}
+    for place, tensor in enumerate(tensors):
+        if isinstance(tensor, tf.IndexedSlices):
+            results[place] = _allreduce_slices(tensor, op, prescale_factor * postscale_factor, None)
+        elif tensor is not None:
+            dense = tf.convert_to_tensor(tensor)
+            groups.setdefault(dense.dtype, []).append((place, dense))
+    for members in groups.values():
+        flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in members], 0)
+        packed, context = compression.compress(_scaled(flat, prescale_factor))
+        reduced = _scaled(
+            compression.decompress(_reduce(packed, op, "horovod_grouped_allreduce"), context), postscale_factor
+        )
+        parts = tf.split(reduced, [tf.size(tensor) for _, tensor in members])
+        for (place, tensor), part in zip(members, parts, strict=True):
+            results[place] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+    return results
+
+
+def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
+    """Put the tensors of all ranks behind each other on axis 0, in which their sizes may differ; scalars are rows."""
+    _refuse_process_set(process_set)
+    dense = tf.convert_to_tensor(tensor)
+    dense = tf.reshape(dense, [1]) if dense.shape.rank == 0 else dense
+    gathered = _op(lambda group, array: np.concatenate(group.allgather(array), 0), dense, name or "horovod_allgather")
+    gathered.set_shape([None, *dense.shape[1:]] if dense.shape.rank is not None else None)
+    return gathered
+
+
+def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
+    """Give the tensor of `root_rank` on all ranks."""
+    _refuse_process_set(process_set)
+    check_root(root_rank)
+    dense = tf.convert_to_tensor(tensor)
+    sent = _op(lambda group, array: group.broadcast(array, root_rank), dense, name or "horovod_broadcast")
+    sent.set_shape(dense.shape)
+    return sent
+
+
+def barrier(process_set: Any = None) -> None:
+    """Return when all ranks are here. Eagerly only."""
+    _refuse_process_set(process_set)
+    communicator().barrier()
+
+
+def check_root(root_rank: int) -> None:
+    """Refuse a rank that does not exist.
+
+    Raises:
+        ValueError: If so.
+    """
+    if not 0 <= root_rank < size():
+        raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _op(work: Callable[[Communicator, np.ndarray], np.ndarray], tensor: Any, name: str) -> Any:
+    group = communicator()
+    dtype = tensor.dtype
+    return tf.numpy_function(
+        lambda array: np.asarray(work(group, np.asarray(array)), dtype.as_numpy_dtype), [tensor], dtype, name=name
+    )
+
+
+def _reduce(tensor: Any, op: ReduceOp, name: str) -> Any:
+    def forward(value: Any) -> Any:
+        reduced = _op(lambda group, array: _reduce_array(group, array, op), value, name)
+        reduced.set_shape(value.shape)
+        return reduced
+
+    if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        return forward(tensor)
+    # Every rank's value went into every rank's result, so every rank's gradient comes back.
+    return tf.custom_gradient(lambda value: (forward(value), lambda upstream: _reduce(upstream, op, name)))(tensor)
+
+
+def _reduce_array(group: Communicator, array: np.ndarray, op: ReduceOp) -> np.ndarray:
+    if op is ReduceOp.SUM:
+        return group.allreduce(array, "sum")
+    if op is ReduceOp.AVERAGE:
+        total = group.allreduce(array, "sum")
+        return total if group.size == 1 else (total / group.size).astype(array.dtype)
+    combine = {ReduceOp.MIN: np.minimum, ReduceOp.MAX: np.maximum, ReduceOp.PRODUCT: np.multiply}[op]
+    return reduce(combine, group.allgather(array))
+
+
+def _allreduce_slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, name: str | None) -> tf.IndexedSlices:
+    if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        raise ValueError(f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average")
+    values = allgather(slices.values, name=f"{name or 'horovod_allreduce'}_values")
+    indices = allgather(slices.indices, name=f"{name or 'horovod_allreduce'}_indices")
+    factor = factor / size() if op is ReduceOp.AVERAGE else factor
+    return tf.IndexedSlices(_scaled(values, factor), indices, slices.dense_shape)
+
+
+def _scaled(tensor: Any, factor: float) -> Any:
+    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)
+
+
+def _reduce_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
+    if average is not None and op is not None:
+        raise ValueError(f"allreduce: both average={average!r} and op={op!r} are given; give op alone")
+    if op is None:
+        return ReduceOp.SUM if average is False else ReduceOp.AVERAGE
+    if not isinstance(op, ReduceOp):
+        raise ValueError(f"allreduce: op is {op!r}; allowed is hvd.Average, Sum, Min, Max or Product")
+    return op
+
+
+def _refuse_process_set(process_set: Any) -> None:
+    if process_set is not None:
+        raise ValueError(f"process_set is {process_set!r}; allowed is None: the group of hvd.init is the only one")

@@ -1,0 +1,47 @@
+"""Equal variables on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.process import communicator
+from horovod.tensorflow.reductions import broadcast, check_root
+
+__all__ = ["broadcast_variables"]
+
+
+def broadcast_variables(
+    variables: Iterable[Any], root_rank: int, process_set: Any = None, inplace: bool = False
+) -> Any:
+    """Give all variables the values that they have on `root_rank`.
+
+    Variables that this process does not hold, as those of other partitions under `smp`, are passed over.
+
+    Args:
+        variables: tf.Variables or Keras variables, in the same order on all ranks.
+        root_rank: Whose values.
+        process_set: Not supported: leave it out.
+        inplace: Without effect.
+
+    Returns:
+        In a graph, the op that does it; eagerly, None.
+    """
+    del inplace
+    check_root(root_rank)
+    group = communicator()
+    holds = getattr(group, "holds", lambda variable: True)
+    assigned = []
+    for variable in variables:
+        if holds(variable):
+            value = broadcast(variable, root_rank, process_set=process_set)
+            assigned.append(_tensorflow_variable(variable).assign(value))
+    return None if tf.executing_eagerly() else tf.group(*assigned)
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    # A Keras 3 variable is none of TensorFlow's, it holds one.
+    inner = getattr(variable, "value", None)
+    return variable if isinstance(variable, tf.Variable) or not isinstance(inner, tf.Variable) else inner
