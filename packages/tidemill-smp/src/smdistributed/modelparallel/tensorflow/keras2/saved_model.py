@@ -18,30 +18,35 @@ __all__ = ["LoadedModel", "LoadedSignature", "patches"]
 
 
 class LoadedSignature:
-    """A signature that takes its inputs by position too, and casts them to the dtypes that it was saved with."""
+    """A signature that casts its inputs to the dtypes that it was saved with, and takes a single one by position.
+
+    Several inputs go by name: a SavedModel does not keep their order.
+    """
 
     def __init__(self, function: Any) -> None:
         """Take a signature as `tf.saved_model.load` gives it."""
         self._function = function
-        self._inputs: dict[str, Any] = dict(function.structured_input_signature[1])
+        # Sorted, because TensorFlow reads them from a map whose order differs between processes.
+        self._inputs: dict[str, Any] = dict(sorted(function.structured_input_signature[1].items()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Compute the outputs.
 
         Args:
-            *args: The inputs in the order of the signature: tensors, arrays, or what makes one.
+            *args: The input, if there is one: a tensor, an array, or what makes one.
             **kwargs: The inputs by name.
 
         Returns:
             The outputs by name.
         """
-        given = dict(zip(self._inputs, args, strict=False)) | kwargs
+        given = dict(zip(self._inputs, args, strict=False)) | kwargs if len(self._inputs) == 1 else kwargs
         if len(given) != len(args) + len(kwargs) or set(given) != set(self._inputs):
+            how = "by position or by name" if len(self._inputs) == 1 else "by name"
             raise TypeError(
-                f"the signature takes {len(self._inputs)} inputs, each once: {', '.join(self._inputs)}. "
+                f"the signature takes {len(self._inputs)} inputs, each once and {how}: {', '.join(self._inputs)}. "
                 f"Received: {len(args)} by position, and by name: {', '.join(kwargs) or 'none'}"
             )
-        return self._function(**{name: _as_input(value, self._inputs[name]) for name, value in given.items()})
+        return self._function(**{name: _as_input(self._inputs[name], value) for name, value in given.items()})
 
     def __getattr__(self, name: str) -> Any:
         """Give what TensorFlow's signature has."""
@@ -107,6 +112,11 @@ class LoadedModel:
         if isinstance(inputs, Mapping):
             outputs = signature(**inputs)
         else:
+            serve = getattr(self._loaded, "serve", None)
+            if isinstance(inputs, (list, tuple)) and serve is not None:
+                # What Keras exports beside the signature keeps the order of the inputs.
+                [specs] = serve.concrete_functions[0].structured_input_signature[0]
+                return serve(tf.__internal__.nest.map_structure_up_to(specs, _as_input, specs, inputs))
             outputs = signature(*inputs) if isinstance(inputs, (list, tuple)) else signature(inputs)
         values = [outputs[name] for name in sorted(outputs, key=_by_number)]
         return values[0] if len(values) == 1 else values
@@ -141,7 +151,7 @@ def _join(*parts: Any) -> Any:
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-def _as_input(value: Any, spec: Any) -> Any:
+def _as_input(spec: Any, value: Any) -> Any:
     if not isinstance(spec, tf.TensorSpec):
         return value
     tensor = tf.convert_to_tensor(value)
