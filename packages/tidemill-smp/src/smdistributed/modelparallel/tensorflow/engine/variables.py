@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import keras
 
@@ -23,9 +23,11 @@ from tensorflow.python.ops import resource_variable_ops
 __all__ = [
     "Deferred",
     "ForeignVariable",
+    "StandIn",
     "dropping_foreign_values",
     "is_foreign",
     "make_foreign",
+    "standing_in",
     "tensorflow_variable",
 ]
 
@@ -35,30 +37,39 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
 
     _smp_owner: str
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         raise SMPForeignVariableError(
             f"cannot {what} {self.name} (shape {self.shape}, {self.dtype.name}) here: it is held by {self._smp_owner}. "
             "smp.local_variables(model) lists what this rank holds; save with smp.CheckpointManager or "
             "model.save_model, which collect from all ranks"
         )
 
+    def _can_be_traced(self) -> bool:
+        return tracer() is not None or (_stand_in() is not None and not tf.executing_eagerly())
+
     def _read_variable_op(self, *args: Any, **kwargs: Any) -> Any:
-        if tracer() is None:
+        if self._can_be_traced():
+            return super()._read_variable_op(*args, **kwargs)
+        stand_in = _stand_in()
+        if stand_in is None:
             self._refuse("read")
-        return super()._read_variable_op(*args, **kwargs)
+        return stand_in.value(self)
 
     def sparse_read(self, *args: Any, **kwargs: Any) -> Any:
-        if tracer() is None:
+        if not self._can_be_traced():
             self._refuse("read")
         return super().sparse_read(*args, **kwargs)
 
     def gather_nd(self, *args: Any, **kwargs: Any) -> Any:
-        if tracer() is None:
+        if not self._can_be_traced():
             self._refuse("read")
         return super().gather_nd(*args, **kwargs)
 
     def _serialize_to_tensors(self) -> Any:
-        self._refuse("save")
+        stand_in = _stand_in()
+        if stand_in is None:
+            self._refuse("save")
+        return stand_in.tensors(self)
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         if not _is_dropping():
@@ -104,6 +115,33 @@ def dropping_foreign_values() -> Iterator[None]:
 
 def _is_dropping() -> bool:
     return getattr(_local, "dropping", False)
+
+
+class StandIn(Protocol):
+    """What foreign variables answer with where a whole model is saved, instead of refusing."""
+
+    def value(self, variable: ForeignVariable) -> Any:
+        """The value, as a tensor."""
+        ...
+
+    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+        """What is written to a checkpoint."""
+        ...
+
+
+@contextmanager
+def standing_in(stand_in: StandIn) -> Iterator[None]:
+    """Let `stand_in` answer for foreign variables inside; graphs made inside may read them."""
+    before = _stand_in()
+    _local.stand_in = stand_in
+    try:
+        yield
+    finally:
+        _local.stand_in = before
+
+
+def _stand_in() -> StandIn | None:
+    return getattr(_local, "stand_in", None)
 
 
 def tensorflow_variable(variable: Any) -> Any:
