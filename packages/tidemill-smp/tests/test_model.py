@@ -39,7 +39,7 @@ def holdings() -> Any:
         "assign": lambda: one.assign(np.zeros(one.shape)),
         "assign_add": lambda: one.value.assign_add(np.zeros(one.shape, "float32")),
         "convert": lambda: tf.convert_to_tensor(one) + 1.0,
-        "save": lambda: tf.train.Checkpoint(model=net).write("/dev/null/never-written"),
+        "save": lambda: tf.train.Checkpoint(one=one).write("/tmp/never-written"),
         "load": lambda: net.set_weights([np.zeros(v.shape) for v in net.variables]),
     }
     errors = {}
@@ -339,3 +339,66 @@ def plan_alone() -> str:
     net = models.distributed(models.Skips)(1)
     batch = np.zeros((16, models.FEATURES), "float32")
     return str(smp.plan(net, batch, partitions=3, microbatches=4, optimize="speed"))
+
+
+def test_objects_that_cut_themselves_may_differ_between_microbatches() -> None:
+    for sums, outputs, shapes in ranks.run(2, slice_objects, config=MANUAL):
+        assert sums == [0.0, 8.0, 16.0, 24.0]
+        assert outputs == [0, 1, 2, 3]
+        assert shapes == [(1, 6), (2, 6), (3, 6), (4, 6)]
+
+
+def slice_objects() -> Any:
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(models.Chain)(2)
+
+    class Ragged:
+        """Pieces of different sizes, and a Python number."""
+
+        def smp_slice(self, num_mb: int, mb: int, axis: int) -> Any:
+            assert (num_mb, axis) == (4, 0)
+            return {"x": tf.fill([mb + 1, models.FEATURES], float(mb)), "number": mb}
+
+    @smp.step
+    def forward(piece: Any, y: Any) -> Any:
+        outputs = net(piece["x"])
+        return tf.reduce_sum(y) * float(piece["number"]) + 0.0 * tf.reduce_sum(outputs), piece["x"], piece["number"]
+
+    sums, x, _ = forward(Ragged(), tf.ones([32]))
+    numbers = [int(tensor[0, 0]) for tensor in x.outputs]
+    return [float(tensor) for tensor in sums.outputs], numbers, [tuple(tensor.shape) for tensor in x.outputs]
+
+
+def test_a_signature_without_batch_size_serves_every_size() -> None:
+    for traces, shapes, message in ranks.run(2, vary_batch_size, config=MANUAL):
+        assert traces == 1
+        assert shapes == [(8, 4), (12, 4), (16, 4)]
+        assert "drop_remainder=True" in message
+
+
+def vary_batch_size() -> Any:
+    import numpy as np
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net, traces = models.distributed(models.Chain)(2), []
+    signature = [tf.TensorSpec([None, models.FEATURES], tf.float32)]
+
+    @tf.function(input_signature=signature)
+    @smp.step(input_signature=signature)
+    def forward(x: Any) -> Any:
+        traces.append(1)
+        return net(x)
+
+    shapes = [tuple(forward(np.zeros((size, models.FEATURES))).merge().shape) for size in (8, 12, 16)]
+    try:
+        forward(np.zeros((10, models.FEATURES)))
+    except tf.errors.InvalidArgumentError as error:
+        message = str(error)
+    return len(traces), shapes, message

@@ -10,7 +10,7 @@ import ranks
 
 BATCH, STEPS = 16, 20
 EXACT = ("chain", "zigzag")
-"""Not a bit differs here, without TensorFlow's graph optimizer, which melts ops differently in a part than in the whole."""
+"""Not a bit differs here, without TensorFlow's graph optimizer: it melts ops of a part as it would not in the whole."""
 TOLERANCE = 2e-5
 """Where gradients of three and more branches meet: AddN adds them in the order in which it may reuse their memory."""
 CASES = [

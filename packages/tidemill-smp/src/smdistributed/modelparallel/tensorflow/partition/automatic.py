@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.config import Config
 from smdistributed.modelparallel.tensorflow.partition.cut import CutOptions, cut
 from smdistributed.modelparallel.tensorflow.partition.file import load_partition, save_partition
-from smdistributed.modelparallel.tensorflow.partition.manual import assign_by_rules
+from smdistributed.modelparallel.tensorflow.partition.manual import Rules, assign_by_rules
 from smdistributed.modelparallel.tensorflow.partition.report import report
 from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
 
@@ -40,7 +39,7 @@ def decide(graph: UnitGraph, config: Config, *, rank: int) -> dict[str, int]:
     return {unit.name: part for unit, part in zip(graph.units, assignment, strict=True)}
 
 
-def follow(graph: UnitGraph, config: Config, rules: Mapping[str, int]) -> dict[str, int]:
+def follow(graph: UnitGraph, config: Config, rules: Rules) -> dict[str, int]:
     """Give each unit its partition by rules on names of layers.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.step.output import StepOutput
-from smdistributed.modelparallel.tensorflow.step.split import SplitArguments, Static, split_arguments
+from smdistributed.modelparallel.tensorflow.step.split import Sliced, SplitArguments, Static, split_arguments
+from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
 
 __all__ = ["StepFunction", "step"]
@@ -48,10 +49,33 @@ def step(
 
 
 @dataclass(frozen=True)
-class _Traced:
-    """How to make the result of one eager call out of its tensors."""
+class _Emitted:
+    """The tensors of one call."""
 
-    plan: Plan
+    plans: Sequence[Plan]
+    """One for all microbatches, or one for each."""
+    values: Sequence[Sequence[Any]]
+    """For each result and microbatch its components; None where another rank has them."""
+
+    def pack(self) -> Any:
+        """Make what the caller gets: the structure that the body returned, with a `StepOutput` for each tensor."""
+        traces = [plan.trace for plan in self.plans]
+        if current().config.strict:
+            self._require_equal()
+        leaves = [
+            result.value if result.spec is None else StepOutput([_component(result.spec, part) for part in parts])
+            for result, parts in zip(traces[0].results, self.values, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(traces[0].structure, leaves)
+
+    def _require_equal(self) -> None:
+        for results in zip(*(plan.trace.results for plan in self.plans), strict=True):
+            values = [result.value for result in results if result.spec is None]
+            if any(value != values[0] for value in values):
+                raise SMPUsageError(
+                    f"a result of the step that is no tensor differs between microbatches: {values!r:.300}; return a "
+                    "tensor, or leave 'strict' out to get the first one"
+                )
 
 
 class StepFunction:
@@ -72,7 +96,7 @@ class StepFunction:
         self._input_signature = options.get("input_signature")
         self._options = {name: value for name, value in options.items() if name in ("reduce_retracing",)}
         self._plans: dict[Any, Plan] = {}
-        self._eager_plans: list[Plan] = []
+        self._eager_plans: list[Sequence[Plan]] = []
         self._eager: Any = None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -88,14 +112,13 @@ class StepFunction:
             )
         if tf.executing_eagerly():
             return self._call_eagerly(args, kwargs)
-        plan, values = self._emit(args, kwargs)
-        return self._pack(plan, values)
+        return self._emit(args, kwargs).pack()
 
     @property
     def _name(self) -> str:
         return getattr(self._body, "__name__", repr(self._body))
 
-    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[list[Any]]]:
+    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Emitted:
         session = current()
         split = split_arguments(
             self._signature,
@@ -106,46 +129,47 @@ class StepFunction:
             input_split_axes=self._input_split_axes,
             input_signature=self._input_signature,
         )
-        plan = self._plan(split)
         pieces = [_flat(split, microbatch) for microbatch in range(split.num_microbatches)]
+        # Where the microbatches differ in more than the values of tensors, each is traced and runs by itself.
+        groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
+        plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
+        emitted = []
         with record.stop_recording():  # a tape around the step would only make it slow: gradients belong inside
-            return plan, plan.emit(pieces, transport=session.transport, ranks=session.placement.mp_group)
+            for plan, group in zip(plans, groups, strict=True):
+                emitted.append(plan.emit(group, transport=session.transport, ranks=session.placement.mp_group))
+        return _Emitted(plans, [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)])
 
-    def _plan(self, split: SplitArguments) -> Plan:
-        key = (id(current()), split.piece_key())
+    def _plan(self, split: SplitArguments, microbatch: int, num_microbatches: int) -> Plan:
+        key = (id(current()), microbatch, split.piece_key())
         if key in self._plans:
             return self._plans[key]
-        specs = [None if isinstance(leaf, Static) else leaf.spec for leaf in split.leaves]
-        static = [leaf.value(0) if isinstance(leaf, Static) else None for leaf in split.leaves]
+        specs = [_specs(leaf.value(microbatch)) if isinstance(leaf, Sliced) else _spec(leaf) for leaf in split.leaves]
+        known = [leaf.value(microbatch) for leaf in split.leaves]
 
         def call(body: Callable[..., Any], leaves: list[Any]) -> Any:
-            given = [known if spec is None else leaf for spec, known, leaf in zip(specs, static, leaves, strict=True)]
+            tensors = iter(leaves)
+            given = [_fill(spec, value, tensors) for spec, value in zip(specs, known, strict=True)]
             args, kwargs = split.rebuild(given)
             return body(*args, **kwargs)
 
-        plan = engine().plan(self._body, specs, call, num_microbatches=split.num_microbatches)
-        if all(tf.is_tensor(t) and hasattr(t, "numpy") for t in plan.trace.captures.values()):
+        flat = [spec for part in specs for spec in part]
+        plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches)
+        if all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in plan.trace.captures.values()):
             # A plan that uses tensors of the caller's graph is of no use in another graph.
             self._plans[key] = plan
         return plan
 
-    def _pack(self, plan: Plan, values: Sequence[Sequence[Any]]) -> Any:
-        leaves = [
-            result.value if result.spec is None else StepOutput([_component(result.spec, v) for v in pieces])
-            for result, pieces in zip(plan.trace.results, values, strict=True)
-        ]
-        return tf.nest.pack_sequence_as(plan.trace.structure, leaves)
-
     def _call_eagerly(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._eager is None:
             self._eager = tf.function(self._flat_call, autograph=False, **self._options)
-        number, values = self._eager(*args, **kwargs)
-        return self._pack(self._eager_plans[int(number)], values)
+        with library_errors():
+            number, values = self._eager(*args, **kwargs)
+        return _Emitted(self._eager_plans[int(number)], values).pack()
 
     def _flat_call(self, *args: Any, **kwargs: Any) -> Any:
-        plan, values = self._emit(args, kwargs)
-        self._eager_plans.append(plan)
-        return tf.constant(len(self._eager_plans) - 1), values
+        emitted = self._emit(args, kwargs)
+        self._eager_plans.append(emitted.plans)
+        return tf.constant(len(self._eager_plans) - 1), emitted.values
 
 
 def _bound(function: StepFunction, instance: Any) -> Any:
@@ -162,8 +186,33 @@ def _bound(function: StepFunction, instance: Any) -> Any:
 
 
 def _flat(split: SplitArguments, microbatch: int) -> list[Any]:
-    values = [leaf.value(microbatch) for leaf in split.leaves if not isinstance(leaf, Static)]
+    values = [
+        [part for part in tf.nest.flatten(leaf.value(microbatch)) if tf.is_tensor(part)]
+        for leaf in split.leaves
+        if not isinstance(leaf, Static)
+    ]
     return tf.nest.flatten(values, expand_composites=True)
+
+
+def _spec(leaf: Any) -> list[Any]:
+    return [None] if isinstance(leaf, Static) else [leaf.spec]
+
+
+def _specs(piece: Any) -> list[Any]:
+    """The types of what an `smp_slice` gave; None for what is no tensor."""
+    return [tf.type_spec_from_value(part) if tf.is_tensor(part) else None for part in tf.nest.flatten(piece)]
+
+
+def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
+    """A leaf with placeholders in the place of its tensors."""
+    nested = tf.nest.is_nested(known)
+    parts = tf.nest.flatten(known) if nested else [known]
+    filled = [_choose(spec, part, next(tensors)) for spec, part in zip(specs, parts, strict=True)]
+    return tf.nest.pack_sequence_as(known, filled) if nested else filled[0]
+
+
+def _choose(spec: Any, part: Any, tensor: Any) -> Any:
+    return part if spec is None else tensor
 
 
 def _component(spec: Any, parts: tuple[Any, ...] | None) -> Any:
