@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["MPICommunicator", "is_mpi_communicator", "is_under_mpirun", "world"]
+__all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world"]
 
 _MARKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
 """What the launchers of Open MPI, MPICH and their like put into the environment."""
@@ -31,13 +32,12 @@ def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
         RuntimeError: If mpi4py is missing, or this process is not one of `ranks`.
     """
     try:
-        from mpi4py import MPI
+        everyone = _mpi().COMM_WORLD
     except ImportError as error:
         raise RuntimeError(
             "hvd.init(): mpirun has started this process, but mpi4py is not installed: install mpi4py, built for the "
             "MPI that mpirun belongs to"
         ) from error
-    everyone = MPI.COMM_WORLD
     if ranks is None:
         return MPICommunicator(everyone.Dup())
     if everyone.Get_rank() not in ranks or not all(0 <= rank < everyone.Get_size() for rank in ranks):
@@ -46,6 +46,11 @@ def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
             "ranks that exist, its own among them"
         )
     return MPICommunicator(everyone.Create_group(everyone.Get_group().Incl(list(ranks))))
+
+
+def are_threads_supported() -> bool:
+    """Whether MPI may be called from any thread."""
+    return bool(_mpi().Query_thread() == _mpi().THREAD_MULTIPLE)
 
 
 class MPICommunicator:
@@ -80,8 +85,6 @@ class MPICommunicator:
         self._communicator.Barrier()
 
     def _sum(self, array: np.ndarray) -> np.ndarray:
-        from mpi4py import MPI
-
         if array.dtype.char not in "bBhHiIlLqQfdFD":  # half precision and bool: MPI has no sum of them
             first, *others = self._communicator.allgather(array)
             total = np.array(first, copy=True)
@@ -89,5 +92,9 @@ class MPICommunicator:
                 total = total + other
             return total.astype(array.dtype)
         total = np.array(array, copy=True, order="C")
-        self._communicator.Allreduce(MPI.IN_PLACE, total, op=MPI.SUM)
+        self._communicator.Allreduce(_mpi().IN_PLACE, total, op=_mpi().SUM)
         return total
+
+
+def _mpi() -> Any:
+    return importlib.import_module("mpi4py.MPI")  # which initializes MPI

@@ -151,11 +151,7 @@ def mpi_enabled() -> bool:
 
 def mpi_threads_supported() -> bool:
     """Whether MPI may be called from any thread."""
-    if not mpi_enabled():
-        return False
-    from mpi4py import MPI
-
-    return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+    return mpi_enabled() and mpi.are_threads_supported()
 
 
 def gloo_built() -> bool:

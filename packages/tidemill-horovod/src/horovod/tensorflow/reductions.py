@@ -168,9 +168,11 @@ def check_root(root_rank: int) -> None:
 def _op(work: Callable[[Communicator, np.ndarray], np.ndarray], tensor: Any, name: str) -> Any:
     group = communicator()
     dtype = tensor.dtype
-    return tf.numpy_function(
-        lambda array: np.asarray(work(group, np.asarray(array)), dtype.as_numpy_dtype), [tensor], dtype, name=name
-    )
+
+    def call(value: Any) -> np.ndarray:
+        return np.asarray(work(group, np.asarray(value)), dtype.as_numpy_dtype)
+
+    return tf.numpy_function(call, [tensor], dtype, name=name)
 
 
 def _reduce(tensor: Any, op: ReduceOp, name: str) -> Any:
@@ -181,8 +183,15 @@ def _reduce(tensor: Any, op: ReduceOp, name: str) -> Any:
 
     if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         return forward(tensor)
-    # Every rank's value went into every rank's result, so every rank's gradient comes back.
-    return tf.custom_gradient(lambda value: (forward(value), lambda upstream: _reduce(upstream, op, name)))(tensor)
+
+    @tf.custom_gradient
+    def differentiable(value: Any) -> Any:
+        def backward(upstream: Any) -> Any:  # every rank's value went into every rank's result
+            return _reduce(upstream, op, name)
+
+        return forward(value), backward
+
+    return differentiable(tensor)
 
 
 def _reduce_array(group: Communicator, array: np.ndarray, op: ReduceOp) -> np.ndarray:

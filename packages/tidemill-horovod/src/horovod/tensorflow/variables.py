@@ -32,10 +32,10 @@ def broadcast_variables(
     del inplace
     check_root(root_rank)
     group = communicator()
-    holds = getattr(group, "holds", lambda variable: True)
+    holds = getattr(group, "holds", None)
     assigned = []
     for variable in variables:
-        if holds(variable):
+        if holds is None or holds(variable):
             value = broadcast(variable, root_rank, process_set=process_set)
             assigned.append(_tensorflow_variable(variable).assign(value))
     return None if tf.executing_eagerly() else tf.group(*assigned)
