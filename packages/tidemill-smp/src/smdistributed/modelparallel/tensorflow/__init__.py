@@ -1,6 +1,7 @@
 """Model parallelism for TensorFlow: `import smdistributed.modelparallel.tensorflow as smp`."""
 
 from smdistributed.modelparallel.tensorflow import core
+from smdistributed.modelparallel.tensorflow.checkpoint.manager import CheckpointManager
 from smdistributed.modelparallel.tensorflow.core import (
     dp_rank,
     dp_size,
@@ -19,6 +20,7 @@ from smdistributed.modelparallel.tensorflow.core import (
     tp_rank,
     tp_size,
 )
+from smdistributed.modelparallel.tensorflow.engine.timeline import timeline
 from smdistributed.modelparallel.tensorflow.initialization import init
 from smdistributed.modelparallel.tensorflow.model import DistributedModel
 from smdistributed.modelparallel.tensorflow.partition.context import partition
@@ -53,6 +55,7 @@ __all__ = [
     "RDP_GROUP",
     "TP_GROUP",
     "WORLD",
+    "CheckpointManager",
     "CommGroup",
     "DistributedModel",
     "RankType",
@@ -84,6 +87,7 @@ __all__ = [
     "send",
     "size",
     "step",
+    "timeline",
     "tp_rank",
     "tp_size",
 ]

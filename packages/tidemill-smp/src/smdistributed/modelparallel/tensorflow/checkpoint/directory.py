@@ -1,0 +1,196 @@
+"""The directory of checkpoints: what counts, and how it comes to count at one single moment.
+
+    <root>/ckpt-3.json                 the commit: from the moment it is there, ckpt-3 counts, on all ranks
+    <root>/mp_rank_0/ckpt-3.index      what rank 0 of the replica holds, an ordinary TensorFlow checkpoint
+    <root>/mp_rank_0/ckpt-3.data-...
+    <root>/mp_rank_0/checkpoint        TensorFlow's list of checkpoints in this directory
+    <root>/mp_rank_1/...
+
+A rank writes into `mp_rank_<k>/.staged-<token>/` first. When all have, the commit is written, with that token, and the
+files move to their names. Whoever comes after a crash finishes the moves of what was committed, and removes the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.checkpoint.bundles import data_files
+from tensorflow.python.checkpoint import checkpoint_management
+
+__all__ = ["Commit", "Directory", "sync_files"]
+
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+    """One checkpoint that counts, as its JSON file tells."""
+
+    name: str
+    """Such as `ckpt-3`."""
+    order: int
+    """Later commits have higher ones, whatever the number in the name."""
+    token: str
+    """Which attempt to save under this name was completed."""
+    time_s: float
+    """When, in seconds since 1970."""
+    partitions: int
+    variables: dict[str, dict[str, Any]]
+    """Key in the files -> `dtype`, `shape` and `ranks`, the places in the replica whose files have it."""
+    kept: bool = False
+    """Whether it is kept beyond `max_to_keep`."""
+
+
+class Directory:
+    """The checkpoints of one name below one root."""
+
+    def __init__(self, root: str | os.PathLike[str], checkpoint_name: str) -> None:
+        """Look at `root`, which need not be there yet."""
+        self.root = Path(root)
+        self.checkpoint_name = checkpoint_name
+        self._read: dict[Path, tuple[tuple[int, int, int], Commit]] = {}
+
+    def rank(self, mp_rank: int) -> Path:
+        """Where a rank of the replica has its files."""
+        return self.root / f"mp_rank_{mp_rank}"
+
+    def prefix(self, name: str, mp_rank: int) -> Path:
+        """What the files of a checkpoint begin with."""
+        return self.rank(mp_rank) / name
+
+    def staged(self, token: str, mp_rank: int) -> Path:
+        """Where a rank writes what is not committed yet."""
+        return self.rank(mp_rank) / f".staged-{token}"
+
+    def commits(self) -> list[Commit]:
+        """The checkpoints that count, oldest first."""
+        found = [self._load(path) for path in self._files(f"{self.checkpoint_name}-*.json")]
+        return sorted((commit for commit in found if commit is not None), key=lambda commit: commit.order)
+
+    def commit(self, commit: Commit) -> None:
+        """Let a checkpoint count from now on."""
+        text = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)}, indent=1)
+        path = self.root / f"{commit.name}.json"
+        fresh = self.root / f".{commit.name}.{commit.token}.json"
+        with fresh.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        _sync(self.root)
+
+    def promote(self, commit: Commit, mp_rank: int) -> None:
+        """Move a rank's files of a committed checkpoint to their names; again, where a crash has interrupted it."""
+        staged = self.staged(commit.token, mp_rank)
+        if not staged.is_dir():
+            return
+        target = self.prefix(commit.name, mp_rank)
+        for file in sorted(staged.iterdir()):  # data files come before the index
+            file.replace(target.parent / file.name)
+        _sync(target.parent)
+        staged.rmdir()
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Let checkpoints count no more; their files are still there."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                (self.root / f"{name}.json").replace(self.root / f".{name}.dropped")
+
+    def delete(self, names: Iterable[str], mp_ranks: Iterable[int]) -> None:
+        """Delete the files of dropped checkpoints."""
+        for name in names:
+            for mp_rank in mp_ranks:
+                prefix = self.prefix(name, mp_rank)
+                for file in (Path(f"{prefix}.index"), *data_files(prefix)):
+                    file.unlink(missing_ok=True)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget dropped checkpoints, when all their files are gone."""
+        for name in names:
+            (self.root / f".{name}.dropped").unlink(missing_ok=True)
+
+    def recover(self) -> None:
+        """Finish what a crash has interrupted. Nobody may be saving meanwhile."""
+        commits = self.commits()
+        for commit in commits:
+            for mp_rank in range(commit.partitions):
+                self.promote(commit, mp_rank)
+        dropped = [path.name[1 : -len(".dropped")] for path in self._files(f".{self.checkpoint_name}-*.dropped")]
+        names = [name for name in dropped if name not in {commit.name for commit in commits}]
+        ranks = self.mp_ranks()
+        self.delete(names, ranks)
+        self.forget(dropped)
+        for mp_rank in ranks:
+            for stale in self.rank(mp_rank).glob(".staged-*"):
+                shutil.rmtree(stale)
+            self.write_state(mp_rank, commits)
+        for unfinished in self._files(f".{self.checkpoint_name}-*.json"):
+            unfinished.unlink()
+
+    def write_state(self, mp_rank: int, commits: Sequence[Commit]) -> None:
+        """Write the list by which `tf.train.latest_checkpoint` finds what is in a rank's directory."""
+        here = [commit for commit in commits if mp_rank < commit.partitions]
+        if not here:
+            return
+        checkpoint_management.update_checkpoint_state_internal(
+            str(self.rank(mp_rank)),
+            model_checkpoint_path=str(self.prefix(here[-1].name, mp_rank)),
+            all_model_checkpoint_paths=[str(self.prefix(commit.name, mp_rank)) for commit in here],
+            all_model_checkpoint_timestamps=[commit.time_s for commit in here],
+            last_preserved_timestamp=here[0].time_s - 1.0,
+            save_relative_paths=True,
+        )
+
+    def mp_ranks(self) -> list[int]:
+        """The ranks of a replica that have a directory here."""
+        numbers = [path.name.removeprefix("mp_rank_") for path in self._files("mp_rank_*") if path.is_dir()]
+        return sorted(int(number) for number in numbers if number.isdigit())
+
+    def _files(self, pattern: str) -> list[Path]:
+        return sorted(self.root.glob(pattern)) if self.root.is_dir() else []
+
+    def _load(self, path: Path) -> Commit | None:
+        try:
+            stat = path.stat()
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if path not in self._read or self._read[path][0] != stamp:
+                self._read[path] = stamp, _parse(path)
+        except FileNotFoundError:
+            return None
+        return self._read[path][1]
+
+
+def sync_files(directory: Path) -> None:
+    """Have what was written into a directory on the disk."""
+    for path in directory.iterdir():
+        _sync(path)
+    _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _parse(path: Path) -> Commit:
+    try:
+        values = json.loads(path.read_text())
+        if values.pop("format") != _FORMAT:
+            raise SMPCheckpointError(f"{path} was written by a newer release of the library: use that one to read it")
+        return Commit(**values)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SMPCheckpointError(
+            f"{path} does not describe a checkpoint ({error}); if it is none of this library, give the checkpoints a "
+            "directory of their own, or remove it"
+        ) from error

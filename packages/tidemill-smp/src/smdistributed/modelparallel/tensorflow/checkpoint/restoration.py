@@ -1,0 +1,161 @@
+"""Bring saved values back into live objects: into those that are here, and later into those that come to be.
+
+The graph of objects that was saved and the live one are walked together, by the names of the edges, as
+`tf.train.Checkpoint` does. Unlike there, the values may lie in the bundles of several ranks, and what another rank
+holds is passed over. Each object is restored once: what the script does to it afterwards stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
+from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
+from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
+from tensorflow.python.checkpoint import graph_view
+from tensorflow.python.trackable import trackable_utils
+
+__all__ = ["Restoration"]
+
+_log = logging.getLogger(__name__)
+
+
+class Restoration:
+    """One checkpoint on its way back into live objects."""
+
+    def __init__(self, root: Any, saved: Saved, *, rank: int) -> None:
+        """Restore into what hangs on `root`.
+
+        Args:
+            root: A tf.train.Checkpoint.
+            saved: What was saved.
+            rank: This process, for messages.
+        """
+        self._root = root
+        self._saved = saved
+        self._rank = rank
+        self._done: dict[int, Any] = {}
+        self._awaited: dict[int, Any] = {}
+        self.is_cancelled = False
+        """Set where another checkpoint is restored over this one."""
+
+    def apply(self) -> None:
+        """Restore what is here and has not been restored.
+
+        Raises:
+            SMPCheckpointError: If a value cannot be read, does not fit, or lies on another machine.
+        """
+        if self.is_cancelled:
+            return
+        with tf.init_scope():
+            for bundle, graph in self._saved.bundles():
+                for node, live in self._matches(graph):
+                    self._restore(bundle, node, live)
+        self._await_optimizers()
+
+    def finish(self) -> None:
+        """Apply, and tell what the checkpoint had no value for: call it when the model is there."""
+        self.apply()
+        if self.is_cancelled:
+            return
+        lacking = [_name(live) for live in self._live() if self._lacks(live)]
+        if not lacking:
+            return
+        listed = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+        if self._saved.missing:
+            raise SMPCheckpointError(
+                f"rank {self._rank} cannot restore {listed} from {self._saved.name}: there is no file "
+                f"{self._saved.missing[0]}.index on its file system. With another cut than that of the save, every "
+                "rank needs the files of all ranks: use a shared directory, or copy them"
+            )
+        _log.warning("rank %s: %s has no value for %s, which keep theirs", self._rank, self._saved.name, listed)
+
+    def _matches(self, graph: Any) -> Iterator[tuple[Any, Any]]:
+        """Nodes that were saved, with the live objects that they are."""
+        matched: dict[int, Any] = {0: self._root}
+        queue = [0]
+        while queue:
+            number = queue.pop(0)
+            live, node = matched[number], graph.nodes[number]
+            yield node, live
+            children = _children(live)
+            for child in node.children:
+                if child.node_id not in matched and child.local_name in children:
+                    matched[child.node_id] = children[child.local_name]
+                    queue.append(child.node_id)
+
+    def _restore(self, bundle: Bundle, node: Any, live: Any) -> None:
+        if not node.attributes or id(live) in self._done or not _can_take(live):
+            return
+        tensors = {}
+        for attribute in node.attributes:
+            name = trackable_utils.extract_local_name(attribute.checkpoint_key)
+            tensors[name] = bundle.read(attribute.checkpoint_key)
+        try:
+            live._restore_from_tensors(tensors)
+        except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
+            raise SMPCheckpointError(
+                f"rank {self._rank} cannot restore {_name(live)} from {node.attributes[0].checkpoint_key} in "
+                f"{bundle.prefix}: {str(error).strip() or type(error).__name__}. The model must be made as it was when "
+                "the checkpoint was saved"
+            ) from error
+        self._done[id(live)] = live
+
+    def _live(self) -> Iterator[Any]:
+        seen: dict[int, Any] = {id(self._root): self._root}
+        queue = [self._root]
+        while queue:
+            live = queue.pop(0)
+            yield live
+            for child in _children(live).values():
+                if id(child) not in seen:
+                    seen[id(child)] = child
+                    queue.append(child)
+
+    def _lacks(self, live: Any) -> bool:
+        is_variable = isinstance(live, (tf.Variable, keras.Variable))
+        return is_variable and id(live) not in self._done and _can_take(live)
+
+    def _await_optimizers(self) -> None:
+        """Keras's optimizers make their slots when they are first applied: restore those then."""
+        for live in self._live():
+            if isinstance(live, keras.optimizers.Optimizer) and not live.built and id(live) not in self._awaited:
+                self._awaited[id(live)] = live
+                _after_build(live, self._complete)
+
+    def _complete(self) -> None:
+        if tracer() is None:  # inside a step the slots get their values when it is known who holds them
+            self.apply()
+
+
+def _after_build(optimizer: Any, then: Any) -> None:
+    build = optimizer.build
+
+    def build_and_restore(*args: Any, **kwargs: Any) -> None:
+        optimizer.__dict__.pop("build", None)
+        build(*args, **kwargs)
+        then()
+
+    optimizer.__dict__["build"] = build_and_restore
+
+
+def _children(live: Any) -> dict[str, Any]:
+    return {child.name: child.ref for child in graph_view.ObjectGraphView(live).list_children(live)}
+
+
+def _can_take(live: Any) -> bool:
+    if isinstance(live, keras.Variable) and live._value is None:
+        return False
+    return not is_foreign(live)
+
+
+def _name(live: Any) -> str:
+    inner = tensorflow_variable(live)
+    return str(getattr(live, "path", None) or getattr(inner, "name", None) or type(live).__name__)
