@@ -18,6 +18,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, 
 from smdistributed.modelparallel.tensorflow.checkpoint.merging import merge
 from smdistributed.modelparallel.tensorflow.checkpoint.restoration import Restoration
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
+from smdistributed.modelparallel.tensorflow.checkpoint.seeds import seeds_listed
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in
 from smdistributed.modelparallel.tensorflow.session import current
@@ -165,7 +166,8 @@ class CheckpointManager(tf.train.CheckpointManager):
     def export(self, path: str | os.PathLike[str]) -> str:
         """Write everything as one plain checkpoint, which `tf.train.Checkpoint(...).restore(path)` reads anywhere.
 
-        Every rank calls it. No more of the model than one rank's part is ever in memory on one rank.
+        Every rank calls it. No more of the model than one rank's part is ever in memory on one rank. The seeds of
+        random layers are left out, as `tf.train.Checkpoint` does.
 
         Args:
             path: What the files begin with; `<path>.index` and `<path>.data-...` are replaced.
@@ -269,7 +271,8 @@ class CheckpointManager(tf.train.CheckpointManager):
         def write() -> dict[str, Any]:
             if not self._is_writer:
                 return {}
-            self._write(staged / name, options)
+            with seeds_listed():
+                self._write(staged / name, options)
             sync_files(staged)
             forms = Bundle(staged / name).forms
             return {

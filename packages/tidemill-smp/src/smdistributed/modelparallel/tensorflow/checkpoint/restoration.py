@@ -17,6 +17,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
+from smdistributed.modelparallel.tensorflow.checkpoint.seeds import seeds_listed
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from tensorflow.python.checkpoint import graph_view
@@ -54,7 +55,7 @@ class Restoration:
         """
         if self.is_cancelled:
             return
-        with tf.init_scope():
+        with tf.init_scope(), seeds_listed():
             for bundle, graph in self._saved.bundles():
                 for node, live in self._matches(graph):
                     self._restore(bundle, node, live)
@@ -65,7 +66,8 @@ class Restoration:
         self.apply()
         if self.is_cancelled:
             return
-        lacking = [_name(live) for live in self._live() if self._lacks(live)]
+        with seeds_listed():
+            lacking = [_name(live) for live in self._live() if self._lacks(live)]
         if not lacking:
             return
         listed = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
