@@ -4,10 +4,10 @@
 
 One round is some steps on one rank and then as many on several; the order changes from round to round. Every rank has
 one core and one thread for ops and one within ops, the single rank too. What other processes took of the machine
-meanwhile is read from /proc/stat; a round in which it was 0.05 CPUs or more does not count, except for the sleeps, which
-need no CPU. A line tells the rounds that count and those that were run. The ratio is the median over rounds of the time
-of one rank by that of several; the ideal is P B / (B + P - 1). A second ratio, in CPU time, tells what the ranks spend
-together by what one rank spends: it can be believed on a busy machine.
+meanwhile is read from /proc/stat; a round in which it was 0.05 CPUs or more does not count, except for the sleeps,
+which need no CPU. A line tells the rounds that count and those that were run. The ratio is the median over rounds of
+the time of one rank by that of several; the ideal is P B / (B + P - 1). A second ratio, in CPU time, tells what the
+ranks spend together by what one rank spends: it can be believed on a busy machine.
 
 Workloads: `sleeps`, layers that sleep 10 ms forward and 20 ms backward; `transformer`, 4 blocks of width 256 on 16
 sequences of 64; `mlp`, 4 layers of 1024 on 1024 rows; `tiny`, 4 layers of 16 on 16 rows.

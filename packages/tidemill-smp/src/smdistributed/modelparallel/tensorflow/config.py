@@ -41,8 +41,8 @@ _BOOLS = (
     "fork",
     "deterministic_server",
 )
-_STRINGS = ("partition_file", "ddp_dist_backend")
-_OPTIONAL = frozenset(("active_microbatches", "default_partition", "partition_file", "memory_weight"))
+_STRINGS = ("partition_file", "ddp_dist_backend", "timeline")
+_OPTIONAL = frozenset(("active_microbatches", "default_partition", "partition_file", "memory_weight", "timeline"))
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class Config:
     """Whether the cut is read from `partition_file` instead of being searched for."""
     recompute: tuple[int, ...] = ()
     """Partitions that compute their forward again in the backward instead of keeping activations."""
+    timeline: str | None = None
+    """Where a timeline of the last steps is written when the job ends; None for none."""
     strict: bool = False
     """Whether step results that are no tensors must agree between microbatches."""
     check_inputs: bool = True

@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
-from smdistributed.modelparallel.tensorflow.engine import optimizers
+from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.optimizer_hooks import release_foreign_slots
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
@@ -88,6 +89,7 @@ class Engine:
             num_microbatches=num_microbatches,
             pipeline=config.pipeline,
             active_microbatches=config.active_microbatches,
+            recompute=frozenset(config.recompute),
         )
         self._compare(plan)
         self._settle(traced, assignment, variables)
@@ -141,22 +143,25 @@ class Engine:
         """Give each variable of the models to its owner, and initialize those that are held here."""
         here = self.session.placement.mp_rank
         owners = self._owners_by_handle(traced, assignment)
-        for variable in variables:
-            if id(variable) not in self.owners:
-                self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
-                self.settled.append(variable)
+        fresh = [variable for variable in variables if id(variable) not in self.owners]
+        for variable in fresh:
+            self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
+        self.settled += fresh
         self.deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
         for variable in self.settled:
             owner = self.owners[id(variable)]
             if owner not in (ALL, here) and not is_foreign(variable):
                 rank = self.session.placement.rank_at(owner, self.session.placement.dp_rank)
                 make_foreign(variable, f"rank {rank} (partition {owner})")
-        optimizers.release_foreign_slots()
+        release_foreign_slots()
         if traced.tracer.models and not self.is_partitioned:
             self.is_partitioned = True
             hooks, self._hooks = self._hooks, []
             for hook in hooks:
                 self._run(hook)
+        if self.session.config.ddp:
+            held = [variable for variable in fresh if not is_foreign(variable)]
+            self._run(lambda: make_equal(held, self.session.dp_group))
 
     def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:
         return {
@@ -176,8 +181,6 @@ def engine() -> Engine:
     session = current()
     if _engine is None or _engine.session is not session:
         _engine = Engine(session)
-        if session.config.partitions > 1:
-            optimizers.install()
     return _engine
 
 

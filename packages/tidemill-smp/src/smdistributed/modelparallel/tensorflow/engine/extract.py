@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.random_ops import draws_numbers, vary_seeds
 from smdistributed.modelparallel.tensorflow.engine.segments import Segment
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from tensorflow.core.framework import graph_pb2
@@ -27,10 +28,14 @@ class SegmentFunction:
         """What it takes: outputs of other segments, leaves of the microbatch, tensors of the caller's graph."""
         self.outputs = tuple(outputs)
 
-    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run the segment on the tensors of `inputs`; gives the tensors of `outputs`."""
-        result = self._function(*tensors)
-        return list(result) if isinstance(result, (list, tuple)) else []
+    def __call__(self, tensors: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Run the segment on the tensors of `inputs`.
+
+        Returns:
+            The tensors of `outputs`, and the op that has ended when all is done, effects included.
+        """
+        result = list(self._function(*tensors))
+        return result[: len(self.outputs)], result[-1].op
 
 
 class Extractor:
@@ -42,10 +47,21 @@ class Extractor:
         self._nodes = {node.name: node for node in self._definition.node}
         self._jit_compile = jit_compile
 
-    def function(self, segment: Segment) -> SegmentFunction:
-        """Make the function of `segment`."""
-        trace = self._trace
+    def functions(self, segment: Segment, num_microbatches: int) -> list[SegmentFunction]:
+        """Make the function of `segment` for each microbatch: one for all, if it draws no seeded random numbers."""
         definition = self._part(segment)
+        if not draws_numbers(definition):
+            return [self._function(segment, definition)] * num_microbatches
+        found = []
+        for microbatch in range(num_microbatches):
+            own = graph_pb2.GraphDef()
+            own.CopyFrom(definition)
+            vary_seeds(own, microbatch)
+            found.append(self._function(segment, own))
+        return found
+
+    def _function(self, segment: Segment, definition: graph_pb2.GraphDef) -> SegmentFunction:
+        trace = self._trace
         captured = {
             output: trace.captures[output]
             for output in segment.inputs
@@ -62,9 +78,15 @@ class Extractor:
             found = importer.import_graph_def(definition, input_map=known, return_elements=wanted + effects, name="")
             # The nodes keep their names, so that an error in one names the op as the user's script made it.
             with tf.control_dependencies(found[len(wanted) :]):
-                return [tf.identity(tensor) for tensor in found[: len(wanted)]]
+                outputs = [tf.identity(tensor) for tensor in found[: len(wanted)]]
+                # A function that is there for its effects alone must return something that one can wait for.
+                return outputs or [tf.constant(True)]
 
-        function = tf.function(body, autograph=False, jit_compile=self._jit_compile or None)
+        # The optimizer would find that what is computed again has been computed before, and keep it.
+        attributes = {"_noinline": True} if segment.is_recomputed else None
+        function = tf.function(
+            body, autograph=False, jit_compile=self._jit_compile or None, experimental_attributes=attributes
+        )
         return SegmentFunction(function.get_concrete_function(*map(self._spec, given)), given, segment.outputs)
 
     def _part(self, segment: Segment) -> graph_pb2.GraphDef:
@@ -90,8 +112,3 @@ class Extractor:
     def tensor(self, output: Output) -> Any:
         """The tensor of the traced graph: its dtype and static shape."""
         return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
-
-
-def handles_of(trace: Trace) -> Mapping[Output, Any]:
-    """The captured resource handles."""
-    return {output: tensor for output, tensor in trace.captures.items() if tensor.dtype == tf.resource}

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.backend.exceptions import SMPPartitionError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
+from smdistributed.modelparallel.tensorflow.engine.emission import Emission
 from smdistributed.modelparallel.tensorflow.engine.extract import Extractor, SegmentFunction
-from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Stage, make_schedule
 from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
+from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeline
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
-__all__ = ["MAX_MICROBATCHES", "Plan", "make_plan"]
-
-MAX_MICROBATCHES = 1 << 16
+__all__ = ["Plan", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class Plan:
     assignment: Assignment
     cut: Cut
     schedule: Schedule
-    functions: Mapping[int, SegmentFunction]
-    """By level."""
+    functions: Mapping[tuple[int, int], SegmentFunction]
+    """By level and microbatch. Microbatches share one, unless it draws random numbers from a seed."""
     extractor: Extractor
     homes: Sequence[int]
     """Where each result is: a partition, or `ALL`."""
@@ -69,7 +68,7 @@ class Plan:
         Returns:
             For each result of the body and each microbatch the components; None where another rank has them.
         """
-        return _Emission(self, pieces, transport, ranks).run()
+        return Emission(self, pieces, transport, ranks, active_timeline()).run()
 
 
 def make_plan(
@@ -82,12 +81,20 @@ def make_plan(
     num_microbatches: int,
     pipeline: str,
     active_microbatches: int | None = None,
+    recompute: Set[int] = frozenset(),
     jit_compile: bool = False,
 ) -> Plan:
     """Plan the step of one rank; every rank comes to the same cut and schedule."""
     homes = _homes(trace, assignment)
     results = [(output, home) for result, home in zip(trace.results, homes, strict=True) for output in result.outputs]
-    pieces = cut(trace.nodes, assignment.owners, num_partitions=num_partitions, results=results, effects=trace.effects)
+    pieces = cut(
+        trace.nodes,
+        assignment.owners,
+        num_partitions=num_partitions,
+        results=results,
+        effects=trace.effects,
+        recompute=recompute,
+    )
     extractor = Extractor(trace, jit_compile=jit_compile)
     _check_messages(trace, pieces, extractor)
     schedule = make_schedule(
@@ -97,7 +104,11 @@ def make_plan(
         pipeline=pipeline,
         active_microbatches=active_microbatches,
     )
-    functions = {level: extractor.function(segment) for level, segment in pieces.of(partition).items()}
+    functions = {
+        (level, microbatch): function
+        for level, segment in pieces.of(partition).items()
+        for microbatch, function in enumerate(extractor.functions(segment, num_microbatches))
+    }
     return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, homes)
 
 
@@ -143,91 +154,3 @@ def _check_messages(trace: Trace, pieces: Cut, extractor: Extractor) -> None:
                 f"partition {message.target}; only numbers and booleans can travel between ranks: put both into one "
                 "partition"
             )
-
-
-class _Emission:
-    def __init__(self, plan: Plan, pieces: Sequence[Sequence[Any]], transport: Transport, ranks: Sequence[int]) -> None:
-        self.plan = plan
-        self.transport = transport
-        self.ranks = ranks
-        self.values: list[dict[Output, Any]] = [self._given(piece) for piece in pieces]
-        self.after: list[Any] = []
-
-    def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
-        trace = self.plan.trace
-        given = {output: piece[place] for output, place in trace.inputs.items()}
-        return given | {output: tensor for output, tensor in trace.captures.items() if tensor.dtype != tf.resource}
-
-    def run(self) -> list[list[tuple[Any, ...] | None]]:
-        plan = self.plan
-        segments = plan.cut.of(plan.partition)
-        for task in plan.schedule.of(plan.partition):
-            segment = segments[task.level]
-            for number, message in enumerate(plan.cut.messages):
-                if message.target == plan.partition and message.output in segment.inputs:
-                    self._receive(number, message, task.microbatch)
-            self._call(plan.functions[task.level], task.microbatch)
-            for number, message in enumerate(plan.cut.messages):
-                if message.source == plan.partition and self._made_in(message) == task.level:
-                    self._send(number, message, task.microbatch)
-        self._receive_results()
-        return self._results()
-
-    def _made_in(self, message: Message) -> int:
-        return self.plan.cut.levels[message.source, message.output[0]]
-
-    def _receive(self, number: int, message: Message, microbatch: int) -> None:
-        if message.output in self.values[microbatch]:
-            return
-        traced = self.plan.extractor.tensor(message.output)
-        with tf.control_dependencies(self.after):
-            tensor = self.transport.receive(
-                traced.dtype,
-                peer=self.ranks[message.source],
-                channel=self._channel(number, microbatch),
-                label=self._label(message, microbatch),
-            )
-        tensor.set_shape(traced.shape)
-        self.after = [tensor.op]
-        self.values[microbatch][message.output] = tensor
-
-    def _send(self, number: int, message: Message, microbatch: int) -> None:
-        with tf.control_dependencies(self.after):
-            op = self.transport.send(
-                self.values[microbatch][message.output],
-                peer=self.ranks[message.target],
-                channel=self._channel(number, microbatch),
-                label=self._label(message, microbatch),
-            )
-        self.after = [op]
-
-    def _call(self, function: SegmentFunction, microbatch: int) -> None:
-        values = self.values[microbatch]
-        with tf.control_dependencies(self.after):
-            outputs = function([values[output] for output in function.inputs])
-            # A function that returns nothing is there for its effects; the next op must wait for those as well.
-            self.after = [tensor.op for tensor in outputs] or [tf.no_op()]
-        values.update(zip(function.outputs, outputs, strict=True))
-
-    def _receive_results(self) -> None:
-        """Results that this rank takes no part in computing, such as a loss that is made in the last partition."""
-        here = self.plan.partition
-        for microbatch in range(len(self.values)):
-            for number, message in enumerate(self.plan.cut.messages):
-                if message.target == here:
-                    self._receive(number, message, microbatch)
-
-    def _results(self) -> list[list[tuple[Any, ...] | None]]:
-        found = []
-        for result, home in zip(self.plan.trace.results, self.plan.homes, strict=True):
-            here = home in (ALL, self.plan.partition)
-            found.append([tuple(v[o] for o in result.outputs) if here else None for v in self.values])
-        return found
-
-    def _channel(self, number: int, microbatch: int) -> int:
-        if microbatch >= MAX_MICROBATCHES:
-            raise SMPUsageError(f"{microbatch + 1} microbatches are more than the {MAX_MICROBATCHES} allowed")
-        return (self.plan.number << 40) | (number << 16) | microbatch
-
-    def _label(self, message: Message, microbatch: int) -> str:
-        return f"partition {message.source}, microbatch {microbatch}, op {self.plan.label(message)}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
+from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, made_again
 
 __all__ = ["Cut", "Message", "Segment", "cut"]
 
@@ -27,12 +28,16 @@ class Segment:
     partition: int
     level: int
     nodes: tuple[int, ...]
-    """In topological order; includes copies of the constants that it uses."""
+    """In topological order; includes copies of the constants that it uses, and of what it computes again."""
     inputs: tuple[Output, ...]
     """Tensors computed elsewhere: by an earlier segment of this partition, received, or given."""
     outputs: tuple[Output, ...]
     """Tensors that others need: later segments here, other partitions, or the caller."""
     work: float
+    kind: str = "forward"
+    """`forward`, `backward`, or `forward and backward`."""
+    is_recomputed: bool = False
+    """Whether it computes parts of an earlier segment again."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ def cut(
     num_partitions: int,
     results: Sequence[tuple[Output, int]],
     effects: Sequence[int],
+    recompute: Set[int] = frozenset(),
 ) -> Cut:
     """Cut the graph.
 
@@ -71,8 +77,9 @@ def cut(
         num_partitions: How many there are.
         results: Tensors that the caller wants, and where: a partition, or `ALL`.
         effects: Nodes that must run for what they do.
+        recompute: Partitions whose backward segments compute the forward pass again instead of keeping its tensors.
     """
-    cutter = _Cutter(nodes, owners, num_partitions)
+    cutter = _Cutter(nodes, owners, num_partitions, recompute)
     for output, where in results:
         for partition in cutter.places(where):
             cutter.want(partition, output)
@@ -85,8 +92,9 @@ def cut(
 
 
 class _Cutter:
-    def __init__(self, nodes: Sequence[Node], owners: Sequence[int], num_partitions: int) -> None:
+    def __init__(self, nodes: Sequence[Node], owners: Sequence[int], num_partitions: int, recompute: Set[int]) -> None:
         self.nodes = nodes
+        self.recompute = recompute
         self.owners = owners
         self.partitions = range(num_partitions)
         self.needed: list[set[int]] = [set() for _ in self.partitions]
@@ -166,8 +174,26 @@ class _Cutter:
             if constants:
                 groups.setdefault(max(groups, default=0), set()).update(constants)
             members = {level: self._with_constants(group) for level, group in groups.items()}
+            again = self._again(members) if partition in self.recompute else {}
+            members |= {level: self._with_constants(members[level] | more) for level, more in again.items()}
             for level in sorted(members):
-                yield self._segment(partition, level, members)
+                yield self._segment(partition, level, members, again.get(level, frozenset()))
+
+    def _again(self, members: dict[int, set[int]]) -> dict[int, frozenset[int]]:
+        """What each level of a partition computes again."""
+        written = {
+            handle for node in self.nodes if node.stateful and node.type != "ReadVariableOp" for handle in node.handles
+        }
+        found = {}
+        for level, group in members.items():
+            earlier = {
+                index: before
+                for before, others in members.items()
+                if before < level
+                for index in others - self.floating - group
+            }
+            found[level] = frozenset(made_again(self.nodes, group, earlier, written))
+        return {level: more for level, more in found.items() if more}
 
     def _with_constants(self, group: set[int]) -> set[int]:
         members, work = set(group), list(group)
@@ -178,7 +204,7 @@ class _Cutter:
                     work.append(source)
         return members
 
-    def _segment(self, partition: int, level: int, members: dict[int, set[int]]) -> Segment:
+    def _segment(self, partition: int, level: int, members: dict[int, set[int]], again: frozenset[int]) -> Segment:
         mine = members[level]
         inputs = {output for index in mine for output in self.nodes[index].inputs if output[0] not in mine}
         asked = {message.output for message in self.messages if message.source == partition}
@@ -191,9 +217,19 @@ class _Cutter:
             level,
             tuple(sorted(mine)),
             tuple(sorted(inputs)),
-            tuple(sorted(output for output in asked if output[0] in mine)),
+            tuple(sorted(output for output in asked if output[0] in mine - again)),
             sum(self.nodes[index].work for index in mine),
+            self._kind(mine - again - self.floating),
+            bool(again),
         )
+
+    def _kind(self, members: Set[int]) -> str:
+        # Odd nodes of no weight, such as a shape of the forward pass that sank into the backward one, do not count.
+        backward = sum(self.nodes[index].work for index in members if is_backward(self.nodes[index]))
+        forward = sum(self.nodes[index].work for index in members) - backward
+        if backward <= 0.02 * forward:
+            return "forward"
+        return "backward" if forward <= 0.02 * backward else "forward and backward"
 
 
 def _floating(nodes: Sequence[Node], owners: Sequence[int]) -> frozenset[int]:

@@ -1,0 +1,164 @@
+"""Put one rank's part of a plan into the graph that is being built: receive, call, send, as the schedule says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL
+from smdistributed.modelparallel.tensorflow.engine.extract import SegmentFunction
+from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.segments import Message
+from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.tensorflow.engine.plan import Plan
+
+__all__ = ["MAX_MICROBATCHES", "Emission"]
+
+MAX_MICROBATCHES = 1 << 16
+_MAX_MESSAGES = 1 << 24
+_STAMPS = _MAX_MESSAGES - 1
+"""The number of the message that brings a rank's time stamps together."""
+
+
+class Emission:
+    """One use of a plan in a graph."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        pieces: Sequence[Sequence[Any]],
+        transport: Transport,
+        ranks: Sequence[int],
+        timeline: Timeline | None,
+    ) -> None:
+        self.plan = plan
+        self.transport = transport
+        self.ranks = ranks
+        self.timeline = timeline
+        self.values: list[dict[Output, Any]] = [self._given(piece) for piece in pieces]
+        self.after: list[Any] = []
+        self.stamps: list[Any] = []
+
+    def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
+        trace = self.plan.trace
+        given = {output: piece[place] for output, place in trace.inputs.items()}
+        return given | {output: tensor for output, tensor in trace.captures.items() if tensor.dtype != tf.resource}
+
+    def run(self) -> list[list[tuple[Any, ...] | None]]:
+        """Add the ops; see `Plan.emit`."""
+        plan = self.plan
+        segments = plan.cut.of(plan.partition)
+        for task in plan.schedule.of(plan.partition):
+            self._stamp()
+            wanted = set(segments[task.level].inputs)
+            for number, message in enumerate(plan.cut.messages):
+                if message.target == plan.partition and message.output in wanted:
+                    self._receive(number, message, task.microbatch)
+            self._stamp()
+            self._call(plan.functions[task.level, task.microbatch], task.microbatch)
+            self._stamp()
+            for number, message in enumerate(plan.cut.messages):
+                if message.source == plan.partition and self._made_in(message) == task.level:
+                    self._send(number, message, task.microbatch)
+        self._stamp()
+        self._receive_results()
+        self._stamp()
+        self._gather_stamps()
+        return self._results()
+
+    def _made_in(self, message: Message) -> int:
+        return self.plan.cut.levels[message.source, message.output[0]]
+
+    def _receive(self, number: int, message: Message, microbatch: int) -> None:
+        if message.output in self.values[microbatch]:
+            return
+        traced = self.plan.extractor.tensor(message.output)
+        with tf.control_dependencies(self.after):
+            tensor = self.transport.receive(
+                traced.dtype,
+                peer=self.ranks[message.source],
+                channel=self._channel(number, microbatch),
+                label=self._label(message, microbatch),
+            )
+        tensor.set_shape(traced.shape)
+        self.after = [tensor.op]
+        self.values[microbatch][message.output] = tensor
+
+    def _send(self, number: int, message: Message, microbatch: int) -> None:
+        with tf.control_dependencies(self.after):
+            op = self.transport.send(
+                self.values[microbatch][message.output],
+                peer=self.ranks[message.target],
+                channel=self._channel(number, microbatch),
+                label=self._label(message, microbatch),
+            )
+        self.after = [op]
+
+    def _call(self, function: SegmentFunction, microbatch: int) -> None:
+        values = self.values[microbatch]
+        with tf.control_dependencies(self.after):
+            outputs, op = function([values[output] for output in function.inputs])
+        self.after = [op]
+        values.update(zip(function.outputs, outputs, strict=True))
+
+    def _receive_results(self) -> None:
+        """Results that this rank takes no part in computing, such as a loss that is made in the last partition."""
+        here = self.plan.partition
+        for microbatch in range(len(self.values)):
+            for number, message in enumerate(self.plan.cut.messages):
+                if message.target == here:
+                    self._receive(number, message, microbatch)
+
+    def _results(self) -> list[list[tuple[Any, ...] | None]]:
+        found = []
+        for result, home in zip(self.plan.trace.results, self.plan.homes, strict=True):
+            here = home in (ALL, self.plan.partition)
+            found.append([tuple(v[o] for o in result.outputs) if here else None for v in self.values])
+        return found
+
+    def _channel(self, number: int, microbatch: int) -> int:
+        if microbatch >= MAX_MICROBATCHES:
+            raise SMPUsageError(f"{microbatch + 1} microbatches are more than the {MAX_MICROBATCHES} allowed")
+        return (self.plan.number << 40) | (number << 16) | microbatch
+
+    def _label(self, message: Message, microbatch: int) -> str:
+        return f"partition {message.source}, microbatch {microbatch}, op {self.plan.label(message)}"
+
+    # --- the timeline, if there is one -------------------------------------------------------------------------------
+
+    def _stamp(self) -> None:
+        if self.timeline is None:
+            return
+        with tf.control_dependencies(self.after):
+            stamp = tf.timestamp()
+        self.after = [stamp.op]
+        self.stamps.append(stamp)
+
+    def _gather_stamps(self) -> None:
+        """Bring the stamps of all ranks of the replica to the first, which notes them down."""
+        if self.timeline is None:
+            return
+        plan = self.plan
+        own = tf.stack(self.stamps)
+        with tf.control_dependencies(self.after):
+            if plan.partition != 0:
+                channel = self._channel(_STAMPS, plan.partition)
+                self.transport.send(own, peer=self.ranks[0], channel=channel, label="time stamps")
+                return
+        gathered = [own]
+        for partition in range(1, len(self.ranks)):
+            with tf.control_dependencies(self.after):
+                stamps = self.transport.receive(
+                    own.dtype,
+                    peer=self.ranks[partition],
+                    channel=self._channel(_STAMPS, partition),
+                    label=f"partition {partition}, time stamps",
+                )
+            self.after = [stamps.op]
+            gathered.append(stamps)
+        self.timeline.record(plan, self.ranks, gathered)

@@ -1,0 +1,89 @@
+"""Random ops with a seed of their own: other numbers for each microbatch.
+
+The kernel of a stateful random op counts on from its seed. A step holds one copy of the kernel for each microbatch, all
+with one seed, so that all would draw the same numbers. The copies for the second and later microbatches get other
+seeds. Ops without a seed, and the stateless ones that Keras's layers use, need nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2
+
+__all__ = ["draws_numbers", "vary_seeds"]
+
+_STEP = 0x9E3779B1
+"""Odd, so that multiples of it differ modulo 2^31."""
+_SEEDED = frozenset(
+    {
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "TruncatedNormal",
+    }
+)
+
+
+def draws_numbers(definition: graph_pb2.GraphDef) -> bool:
+    """Whether a graph, or a function that it calls, holds a random op with a seed."""
+    return _is_seeded(definition.node) or bool(_calls(definition.node) & _drawing_functions(definition))
+
+
+def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> None:
+    """Change the seeds of a graph, in place; the first microbatch keeps those of the script."""
+    if microbatch == 0:
+        return
+    drawing = _drawing_functions(definition)
+    names = {name: f"{name}_microbatch_{microbatch}" for name in drawing}
+    for function in list(definition.library.function):
+        if function.signature.name in names:
+            copy = definition.library.function.add()
+            copy.CopyFrom(function)
+            copy.signature.name = names[function.signature.name]
+            _vary(copy.node_def, names, microbatch)
+    _vary(definition.node, names, microbatch)
+
+
+def _vary(nodes: Iterable[Any], names: dict[str, str], microbatch: int) -> None:
+    for node in nodes:
+        if _has_seed(node):
+            node.attr["seed2"].i = (node.attr["seed2"].i + microbatch * _STEP) % (1 << 31) or 1
+        for value in node.attr.values():
+            for called in [value.func, *value.list.func]:
+                if called.name in names:
+                    called.name = names[called.name]
+
+
+def _drawing_functions(definition: graph_pb2.GraphDef) -> frozenset[str]:
+    """The functions that hold a seeded random op, or call one that does."""
+    calls = {function.signature.name: _calls(function.node_def) for function in definition.library.function}
+    found = {function.signature.name for function in definition.library.function if _is_seeded(function.node_def)}
+    while more := {name for name, called in calls.items() if called & found} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _calls(nodes: Iterable[Any]) -> set[str]:
+    return {
+        called.name
+        for node in nodes
+        for value in node.attr.values()
+        for called in [value.func, *value.list.func]
+        if called.name
+    }
+
+
+def _is_seeded(nodes: Iterable[Any]) -> bool:
+    return any(_has_seed(node) for node in nodes)
+
+
+def _has_seed(node: Any) -> bool:
+    return node.op in _SEEDED and bool(node.attr["seed"].i or node.attr["seed2"].i)
