@@ -1,14 +1,14 @@
-"""Models for parity tests: each is built twice, plain and distributed, by the same code."""
+"""Models for parity tests, for either Keras: each is built twice, plain and distributed, by the same code."""
 
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 import smdistributed.modelparallel.tensorflow as smp
 
+keras = tf.keras
 L = keras.layers
 FEATURES, CLASSES, TOKENS = 6, 4, 32
 

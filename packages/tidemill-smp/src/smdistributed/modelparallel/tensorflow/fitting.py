@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
-from keras.src.trainers.data_adapters import data_adapter_utils
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.keras_api import (
+    accepts_training,
+    loss_of,
+    metrics_after,
+    scaled_loss,
+    set_random_seed,
+    unpack,
+    unscaled,
+)
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.step.step import StepFunction, step
 from tensorflow.python.eager import context
@@ -29,26 +36,24 @@ class Steps:
     def train(self, data: Any) -> Any:
         """One training step on a batch; the metrics after it."""
         model = self._model
-        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        x, y, sample_weight = unpack(data)
         grads, loss, y_pred = self._training(x, y, sample_weight)
         variables = model.trainable_variables
         if variables:
             means = [grad if grad is None else grad.accumulate() for grad in grads]
-            model.optimizer.apply_gradients(zip(means, variables, strict=True))
-        model._loss_tracker.update_state(loss.reduce_mean(), sample_weight=_size(x))
-        return model.compute_metrics(x, y, _merged(y_pred), sample_weight=sample_weight)
+            model.optimizer.apply_gradients(zip(unscaled(model.optimizer, means), variables, strict=True))
+        return metrics_after(model, loss.reduce_mean(), x, y, _merged(y_pred), sample_weight)
 
     def evaluate(self, data: Any) -> Any:
         """Evaluate one batch; the metrics after it."""
         model = self._model
-        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        x, y, sample_weight = unpack(data)
         loss, y_pred = self._evaluation(x, y, sample_weight)
-        model._loss_tracker.update_state(loss.reduce_mean(), sample_weight=_size(x))
-        return model.compute_metrics(x, y, _merged(y_pred), sample_weight=sample_weight)
+        return metrics_after(model, loss.reduce_mean(), x, y, _merged(y_pred), sample_weight)
 
     def predict(self, data: Any) -> Any:
         """Predict one batch of any size: it is filled up to a whole number of microbatches, and the rest left out."""
-        x, _, _ = data_adapter_utils.unpack_x_y_sample_weight(data)
+        x, _, _ = unpack(data)
         size = _size(x)
         y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))
         return tf.nest.map_structure(lambda output: output[:size], y_pred)
@@ -57,13 +62,13 @@ class Steps:
         model = self._model
         with tf.GradientTape() as tape:
             y_pred = self._call(x, training=True)
-            loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
-            scaled = model.optimizer.scale_loss(loss)
+            loss = loss_of(model, x, y, y_pred, sample_weight, training=True)
+            scaled = scaled_loss(model.optimizer, loss)
         return tape.gradient(scaled, model.trainable_variables), loss, y_pred
 
     def _evaluate_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
         y_pred = self._call(x, training=False)
-        loss = self._model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+        loss = loss_of(self._model, x, y, y_pred, sample_weight, training=False)
         return loss, y_pred
 
     def _predict_microbatch(self, x: Any) -> Any:
@@ -71,7 +76,7 @@ class Steps:
 
     def _call(self, x: Any, *, training: bool) -> Any:
         model = self._model
-        return model(x, training=training) if model._call_has_training_arg else model(x)
+        return model(x, training=training) if accepts_training(model) else model(x)
 
     @staticmethod
     def _undecorated(body: Callable[..., Any]) -> StepFunction:
@@ -84,7 +89,7 @@ def agree_on_shuffling() -> None:
     session = current()
     if session.config.partitions > 1 and context.global_seed() is None:
         seeds = session.mp_group.allgather_objects(int(np.random.randint(1 << 31)))
-        keras.utils.set_random_seed(seeds[0])
+        set_random_seed(seeds[0])
 
 
 def is_quiet() -> bool:

@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-import keras
-
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
+from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.partition.context import unit_of
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 
 __all__ = ["DistributedModel"]
 
 
-class DistributedModel(keras.Model):
+class DistributedModel(Model):  # type: ignore[misc]
     """A Keras model that is cut into partitions; to be subclassed like `keras.Model`.
 
     Everything that `call` computes runs on one partition each; what it returns is available on all ranks. The model may

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.model import DistributedModel
 
 __all__ = ["WrappedModel", "wrap"]
@@ -16,7 +15,7 @@ __all__ = ["WrappedModel", "wrap"]
 class WrappedModel(DistributedModel):
     """A distributed model whose `call` is another model."""
 
-    def __init__(self, model: keras.Model, rules: Mapping[str, int] | None) -> None:
+    def __init__(self, model: Any, rules: Mapping[str, int] | None) -> None:
         super().__init__(name=model.name)
         self.model = model
         self._smp_rules = dict(rules) if rules is not None else None
@@ -40,7 +39,7 @@ def wrap(model: Any, partitions: Mapping[str, int] | None = None) -> WrappedMode
     Raises:
         SMPUsageError: If `model` is no Keras model, or distributed already.
     """
-    if isinstance(model, DistributedModel) or not isinstance(model, keras.Model):
+    if isinstance(model, DistributedModel) or not isinstance(model, Model):
         what = "a DistributedModel already" if isinstance(model, DistributedModel) else f"a {type(model).__name__}"
         raise SMPUsageError(f"DistributedModel.wrap takes a plain Keras model, and this is {what}: {model!r:.80}")
     return WrappedModel(model, partitions)

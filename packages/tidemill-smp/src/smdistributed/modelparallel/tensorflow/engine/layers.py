@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer
+from smdistributed.modelparallel.tensorflow.keras_api import Layer, Model, layers_of, library_modules
 
 __all__ = ["Container", "entering", "layer_hooks"]
 
@@ -38,7 +37,7 @@ class Container:
 @contextmanager
 def layer_hooks() -> Iterator[None]:
     """Make units of the layers called inside."""
-    kind = keras.Layer
+    kind = Layer
     original = kind.__call__
 
     @functools.wraps(original)
@@ -86,7 +85,6 @@ def _call_layer(state: Tracer, layer: Any, call: Callable[[], Any]) -> Any:
 
 
 def _is_whole(layer: Any) -> bool:
-    if isinstance(layer, keras.Model):
+    if isinstance(layer, Model):
         return False
-    children = list(layer._flatten_layers(include_self=False))
-    return not children or type(layer).__module__.split(".")[0] in ("keras", "tf_keras")
+    return not layers_of(layer) or type(layer).__module__.split(".")[0] in library_modules

@@ -17,12 +17,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-__all__ = ["EVERYWHERE", "MarkingGraph", "Tracer", "tracer", "tracing"]
+__all__ = ["EVERYWHERE", "MarkingGraph", "Tracer", "plain_scope", "tracer", "tracing"]
 
 EVERYWHERE = "everywhere"
 """The unit of ops that every rank computes for itself."""
 
 _SCOPE = re.compile(r"smp_unit_(\d+)_")
+_ANY_SCOPE = re.compile(r"smp_unit_\d+_[_\d]*(/|$)")
 _LAST_SCOPE = re.compile(r"/?smp_unit_\d+_$")
 _local = threading.local()
 
@@ -91,6 +92,11 @@ class Tracer:
         if unit not in self.scopes:
             self.scopes.append(unit)
         return f"smp_unit_{self.scopes.index(unit)}_"
+
+
+def plain_scope(name_scope: str) -> str:
+    """A name scope as it would be without the library."""
+    return _ANY_SCOPE.sub("", name_scope).rstrip("/")
 
 
 def tracer() -> Tracer | None:

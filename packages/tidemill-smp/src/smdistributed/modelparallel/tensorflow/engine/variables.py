@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
-import keras
-
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.keras_api import (
+    creating_without_memory,
+    tensorflow_variable,
+    tracked_variables,
+    without_memory,
+)
 from tensorflow.python.ops import resource_variable_ops
 
 __all__ = [
@@ -29,6 +33,8 @@ __all__ = [
     "make_foreign",
     "standing_in",
     "tensorflow_variable",
+    "variables_of",
+    "without_memory",
 ]
 
 
@@ -144,12 +150,6 @@ def _stand_in() -> StandIn | None:
     return getattr(_local, "stand_in", None)
 
 
-def tensorflow_variable(variable: Any) -> Any:
-    """The tf.Variable behind a Keras variable; a tf.Variable itself."""
-    inner = getattr(variable, "_value", None)
-    return inner if isinstance(inner, tf.Variable) else variable
-
-
 def is_foreign(variable: Any) -> bool:
     """Whether another rank holds `variable`, a tf.Variable or a Keras variable."""
     return isinstance(tensorflow_variable(variable), ForeignVariable)
@@ -172,59 +172,33 @@ def make_foreign(variable: Any, owner: str) -> None:
     inner._smp_owner = owner
 
 
-def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool) -> Any:
-    """A variable that has no value yet and takes no memory."""
-    with tf.init_scope():
-        return resource_variable_ops.UninitializedVariable(shape=shape, dtype=dtype, trainable=trainable, name=name)
-
-
 @dataclass
 class Deferred:
     """Variables created while the model was built, with what will initialize them."""
 
-    waiting: list[tuple[Any, Callable[..., Any]]] = field(default_factory=list)
-    """(Keras variable, initializer)."""
+    waiting: list[tuple[Any, Callable[[], Any]]] = field(default_factory=list)
+    """(variable of Keras, what computes its initial value)."""
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Create Keras variables without memory inside."""
-        kind = keras.Variable
-        original = kind._initialize_with_initializer
-
-        def later(variable: Any, initializer: Callable[..., Any]) -> None:
-            value = without_memory(variable._shape, variable._dtype, variable.name, trainable=bool(variable.trainable))
-            variable._initialize(value)
-            self.waiting.append((variable, initializer))
-
-        kind._initialize_with_initializer = later
-        try:
+        """Create the weights of layers without memory inside."""
+        with creating_without_memory(lambda variable, initial: self.waiting.append((variable, initial))):
             yield
-        finally:
-            kind._initialize_with_initializer = original
 
     def initialize(self, is_here: Callable[[Any], bool]) -> None:
         """Give a value to those that are held here, in the order in which they were created."""
         waiting, self.waiting = self.waiting, []
         with tf.init_scope():
-            for variable, initializer in waiting:
+            for variable, initial in waiting:
                 if is_here(variable):
-                    variable._value.assign(
-                        tf.cast(initializer(variable._shape, dtype=variable._dtype), variable._dtype)
-                    )
+                    inner = tensorflow_variable(variable)
+                    inner.assign(tf.cast(initial(), inner.dtype))
 
 
 def variables_of(models: Iterable[Any]) -> list[Any]:
     """All variables that the models track, each once, as tf.Variables."""
     found: dict[int, Any] = {}
     for model in models:
-        for variable in [*model.variables, *_raw_variables(model)]:
-            inner = tensorflow_variable(variable)
-            found.setdefault(id(inner), inner)
+        for variable in tracked_variables(model):
+            found.setdefault(id(variable), variable)
     return list(found.values())
-
-
-def _raw_variables(model: Any) -> list[Any]:
-    # tf.Variables that a layer keeps as plain attributes: Keras 3 does not list them.
-    return [
-        value for layer in model._flatten_layers() for value in vars(layer).values() if isinstance(value, tf.Variable)
-    ]

@@ -1,0 +1,232 @@
+"""Which Keras the script means, and what the library needs of it.
+
+A process has one Keras: that behind `tf.keras`, which is Keras 3, or tf_keras with `TF_USE_LEGACY_KERAS=1`. It is told
+here once, and the other one is never imported. Everything in which the two differ for the library, other than their
+optimizers, is in this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.marks import plain_scope
+from tensorflow.python.eager import lift_to_graph
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+__all__ = [
+    "IS_TF_KERAS",
+    "Layer",
+    "Model",
+    "accepts_training",
+    "creating_without_memory",
+    "is_keras_variable",
+    "layers_of",
+    "library_modules",
+    "loss_of",
+    "metrics_after",
+    "scaled_loss",
+    "set_random_seed",
+    "tensorflow_variable",
+    "tracked_variables",
+    "unpack",
+    "unscaled",
+    "without_memory",
+]
+
+IS_TF_KERAS = str(tf.keras.Model.__module__).startswith("tf_keras")
+"""Whether `tf.keras` is tf_keras, the continuation of Keras 2."""
+Model: Any = tf.keras.Model
+Layer: Any = tf.keras.layers.Layer
+library_modules = ("tf_keras", "keras")
+"""Top-level modules whose layers are Keras's own."""
+
+_optimizers: tuple[Any, ...] = (
+    (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
+    if IS_TF_KERAS
+    else (tf.keras.optimizers.Optimizer,)
+)
+
+
+def is_keras_variable(variable: Any) -> bool:
+    """Whether `variable` is what a layer's `add_weight` gives."""
+    return isinstance(variable, tf.Variable if IS_TF_KERAS else tf.keras.Variable)
+
+
+def tensorflow_variable(variable: Any) -> Any:
+    """The tf.Variable behind a variable of Keras; a plain tf.Variable itself."""
+    # Keras 3 holds a tf.Variable; the variables of tf_keras with mixed precision wrap one, and are one too.
+    for name in ("_value", "_variable"):
+        inner = vars(variable).get(name) if hasattr(variable, "__dict__") else None
+        if isinstance(inner, tf.Variable):
+            return inner
+    return variable
+
+
+def layers_of(layer: Any) -> list[Any]:
+    """The layers that `layer` is made of, however deep; without itself."""
+    return list(layer._flatten_layers(include_self=False))
+
+
+def tracked_variables(model: Any) -> list[Any]:
+    """All tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
+
+    Others are those that a layer keeps as attributes, in lists and dictionaries, or in a `tf.Module` of the script's
+    own: Keras 3 does not list them. Optimizers and metrics are no part of the model.
+    """
+    found: dict[int, Any] = {}
+    for variable in model.variables:
+        inner = tensorflow_variable(variable)
+        found.setdefault(id(inner), inner)
+    waiting, seen = [model], {id(model)}
+    while waiting:
+        tracked = waiting.pop(0)
+        for child in tracked._trackable_children().values():
+            if id(child) in seen or isinstance(child, (tf.keras.metrics.Metric, *_optimizers)):
+                continue
+            seen.add(id(child))
+            if isinstance(child, tf.Variable):
+                inner = tensorflow_variable(child)
+                found.setdefault(id(inner), inner)
+            elif hasattr(child, "_trackable_children"):
+                waiting.append(child)
+    return list(found.values())
+
+
+def accepts_training(model: Any) -> bool:
+    """Whether the model's `call` has an argument `training`."""
+    return bool(model._call_spec.expects_training_arg if IS_TF_KERAS else model._call_has_training_arg)
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed Python, NumPy, TensorFlow and Keras."""
+    tf.keras.utils.set_random_seed(seed)
+
+
+def unpack(data: Any) -> tuple[Any, Any, Any]:
+    """What a step of `fit` gets: inputs, targets and sample weights; the latter two may be None."""
+    x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(data)
+    return x, y, sample_weight
+
+
+def loss_of(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, training: bool) -> Any:
+    """The loss that the model was compiled with, or that it defines; that of a microbatch."""
+    if not IS_TF_KERAS:
+        return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+    loss = model.compute_loss(x, y, y_pred, sample_weight)  # keeps its own mean, over the microbatches
+    if training:
+        model._validate_target_and_loss(y, loss)
+    return loss
+
+
+def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+    """Update the metrics with a whole batch, and give them."""
+    if not IS_TF_KERAS:
+        size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
+        model._loss_tracker.update_state(loss, sample_weight=size)
+    return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def scaled_loss(optimizer: Any, loss: Any) -> Any:
+    """The loss to differentiate where the optimizer scales it, for gradients of few bits."""
+    if IS_TF_KERAS:
+        return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
+    return optimizer.scale_loss(loss)
+
+
+def unscaled(optimizer: Any, gradients: list[Any]) -> list[Any]:
+    """The gradients that `apply_gradients` wants, of those of `scaled_loss`."""
+    if IS_TF_KERAS and hasattr(optimizer, "get_unscaled_gradients"):
+        return list(optimizer.get_unscaled_gradients(gradients))
+    return gradients  # Keras 3 does it when they are applied
+
+
+def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool, **options: Any) -> Any:
+    """A variable that has no value yet and takes no memory."""
+    with tf.init_scope():
+        return resource_variable_ops.UninitializedVariable(
+            shape=shape, dtype=dtype, trainable=trainable, name=name, **options
+        )
+
+
+@contextmanager
+def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+    """Create the weights of layers without memory inside.
+
+    A tf.Variable that a layer makes by itself gets its value at once, wherever it is made.
+
+    Args:
+        created: Called with each weight and a function that computes its initial value.
+    """
+    patching = _patched_make_variable if IS_TF_KERAS else _patched_initialization
+    with tf.variable_creator_scope(_created_eagerly), patching(created):
+        yield
+
+
+@contextmanager
+def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+    kind = tf.keras.Variable
+    original = kind._initialize_with_initializer
+
+    def later(variable: Any, initializer: Callable[..., Any]) -> None:
+        value = without_memory(variable._shape, variable._dtype, variable.name, trainable=bool(variable.trainable))
+        variable._initialize(value)
+        created(variable, functools.partial(initializer, variable._shape, dtype=variable._dtype))
+
+    kind._initialize_with_initializer = later
+    try:
+        yield
+    finally:
+        kind._initialize_with_initializer = original
+
+
+@contextmanager
+def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+    module = importlib.import_module("tf_keras.src.engine.base_layer_utils")
+    original = module.make_variable
+
+    def make(name: str, shape: Any = None, dtype: Any = tf.float32, initializer: Any = None, **options: Any) -> Any:
+        initializer = initializer() if isinstance(initializer, type) else initializer
+        if not callable(initializer) or not tf.TensorShape(shape).is_fully_defined() or options.get("layout"):
+            return original(name, shape, dtype, initializer, **options)
+        # An initializer without a seed draws one when it is called first: in the order of creation, on every rank.
+        generator = getattr(initializer, "_random_generator", None)
+        if generator is not None:
+            generator._maybe_init()
+        kept = {key: options.get(key) for key in ("constraint", "synchronization", "aggregation")}
+        kind = tf.as_dtype(dtype).base_dtype
+        trainable = options.get("trainable")
+        trained = trainable is None or bool(trainable)
+        with tf.init_scope(), tf.name_scope(f"{plain_scope(ops.get_name_scope())}/"):
+            variable = without_memory(tf.TensorShape(shape), kind, name, trainable=trained, **kept)
+        created(variable, functools.partial(initializer, tf.TensorShape(shape).as_list(), dtype=kind))
+        return variable
+
+    module.make_variable = make
+    try:
+        yield
+    finally:
+        module.make_variable = original
+
+
+def _created_eagerly(_: Callable[..., Any], **options: Any) -> Any:
+    initial = options.pop("initial_value", None)
+    value = _lifted(initial) if isinstance(initial, tf.Tensor) and not hasattr(initial, "numpy") else initial
+    with tf.init_scope():
+        return resource_variable_ops.default_variable_creator_v2(None, initial_value=value, **options)
+
+
+def _lifted(tensor: Any) -> Any:
+    """The value of a tensor of the graph that is being built; it must not depend on what goes into that graph."""
+
+    @tf.function(autograph=False)
+    def value() -> Any:
+        return lift_to_graph.lift_to_graph([tensor], ops.get_default_graph())[tensor]
+
+    with tf.init_scope():
+        return value()
