@@ -1,16 +1,22 @@
 """What the tests of checkpoints run on the ranks."""
 
+import contextlib
 import dataclasses
+import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint_management
 
 import models
 import smdistributed.modelparallel.tensorflow as smp
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPPeerLostError
 from smdistributed.modelparallel.tensorflow import session
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
 
@@ -104,6 +110,197 @@ def resumed(model: str, directory: str, last: int, when: str, prefix: str | None
     assert int(training.step) > 1, "the counter is restored at once"
     training.run_to(last)
     return training.held()
+
+
+def nothing_to_restore(directory: str, when: str) -> Any:
+    """Restore from an empty directory."""
+    training = Training()
+    manager = training.manager(directory)
+    if when == "after":
+        training.run_to(1)
+    restored = [manager.restore(), manager.restore("ckpt-2")]
+    training.run_to(2)
+    return restored, (manager.latest_checkpoint, manager.checkpoints)
+
+
+def several(directory: str) -> Any:
+    """Save at steps 1, 2 and 3; restore by name; then keep two, with step 4 saved from step 2."""
+    training = Training()
+    manager = training.manager(directory)
+    for last in (1, 2, 3):
+        training.run_to(last)
+        manager.save()
+    steps = {}
+    for name in (None, "ckpt-2", "ckpt-1", "ckpt-7"):
+        again = Training(seed=5)
+        manager = again.manager(directory, max_to_keep=2)
+        manager.restore(name)
+        steps[name] = int(again.step)
+    paths = manager.checkpoints
+    fresh = Training(seed=5)
+    manager = fresh.manager(directory, max_to_keep=2)
+    manager.restore("ckpt-1")
+    fresh.run_to(4)
+    saved = manager.save()
+    assert saved == manager.latest_checkpoint == paths[1]
+    last = Training()
+    manager = last.manager(directory)
+    manager.restore()
+    left = sorted(path.name for path in Path(paths[0]).parent.iterdir())
+    assert left == ["checkpoint", *(f"ckpt-{n}.{end}" for n in (2, 3) for end in ("data-00000-of-00001", "index"))]
+    return paths, steps, (len(paths), int(last.step), [Path(path).name for path in manager.checkpoints])
+
+
+def latest_of(directory: str) -> Any:
+    """The latest, by the manager and by TensorFlow."""
+    manager = Training().manager(directory)
+    return manager.latest_checkpoint, tf.train.latest_checkpoint(f"{directory}/mp_rank_{smp.mp_rank()}")
+
+
+class Killed(BaseException):
+    """In place of a signal: nothing cleans up behind it."""
+
+
+class Crashing:
+    """A group of ranks one of which may crash: the others then lose it at the next exchange."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def allgather_objects(self, value: Any, *, what: str = "checkpoint") -> list[Any]:
+        answers = self._group.allgather_objects(value, what=what)
+        if "crashed" in answers:
+            raise SMPPeerLostError("another rank died")
+        return answers
+
+
+def crashes(directory: str, number: int | None, victim: int) -> list[int]:
+    """Crash before each operation on files in turn; which value all ranks restore each time."""
+    now = session.current()
+    outcomes = []
+    try:
+        for place in itertools.count():
+            session.set_current(dataclasses.replace(now, world_group=Crashing(now.world_group)))
+            root = f"{directory}/{place}"
+            value, crashed = tf.Variable(0), False
+            manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), root, max_to_keep=1)
+            manager.save(checkpoint_number=number)
+            value.assign(1)
+            manager.save(checkpoint_number=number)
+            value.assign(2)
+            try:
+                with contextlib.ExitStack() as stack:
+                    if smp.rank() == victim:
+                        stack.enter_context(_crash_before(place))
+                    manager.save(checkpoint_number=number)
+                now.world_group.allgather_objects("done", what="checkpoint")
+            except Killed:
+                crashed = True
+                now.world_group.allgather_objects("crashed", what="checkpoint")
+            except SMPPeerLostError:
+                pass
+            if not any(now.world_group.allgather_objects(crashed)):
+                return outcomes
+            outcomes.append(_after_the_crash(root, number))
+    finally:
+        session.set_current(now)
+    raise AssertionError
+
+
+def _after_the_crash(root: str, number: int | None) -> int:
+    value = tf.Variable(-1)
+    manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), root, max_to_keep=1)
+    path = manager.restore()
+    assert path == manager.latest_checkpoint and [path] == manager.checkpoints
+    restored = int(value)
+    value.assign(3)
+    latest = manager.save(checkpoint_number=number)
+    value.assign(-1)
+    manager.restore()
+    assert int(value) == 3
+    files = sorted(path.name for path in Path(root, f"mp_rank_{smp.mp_rank()}").iterdir())
+    name = Path(latest).name
+    assert files == ["checkpoint", f"{name}.data-00000-of-00001", f"{name}.index"], files
+    smp.barrier()
+    assert sorted(path.name for path in Path(root).iterdir()) == [f"{name}.json", "mp_rank_0", "mp_rank_1"]
+    smp.barrier()
+    return restored
+
+
+@contextlib.contextmanager
+def _crash_before(place: int) -> Any:
+    """Crash before the operation of that number on files; afterwards none is done."""
+    count = itertools.count()
+
+    def watched(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if next(count) >= place:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for name in ("replace", "unlink", "rmdir", "mkdir", "fsync"):
+            stack.enter_context(mock.patch.object(os, name, watched(getattr(os, name))))
+        management = checkpoint_management
+        for owner, name in ((tf.train.Checkpoint, "write"), (management, "update_checkpoint_state_internal")):
+            stack.enter_context(mock.patch.object(owner, name, watched(getattr(owner, name))))
+        yield
+
+
+def unwritable(directory: str) -> Any:
+    """Let the second save fail on rank 1."""
+    value = tf.Variable(1)
+    manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), directory)
+    manager.save()
+    value.assign(2)
+    failing = mock.patch.object(tf.train.Checkpoint, "write", side_effect=OSError(28, "No space left on device"))
+    try:
+        with failing if smp.rank() == 1 else contextlib.nullcontext():
+            manager.save()
+    except SMPCheckpointError as error:
+        manager.restore()
+        return str(error), (Path(manager.latest_checkpoint).name, int(value))
+    raise AssertionError
+
+
+def exported(model: str, path: str) -> Any:
+    """Train, and write a plain checkpoint."""
+    training = Training(model)
+    training.run_to(3)
+    training.manager(Path(path).parent / "unused").export(path)
+    return training.held()
+
+
+def read_and_written_plainly(model: str, source: str, target: str) -> Any:
+    """In one process without the library's manager: read a plain checkpoint, and write one."""
+    plain = models.MODELS[model](2)
+    optimizer, step = keras.optimizers.Adam(0.5), tf.Variable(0, dtype=tf.int64)
+    models.plain_steps(plain, optimizer, models.batches(1, BATCH), 2)
+    checkpoint = tf.train.Checkpoint(model=plain, optimizer=optimizer, step=step)
+    checkpoint.restore(source).assert_existing_objects_matched().assert_consumed()
+    assert int(step) == 3
+    checkpoint.write(target)
+    listed = [("model", plain.variables), ("optimizer", optimizer.variables)]
+    return {
+        f"{whose}/{number}": np.array(variable)
+        for whose, variables in listed
+        for number, variable in enumerate(variables)
+        if "seed_generator" not in variable.path
+    }
+
+
+def refused(directory: str) -> str:
+    """Restore into a model whose head has another size."""
+    with mock.patch.object(models, "CLASSES", 5):
+        training = Training()
+        training.manager(directory).restore()
+        try:
+            training.run_to(4)
+        except SMPCheckpointError as error:
+            return str(error)
+        return ""
 
 
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -30,10 +30,14 @@ def test_each_rank_writes_its_own_variables_and_the_index_tells_which(tmp_path: 
         names = sorted(path.name for path in (tmp_path / f"mp_rank_{rank}").iterdir())
         assert names == ["checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index"]
     variables = json.loads((tmp_path / "ckpt-1.json").read_text())["variables"]
-    kernel = "model/{}/_kernel/.ATTRIBUTES/VARIABLE_VALUE"
-    assert variables[kernel.format("body/0")] == {"dtype": "float32", "shape": [6, 8], "ranks": [0]}
-    assert variables[kernel.format("head")]["ranks"] == [1]
-    assert variables["step/.ATTRIBUTES/VARIABLE_VALUE"]["ranks"] == [0, 1]
+    key = "{}/.ATTRIBUTES/VARIABLE_VALUE"
+    assert variables[key.format("optimizer/_trainable_variables/0")] == {
+        "dtype": "float32",
+        "shape": [6, 8],
+        "ranks": [0],
+    }
+    assert variables[key.format("model/head/_kernel")] == {"dtype": "float32", "shape": [8, 4], "ranks": [1]}
+    assert variables[key.format("step")]["ranks"] == [0, 1]
 
 
 @pytest.mark.parametrize("model", ["chain", "language"])
@@ -44,3 +48,69 @@ def test_any_number_of_partitions_restores_what_two_have_saved(tmp_path: Path, m
     for when in ("before", "after"):
         restored = checkpoints.merged(run(size, checkpoints.resumed, model, str(tmp_path), 3, when))
         checkpoints.assert_equal(saved, restored)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_restoring_what_is_not_there_does_nothing(tmp_path: Path, when: str) -> None:
+    for restored, latest in run(2, checkpoints.nothing_to_restore, str(tmp_path / "none"), when):
+        assert restored == [None, None]
+        assert latest == (None, [])
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_checkpoint_is_restored_by_its_name(tmp_path: Path) -> None:
+    for rank, (paths, steps, kept) in enumerate(run(2, checkpoints.several, str(tmp_path))):
+        assert paths == [str(tmp_path / f"mp_rank_{rank}" / f"ckpt-{number}") for number in (1, 2, 3)]
+        assert steps == {None: 3, "ckpt-2": 2, "ckpt-1": 1, "ckpt-7": 0}
+        assert kept == (3, 4, ["ckpt-3", "ckpt-2"])
+
+
+def test_the_checkpoint_saved_last_is_the_latest_whatever_its_number(tmp_path: Path) -> None:
+    run(2, checkpoints.several, str(tmp_path))
+    for rank, latest in enumerate(run(2, checkpoints.latest_of, str(tmp_path))):
+        assert latest == (str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"), str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("number", [None, 0])
+def test_a_crash_anywhere_in_save_leaves_one_checkpoint_for_all_ranks(
+    tmp_path: Path, number: int | None, victim: int
+) -> None:
+    results = run(2, checkpoints.crashes, str(tmp_path), number, victim)
+    assert len({tuple(outcomes) for outcomes in results}) == 1, "the ranks restored different checkpoints"
+    outcomes = results[0]
+    assert len(outcomes) >= 8
+    assert outcomes == sorted(outcomes), "the commit is one moment: before it the old one counts, after it the new one"
+    assert set(outcomes) == {1, 2}
+
+
+def test_a_rank_that_cannot_write_fails_the_save_on_all_and_the_checkpoint_before_stays(tmp_path: Path) -> None:
+    for message, latest in run(2, checkpoints.unwritable, str(tmp_path)):
+        assert "ckpt-2" in message and "rank 1" in message and "No space left" in message
+        assert latest == ("ckpt-1", 1)
+    assert sorted(path.name for path in (tmp_path / "mp_rank_0").iterdir()) == [
+        "checkpoint",
+        "ckpt-1.data-00000-of-00001",
+        "ckpt-1.index",
+    ]
+
+
+@pytest.mark.parametrize("model", ["chain", "language"])
+def test_plain_checkpoints_are_exported_and_imported(tmp_path: Path, model: str) -> None:
+    exported = checkpoints.merged(run(2, checkpoints.exported, model, str(tmp_path / "out")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.data-00000-of-00001", "out.index"]
+    [plain] = run(1, checkpoints.read_and_written_plainly, model, str(tmp_path / "out"), str(tmp_path / "in"))
+    seeds = exported.keys() - plain.keys()
+    checkpoints.assert_equal({name: exported[name] for name in plain}, plain)
+    assert bool(seeds) == (model == "language")
+    for when in ("before", "after"):
+        path = str(tmp_path / "in")
+        imported = checkpoints.merged(run(2, checkpoints.resumed, model, str(tmp_path), 3, when, path))
+        checkpoints.assert_equal({name: imported[name] for name in plain}, plain)
+
+
+def test_a_model_made_otherwise_is_refused_by_name_file_and_rank(tmp_path: Path) -> None:
+    run(2, checkpoints.interrupted, "chain", str(tmp_path), 3, 3, "before")
+    message = run(2, checkpoints.refused, str(tmp_path))[1]
+    for part in ("rank 1", "head", "ckpt-1", "mp_rank_1", "shape"):
+        assert part in message

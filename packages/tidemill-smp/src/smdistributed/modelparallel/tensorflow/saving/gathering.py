@@ -1,0 +1,105 @@
+"""Give one rank the values of all variables of a replica, one at a time, when it asks for them."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPError
+from smdistributed.modelparallel.tensorflow.engine.variables import (
+    ForeignVariable,
+    is_foreign,
+    standing_in,
+    tensorflow_variable,
+)
+from smdistributed.modelparallel.tensorflow.session import Session
+
+__all__ = ["Values", "on_first_rank"]
+
+
+class Values:
+    """Stands in for foreign variables on the rank that gathers."""
+
+    def __init__(self, session: Session, variables: Sequence[Any], holders: Sequence[int]) -> None:
+        """Fetch from `holders`, which has a global rank for each variable."""
+        self._objects = session.objects
+        self._variables = variables
+        self._holders = holders
+        self._numbers = {id(variable): number for number, variable in enumerate(variables)}
+
+    def value(self, variable: ForeignVariable) -> Any:
+        """The value, from the rank that has it."""
+        return tf.convert_to_tensor(self.fetch(self.number(variable)))
+
+    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+        """What is written to a checkpoint."""
+        return {"VARIABLE_VALUE": self.value(variable)}
+
+    def number(self, variable: ForeignVariable) -> int:
+        """The place of a variable among all.
+
+        Raises:
+            SMPForeignVariableError: If it is none of the model's.
+        """
+        if id(variable) not in self._numbers:
+            variable._refuse("save")
+        return self._numbers[id(variable)]
+
+    def fetch(self, number: int) -> Any:
+        """The value of a variable, as an array."""
+        holder = self._holders[number]
+        doing = f"fetch {self._variables[number].name} from rank {holder}"
+        self._objects.send(number, (holder,), doing=doing)
+        return self._objects.receive(holder, doing=doing)
+
+
+def on_first_rank(
+    session: Session, variables: Sequence[Any], work: Callable[[Values], Any], *, doing: str, error: type[SMPError]
+) -> None:
+    """Do `work` on the first rank of the first replica, while the others send it what it asks for. Collective.
+
+    Args:
+        session: The session.
+        variables: All variables that `work` may ask for, the same on all ranks.
+        work: Takes the `Values`; runs where they stand in for foreign variables.
+        doing: What it is, for messages.
+        error: What is raised on all ranks if it fails.
+    """
+    failure, said = None, None
+    inner = [tensorflow_variable(variable) for variable in variables]
+    if session.placement.dp_rank == 0:
+        held = [not is_foreign(variable) for variable in inner]
+        holding = session.mp_group.allgather_objects(held, what="save a whole model")
+        first, *others = session.placement.mp_group
+        if session.placement.mp_rank == 0:
+            try:
+                if len({len(flags) for flags in holding}) > 1:
+                    raise error(f"the ranks have {[len(flags) for flags in holding]} variables; they must have the same")
+                values = Values(session, inner, _holders(holding, session.placement.mp_group))
+                with standing_in(values):
+                    work(values)
+            except Exception as caught:  # noqa: BLE001 - it is raised again on all ranks
+                failure, said = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
+            for peer in others:
+                session.objects.send(None, (peer,), doing=doing)
+        else:
+            _serve(session, inner, first, doing)
+    answers = session.world_group.allgather_objects(said, what="save a whole model")
+    for rank, text in enumerate(answers):
+        if text is not None:
+            raise error(f"could not {doing} on rank {rank}: {text}") from failure
+
+
+def _serve(session: Session, variables: Sequence[Any], asking: int, doing: str) -> None:
+    while (number := session.objects.receive(asking, doing=f"wait for rank {asking}, to {doing}")) is not None:
+        session.objects.send(variables[number].numpy(), (asking,), doing=f"send {variables[number].name}")
+
+
+def _holders(holding: Sequence[Sequence[bool]], ranks: Sequence[int]) -> list[int]:
+    found = []
+    for flags in zip(*holding, strict=True):
+        place = flags.index(True) if True in flags else 0
+        found.append(ranks[place])
+    return found

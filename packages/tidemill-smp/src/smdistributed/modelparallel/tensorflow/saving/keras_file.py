@@ -1,0 +1,83 @@
+"""`model.save_keras`: the whole model in Keras's own format."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.variables import variables_of
+from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
+from smdistributed.modelparallel.tensorflow.session import current
+
+__all__ = ["save_keras", "save_weights"]
+
+
+def save_keras(model: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write the whole model as a `.keras` file; every rank calls it, the first one writes.
+
+    Args:
+        model: A plain Keras model some of whose variables other ranks may hold.
+        path: Ends in `.keras`.
+        **options: Those of `keras.Model.save`.
+
+    Raises:
+        SMPUsageError: If the model cannot be described in a file, or `path` has another ending.
+        SMPCheckpointError: If it could not be written; raised on all ranks.
+    """
+    target = _checked(path, ".keras", "model.save")
+    try:
+        keras.saving.serialize_keras_object(model)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise SMPUsageError(
+            f"the model {model.name!r} of class {type(model).__name__} cannot be saved as {target}: a .keras file holds "
+            "what the class is made with, so give it a get_config() (and from_config, where arguments are objects); or "
+            f"save it by save_model, which needs none. Keras says: {error}"
+        ) from error
+    _save(model, target, lambda file: keras.Model.save(model, file, **options))
+
+
+def save_weights(model: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write all weights as a `.weights.h5` file; every rank calls it, the first one writes.
+
+    Args:
+        model: A Keras model some of whose variables other ranks may hold.
+        path: Ends in `.weights.h5`.
+        **options: Those of `keras.Model.save_weights`.
+
+    Raises:
+        SMPUsageError: If `path` has another ending.
+        SMPCheckpointError: If it could not be written; raised on all ranks.
+    """
+    target = _checked(path, ".weights.h5", "model.save_weights")
+    _save(model, target, lambda file: keras.Model.save_weights(model, file, **options))
+
+
+def _checked(path: str | os.PathLike[str], ending: str, what: str) -> Path:
+    if not os.fspath(path).endswith(ending):
+        raise SMPUsageError(
+            f"{what} of a distributed model writes files that end in {ending}. Received: {os.fspath(path)!r}. "
+            "A SavedModel is written by save_model"
+        )
+    return Path(path)
+
+
+def _save(model: Any, target: Path, write: Any) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    slots = list(optimizer.variables) if optimizer is not None else []
+
+    def save(_: Values) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{secrets.token_hex(8)}.{target.name}")
+        try:
+            write(fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    variables = [*variables_of([model]), *slots]
+    on_first_rank(current(), variables, save, doing=f"save {target}", error=SMPCheckpointError)

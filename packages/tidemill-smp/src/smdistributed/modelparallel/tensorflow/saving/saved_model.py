@@ -1,0 +1,112 @@
+"""`model.save_model`: one SavedModel of the whole model, as if it had never been cut."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
+from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in, variables_of
+from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
+from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
+from smdistributed.modelparallel.tensorflow.session import current
+from tensorflow.python.saved_model import fingerprinting_utils
+
+__all__ = ["save_model"]
+
+_MARK = b"smp: the value of variable "
+
+
+def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) -> None:
+    """Write the whole model with its latest weights; every rank calls it.
+
+    The first rank writes. It takes the variables of the others one by one, and never holds the whole model. A SavedModel
+    that is at `path` is replaced when the new one is complete; other files there stay.
+
+    Args:
+        model: The distributed model.
+        inputs: What it was called with.
+        path: The directory of the SavedModel.
+
+    Raises:
+        SMPUsageError: If the model has not been called yet, so that its inputs are not known.
+        SMPCheckpointError: If it could not be written; raised on all ranks.
+    """
+    if inputs is None:
+        raise SMPUsageError(
+            f"the model {model.name!r} cannot be saved yet: it is built, and its inputs known, in the first smp.step; "
+            "run one step before"
+        )
+    target = Path(path)
+
+    def write(values: Values) -> None:
+        staged = target / f".smp-{secrets.token_hex(8)}"
+        try:
+            _write_graph(model, inputs, staged / "model", values)
+            _write_values(staged / "model" / "variables" / "variables", staged / "pieces", values)
+            fingerprinting_utils.write_fingerprint(str(staged / "model"))
+            _move_in(staged / "model", target)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    doing = f"save the model in {target}"
+    on_first_rank(current(), variables_of([model]), write, doing=doing, error=SMPCheckpointError)
+
+
+class _Marked:
+    """Puts a mark where the value of a foreign variable belongs."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def value(self, variable: ForeignVariable) -> Any:
+        return self._values.value(variable)
+
+    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+        return {"VARIABLE_VALUE": tf.constant(_MARK + str(self._values.number(variable)).encode())}
+
+
+def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
+    has_training = model._call_has_training_arg
+
+    def serve(*tensors: Any) -> Any:
+        return inputs.call(model, tensors, **({"training": False} if has_training else {}))
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
+    with standing_in(_Marked(values)):
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
+        archive.write_out(str(path), verbose=False)
+
+
+def _write_values(prefix: Path, room: Path, values: Values) -> None:
+    """Write the variables again, with values in the place of marks."""
+    bundle = Bundle(prefix)
+    writer = BundleWriter(room)
+    for key, (dtype, shape) in bundle.forms.items():
+        tensor = bundle.read(key)
+        if dtype == tf.string and not shape and tensor.numpy().startswith(_MARK):
+            tensor = tf.convert_to_tensor(values.fetch(int(tensor.numpy()[len(_MARK) :])))
+        writer.add(key, tensor)
+    writer.close(prefix)
+
+
+def _move_in(staged: Path, target: Path) -> None:
+    """Replace a SavedModel by another: there is the old one, or none for a moment, or the new one; never a mixture."""
+    heart = "saved_model.pb"
+    (target / heart).unlink(missing_ok=True)
+    for entry in sorted(staged.iterdir(), key=lambda entry: entry.name == heart):
+        place = target / entry.name
+        if place.is_dir():
+            shutil.rmtree(place)
+        entry.replace(place)
