@@ -15,6 +15,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
+from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
@@ -52,6 +53,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
     session.set_current(_join(parameters))
     keras2.install()
+    optimizer_hooks.install()
     if parameters.horovod:
         _start_horovod()
 

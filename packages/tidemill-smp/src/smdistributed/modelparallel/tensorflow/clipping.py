@@ -1,0 +1,90 @@
+"""Norms and clipping over all partitions of a replica.
+
+Outside a step each rank has the gradients of its own variables; the others are None. A norm over all gradients needs
+those of all ranks: the half squared norm of each gradient is exchanged, and summed up in the order of the gradients, so
+that the norm is to the bit the one that `tf.linalg.global_norm` gives in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
+from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.session import current
+
+__all__ = ["clip_by_global_norm", "global_norm_of", "scaled_to"]
+
+_MISSING = -1.0
+"""In place of the norm of a gradient that is on another rank; norms are never negative."""
+
+
+def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None) -> tuple[list[Any], Any]:
+    """Scale gradients down so that the norm of all of them together, on all partitions, is at most `clip_norm`.
+
+    What `tf.clip_by_global_norm` does in one process. Called outside the step, by all ranks of the replica; inside a
+    step `tf.clip_by_global_norm` is right by itself, and this function does the same.
+
+    Args:
+        t_list: The gradients of all variables, in the same order on all ranks: tensors, `tf.IndexedSlices`, and None
+            for those that are on other ranks or do not exist.
+        clip_norm: The largest norm.
+        use_norm: The global norm, if it is known.
+
+    Returns:
+        The scaled gradients, None where they were None, and the global norm.
+    """
+    gradients = list(t_list)
+    session = current()
+    if tracer() is not None or session.config.partitions == 1:
+        return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
+    places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    if use_norm is None:
+        local = [gradients[place] for place in places]
+        use_norm = global_norm_of(local, places, len(gradients), model_parallel_group(session))
+    scaled = iter(scaled_to(use_norm, clip_norm, [gradients[place] for place in places]))
+    return [None if gradient is None else next(scaled) for gradient in gradients], use_norm
+
+
+def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, group: TensorGroup) -> Any:
+    """The norm of all gradients of the group together; one that several ranks have counts once.
+
+    Args:
+        gradients: Those of this rank.
+        places: Their places among all gradients.
+        total: How many gradients there are on all ranks together.
+        group: The ranks of the replica.
+    """
+    if not total:
+        raise SMPUsageError("a norm over all gradients needs the list of all gradients, received an empty one")
+    dtype = next((gradient.dtype for gradient in gradients), tf.float32)
+    mine = tf.fill([total], tf.constant(_MISSING, tf.float64))
+    if gradients:
+        norms = tf.stack([tf.cast(tf.nn.l2_loss(_values(gradient)), tf.float64) for gradient in gradients])
+        mine = tf.tensor_scatter_nd_update(mine, [[place] for place in places], norms)
+    norms, *others = group.gather([mine], "norms of gradients")[0]
+    for other in others:
+        norms = tf.where(tf.equal(norms, _MISSING), other, norms)
+    norms = tf.cast(tf.where(tf.equal(norms, _MISSING), tf.zeros_like(norms), norms), dtype)
+    return tf.sqrt(tf.reduce_sum(norms) * tf.constant(2.0, dtype))
+
+
+def scaled_to(norm: Any, clip_norm: Any, gradients: Sequence[Any]) -> list[Any]:
+    """The gradients, scaled so that a global norm of `norm` becomes `clip_norm` at most; NaN if it is not finite."""
+    limit = tf.cast(clip_norm, norm.dtype)
+    scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
+    return [_scaled(gradient, scale) for gradient in gradients]
+
+
+def _values(gradient: Any) -> Any:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else tf.convert_to_tensor(gradient)
+
+
+def _scaled(gradient: Any, scale: Any) -> Any:
+    scaled = _values(gradient) * tf.cast(scale, gradient.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+    return scaled

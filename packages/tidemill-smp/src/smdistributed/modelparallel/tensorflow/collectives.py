@@ -1,0 +1,138 @@
+"""Tensors over a group of ranks, as ops of a graph or eagerly: gather, and reduce.
+
+All ranks of the group make the same calls in the same order. What is exchanged goes over the transport of the pipeline,
+on channels of its own: the plans of steps use those below 2**60.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
+
+__all__ = ["TensorGroup", "data_parallel_group", "model_parallel_group"]
+
+_CHANNELS = 1 << 61
+_SMALL_BYTES = 64 << 10
+"""Up to here everybody sends everything to everybody, which is one exchange instead of 2 (n - 1)."""
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """Some ranks, and how tensors travel between them."""
+
+    transport: Transport
+    ranks: tuple[int, ...]
+    """The members, as global ranks."""
+    rank: int
+    """This process, counted in the group."""
+    name: str
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.ranks)
+
+    def gather(self, tensors: Sequence[Any], what: str, *, same_shapes: bool = True) -> list[list[Any]]:
+        """The tensors of all members.
+
+        Args:
+            tensors: As many on all members, of the same dtypes.
+            what: The same words on all members; for error messages.
+            same_shapes: Whether the shapes are the same, too.
+
+        Returns:
+            For each tensor a list by rank.
+        """
+        after: list[Any] = []
+        for number, tensor in enumerate(tensors):
+            for peer in self._others():
+                after.append(self._send(tensor, peer, f"{what} {number}", after))
+        gathered: list[list[Any]] = [[None] * self.size for _ in tensors]
+        for number, tensor in enumerate(tensors):
+            for peer in range(self.size):
+                if peer == self.rank:
+                    gathered[number][peer] = tensor
+                    continue
+                received = self._receive(tensor.dtype, peer, f"{what} {number}", after)
+                if same_shapes:
+                    received.set_shape(tensor.shape)
+                gathered[number][peer] = received
+                after.append(_op(received))
+        return gathered
+
+    def sum(self, vectors: Sequence[Any], what: str) -> list[Any]:
+        """The sums over the group of vectors of known sizes, bit-equal on all members."""
+        if self.size == 1:
+            return list(vectors)
+        whole = [vector for vector in vectors if self._goes_whole(vector)]
+        sums = iter([reduce(tf.add, parts) for parts in self.gather(whole, what)])
+        return [
+            next(sums) if self._goes_whole(vector) else self._ring_sum(vector, f"{what} {number}")
+            for number, vector in enumerate(vectors)
+        ]
+
+    def _goes_whole(self, vector: Any) -> bool:
+        # Between two, half of it twice is as much as all of it once.
+        return self.size == 2 or vector.shape[0] * vector.dtype.size <= _SMALL_BYTES
+
+    def _ring_sum(self, vector: Any, what: str) -> Any:
+        """Each chunk is summed on its way round the ring, then goes round once more."""
+        share, rest = divmod(vector.shape[0], self.size)
+        chunks = tf.split(vector, [share + (part < rest) for part in range(self.size)])
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        after: list[Any] = []
+        for turn in range(2 * (self.size - 1)):
+            out, into = (self.rank - turn) % self.size, (self.rank - turn - 1) % self.size
+            after = [self._send(chunks[out], right, what, after)]
+            came = self._receive(vector.dtype, left, what, after)
+            came.set_shape(chunks[into].shape)
+            after = [_op(came)]
+            chunks[into] = chunks[into] + came if turn < self.size - 1 else came
+        return tf.concat(chunks, 0)
+
+    def _others(self) -> list[int]:
+        # Each begins behind itself, so that not all call on the same one first.
+        return [(self.rank + step) % self.size for step in range(1, self.size)]
+
+    def _send(self, tensor: Any, peer: int, what: str, after: Sequence[Any]) -> Any:
+        with tf.control_dependencies(_in_graph(after)):
+            return self.transport.send(
+                tensor, peer=self.ranks[peer], channel=self._channel(what), label=f"{what}, {self.name} group"
+            )
+
+    def _receive(self, dtype: Any, peer: int, what: str, after: Sequence[Any]) -> Any:
+        with tf.control_dependencies(_in_graph(after)):
+            return self.transport.receive(
+                dtype, peer=self.ranks[peer], channel=self._channel(what), label=f"{what}, {self.name} group"
+            )
+
+    def _channel(self, what: str) -> int:
+        # By what it is: so calls that do not match wait for each other, which is found out, instead of being mixed up.
+        return _CHANNELS | zlib.crc32(f"{self.name} {what}".encode())
+
+
+def model_parallel_group(session: Session) -> TensorGroup:
+    """The ranks of this replica, by partition."""
+    group = session.mp_group
+    return TensorGroup(session.transport, group.ranks, group.rank, "model-parallel")
+
+
+def data_parallel_group(session: Session) -> TensorGroup:
+    """The ranks that hold this partition, by replica."""
+    group = session.dp_group
+    return TensorGroup(session.transport, group.ranks, group.rank, "data-parallel")
+
+
+def _op(tensor: Any) -> Any:
+    return None if tf.executing_eagerly() else tensor.op
+
+
+def _in_graph(ops: Sequence[Any]) -> list[Any]:
+    return [] if tf.executing_eagerly() else [op for op in ops if op is not None]
