@@ -18,7 +18,7 @@ from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeli
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "stages_of"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def make_plan(
     extractor = Extractor(trace, jit_compile=jit_compile)
     _check_messages(trace, pieces, extractor)
     schedule = make_schedule(
-        _stages(pieces),
+        stages_of(pieces),
         num_partitions=num_partitions,
         num_microbatches=num_microbatches,
         pipeline=pipeline,
@@ -130,7 +130,8 @@ def _home(result: Result, trace: Trace, assignment: Assignment, carries: set[int
     return ALL if is_scalar and not is_gradient else owners.pop()
 
 
-def _stages(pieces: Cut) -> list[Stage]:
+def stages_of(pieces: Cut) -> list[Stage]:
+    """The segments as the schedule sees them."""
     needs: dict[tuple[int, int], set[tuple[int, int]]] = {(s.partition, s.level): set() for s in pieces.segments}
     for segment in pieces.segments:
         earlier = [s.level for s in pieces.segments if s.partition == segment.partition and s.level < segment.level]
