@@ -173,6 +173,9 @@ class Crashing:
             raise SMPPeerLostError("another rank died")
         return answers
 
+    def barrier(self) -> None:
+        self._group.barrier()
+
 
 def crashes(directory: str, number: int | None, victim: int) -> list[int]:
     """Crash before each operation on files in turn; which value all ranks restore each time."""

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import smdistributed.modelparallel.tensorflow as smp
+from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable, tracked_variables
 
 keras = tf.keras
 L = keras.layers
@@ -121,8 +122,93 @@ class Language(keras.Model):
             return self.head(tf.reduce_mean(x, 1))
 
 
+class Mixed(Chain):
+    """Computes in bfloat16, with weights in float32."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.body = [L.Dense(8, activation="tanh", dtype="mixed_bfloat16") for _ in range(3)]
+        self.body.append(L.LayerNormalization(dtype="mixed_bfloat16"))
+
+
+class Recurrent(keras.Model):
+    """An LSTM, and a layer that runs one of two layers."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self.partitions = partitions
+        self.first, self.recurrent, self.either = L.Dense(8), L.LSTM(8, return_sequences=True), Either()
+        self.head = L.Dense(CLASSES)
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        last = self.partitions - 1
+        x = self.first(tf.expand_dims(x, -1))
+        with smp.partition(last):
+            x = self.recurrent(x)
+        with smp.partition(last // 2):
+            x = self.either(x)
+        with smp.partition(last):
+            return self.head(tf.reduce_mean(x, 1))
+
+
+class Either(L.Layer):
+    """One layer where the mean is positive, else the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = L.Dense(8, activation="tanh"), L.Dense(8)
+
+    def build(self, shape: Any) -> None:
+        self.left.build(shape)
+        self.right.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return tf.cond(tf.reduce_mean(x) > 0.0, lambda: self.left(x), lambda: self.right(x))
+
+
+class Raw(Chain):
+    """Layers with tf.Variables of their own, some made in `build`, next to those of `add_weight`."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.scales = [Scale() for _ in range(4)]
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        for number, (layer, scale) in enumerate(zip(self.body, self.scales, strict=True)):
+            with smp.partition(_first(self.partitions, number, 4)):
+                x = scale(layer(x))
+        with smp.partition(self.partitions - 1):
+            return self.head(x)
+
+
+class Shift(tf.Module):
+    """Variables in a module that is no layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by = {"a": tf.Variable(tf.zeros([8]), name="a"), "b": tf.Variable(tf.fill([8], 0.1), name="b")}
+
+
+class Scale(L.Layer):
+    """Counts its calls, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = [tf.Variable(tf.ones([8]), name="factor")]
+        self.shift = Shift()
+        self.count = tf.Variable(0.0, trainable=False, name="count")
+
+    def build(self, shape: Any) -> None:
+        self.late = tf.Variable(tf.random.stateless_normal([8], [1, 2]), name="late")
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        self.count.assign_add(1.0)
+        return x * self.factors[0] + self.shift.by["a"] * self.late + self.shift.by["b"]
+
+
 MODELS: dict[str, type[keras.Model]] = {
-    kind.__name__.lower(): kind for kind in (Chain, Skips, Zigzag, Shared, Branches, Language)
+    kind.__name__.lower(): kind for kind in (Chain, Skips, Zigzag, Shared, Branches, Language, Mixed, Recurrent, Raw)
 }
 
 
@@ -140,6 +226,13 @@ def batches(count: int, size: int) -> list[tuple[Any, Any]]:
     ]
 
 
+def trained(model: Any) -> list[Any]:
+    """What is trained: also the tf.Variables that Keras 3 does not list."""
+    listed = {id(tensorflow_variable(variable)) for variable in model.variables}
+    others = [variable for variable in tracked_variables(model) if id(variable) not in listed and variable.trainable]
+    return list(model.trainable_variables) + others
+
+
 def loss_of(model: Any, x: Any, y: Any) -> Any:
     """The loss of one microbatch."""
     loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), tf.float32) - y))
@@ -155,11 +248,11 @@ def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], num_mic
         for piece, target in zip(tf.split(x, num_microbatches), tf.split(y, num_microbatches), strict=True):
             with tf.GradientTape() as tape:
                 loss = loss_of(model, piece, target)
-            grads = tape.gradient(loss, model.trainable_variables)
+            grads = tape.gradient(loss, trained(model))
             losses.append(loss)
             sums = grads if sums is None else [_add(a, b) for a, b in zip(sums, grads, strict=True)]
         means = [_scale(grad, 1.0 / num_microbatches) for grad in sums or ()]
-        optimizer.apply_gradients(zip(means, model.trainable_variables, strict=True))
+        optimizer.apply_gradients(zip(means, trained(model), strict=True))
         return tf.add_n(losses) / num_microbatches
 
     return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]
@@ -174,15 +267,15 @@ def smp_steps(
     def forward_backward(x: Any, y: Any) -> Any:
         if gradients is not None:
             loss = loss_of(model, x, y)
-            return gradients(optimizer, loss, model.trainable_variables), loss
+            return gradients(optimizer, loss, trained(model)), loss
         with tf.GradientTape() as tape:
             loss = loss_of(model, x, y)
-        return tape.gradient(loss, model.trainable_variables), loss
+        return tape.gradient(loss, trained(model)), loss
 
     @tf.function
     def train(x: Any, y: Any) -> Any:
         grads, loss = forward_backward(x, y)
-        optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], model.trainable_variables, strict=True))
+        optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], trained(model), strict=True))
         return loss.reduce_mean()
 
     return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]

@@ -402,3 +402,99 @@ def vary_batch_size() -> Any:
     except tf.errors.InvalidArgumentError as error:
         message = str(error)
     return len(traces), shapes, message
+
+
+def test_functions_inside_the_model_may_span_partitions() -> None:
+    for losses, plain_losses, foreign in ranks.run(2, nest_functions, config=MANUAL):
+        assert losses == pytest.approx(plain_losses, rel=1e-6)
+        assert foreign == 2
+
+
+def nest_functions() -> Any:
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    class Nested(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = keras.layers.Dense(8), keras.layers.Dense(models.CLASSES)
+
+        def call(self, x: Any) -> Any:
+            return self.whole(x)
+
+        @tf.function
+        def whole(self, x: Any) -> Any:
+            x = self.first(x)
+            if tf.reduce_sum(x) > 0.0:
+                x = x * 2.0
+            with smp.partition(1):
+                return self.last(x)
+
+    data = models.batches(3, 16)
+    keras.utils.set_random_seed(2)
+    net = models.distributed(Nested)()
+    losses = models.smp_steps(net, keras.optimizers.Adam(0.01), data)
+    keras.utils.set_random_seed(2)
+    plain = Nested()
+    plain.first.build([None, models.FEATURES])
+    plain.last.build([None, 8])
+    plain_losses = models.plain_steps(plain, keras.optimizers.Adam(0.01), data, 4)
+    return losses, plain_losses, sum(map(is_foreign, net.variables))
+
+
+def test_the_memory_of_a_wrapped_model_is_freed_where_it_is_foreign() -> None:
+    for rank, alive in enumerate(ranks.run(2, free_wrapped, config=MANUAL)):
+        assert alive == {"first": rank == 0, "last": rank == 1}
+
+
+def free_wrapped() -> dict[str, bool]:
+    import gc
+    import weakref
+
+    import keras
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    inputs = keras.Input([models.FEATURES])
+    first = keras.layers.Dense(8, name="first")
+    last = keras.layers.Dense(models.CLASSES, name="last")
+    net = smp.DistributedModel.wrap(keras.Model(inputs, last(first(inputs))), {"last": 1})
+    handles = {layer.name: weakref.ref(layer.kernel.value.handle) for layer in (first, last)}
+    models.smp_steps(net, keras.optimizers.Adam(), models.batches(2, 16))
+    gc.collect()
+    return {name: handle() is not None for name, handle in handles.items()}
+
+
+def test_the_parts_of_a_step_are_compiled_by_xla() -> None:
+    environment = {"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit --tf_xla_min_cluster_size=2"}
+    for losses, plain_losses, clusters in ranks.run(2, compile_with_xla, config=MANUAL, environment=environment):
+        assert losses == pytest.approx(plain_losses, rel=1e-4)
+        assert clusters > 0
+
+
+def compile_with_xla() -> Any:
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    import models
+
+    keras.utils.set_random_seed(4)
+    plain_losses = models.plain_steps(models.Skips(2), keras.optimizers.SGD(0.05), models.batches(3, 16), 4)
+    tf.config.optimizer.set_jit(True)
+    context.context().enable_graph_collection()
+    try:
+        keras.utils.set_random_seed(4)
+        net = models.distributed(models.Skips)(2)
+        losses = models.smp_steps(net, keras.optimizers.SGD(0.05), models.batches(3, 16))
+        metadata = context.context().export_run_metadata()
+    finally:
+        context.context().disable_graph_collection()
+        tf.config.optimizer.set_jit(False)
+    graphs = [graph for function in metadata.function_graphs for graph in function.partition_graphs]
+    return losses, plain_losses, sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)

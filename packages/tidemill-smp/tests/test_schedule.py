@@ -1,5 +1,7 @@
 """The order in which ranks work: complete, free of deadlocks, and within the bounds of what may be alive."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def test_any_zigzag_runs_every_task_once_and_within_bounds(drawn, num_microbatch
         assert task.end > task.start >= 0
     for partition in range(partitions):
         line = schedule.of(partition)
-        assert all(b.start >= a.end for a, b in zip(line, line[1:], strict=False))
+        assert all(b.start >= a.end for a, b in itertools.pairwise(line))
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 4])

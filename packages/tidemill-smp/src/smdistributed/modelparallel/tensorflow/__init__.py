@@ -2,6 +2,7 @@
 
 from smdistributed.modelparallel.tensorflow import core
 from smdistributed.modelparallel.tensorflow.checkpoint.manager import CheckpointManager
+from smdistributed.modelparallel.tensorflow.clipping import clip_by_global_norm
 from smdistributed.modelparallel.tensorflow.core import (
     dp_rank,
     dp_size,
@@ -26,6 +27,7 @@ from smdistributed.modelparallel.tensorflow.model import DistributedModel
 from smdistributed.modelparallel.tensorflow.partition.context import partition
 from smdistributed.modelparallel.tensorflow.planning import plan
 from smdistributed.modelparallel.tensorflow.post_partition import register_post_partition_hook
+from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, local_variables
 from smdistributed.modelparallel.tensorflow.step.output import StepOutput
 from smdistributed.modelparallel.tensorflow.step.step import step
 from smdistributed.modelparallel.tensorflow.world.communication import (
@@ -60,9 +62,11 @@ __all__ = [
     "DistributedModel",
     "RankType",
     "StepOutput",
+    "VariableSpec",
     "allgather",
     "barrier",
     "broadcast",
+    "clip_by_global_norm",
     "core",
     "dp_barrier",
     "dp_rank",
@@ -72,6 +76,7 @@ __all__ = [
     "init",
     "local_rank",
     "local_size",
+    "local_variables",
     "mp_barrier",
     "mp_rank",
     "mp_size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,7 @@ class Steps:
         x, _, _ = unpack(data)
         size = _size(x)
         y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))
-        return tf.nest.map_structure(lambda output: output[:size], y_pred)
+        return tf.nest.map_structure(operator.itemgetter(slice(size)), y_pred)
 
     def _train_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
         model = self._model
@@ -110,4 +111,4 @@ def _filled(tensor: Any) -> Any:
 
 
 def _merged(y_pred: Any) -> Any:
-    return tf.nest.map_structure(lambda output: output.merge(), y_pred)
+    return tf.nest.map_structure(operator.methodcaller("merge"), y_pred)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError, SMPPeerLostError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
+from smdistributed.modelparallel.tensorflow.hybrid import start_horovod
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
@@ -55,7 +54,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     keras2.install()
     optimizer_hooks.install()
     if parameters.horovod:
-        _start_horovod()
+        start_horovod(session.current())
 
 
 def _require_same(parameters: Config) -> None:
@@ -120,19 +119,6 @@ def _namer(placement: Placement) -> Callable[[int], str]:
         return f"rank {rank} (partition {placement.partition_of(rank)}{replica})"
 
     return name_of
-
-
-def _start_horovod() -> None:
-    """Start Horovod with the ranks of this partition, so that its rank is `smp.dp_rank()`."""
-    placement = session.current().placement
-    if importlib.util.find_spec("horovod") is None:
-        if placement.replicas > 1:
-            raise SMPConfigurationError(
-                f"'horovod' is True and there are {placement.replicas} replicas, but Horovod is not installed: install "
-                "horovod or tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
-            )
-        return
-    importlib.import_module("horovod.tensorflow").init(comm=list(placement.dp_group))
 
 
 def _leave_at_exit(world: World, transport: Transport, mpi: Any) -> None:

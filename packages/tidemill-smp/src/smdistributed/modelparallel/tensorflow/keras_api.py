@@ -187,7 +187,7 @@ def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -
 
 @contextmanager
 def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
-    module = importlib.import_module("tf_keras.src.engine.base_layer_utils")
+    module: Any = importlib.import_module("tf_keras.src.engine.base_layer_utils")
     original = module.make_variable
 
     def make(name: str, shape: Any = None, dtype: Any = tf.float32, initializer: Any = None, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,8 +12,12 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
+from smdistributed.modelparallel.tensorflow.engine.variables import is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.partition.context import unit_of
+from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model
+from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
+from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, variable_specs
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 
 __all__ = ["DistributedModel"]
@@ -35,6 +40,8 @@ class DistributedModel(Model):  # type: ignore[misc]
             SMPUsageError: If called elsewhere.
         """
         state = tracer()
+        if state is None and is_traced_whole():
+            return super().__call__(*args, **kwargs)
         if state is None:
             raise SMPUsageError(
                 f"the model {self.name!r} was called outside a function decorated with @smp.step: call it inside one"
@@ -43,6 +50,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             return super().__call__(*args, **kwargs)
         if not any(model is self for model in state.models):
             state.models.append(self)
+        self.__dict__["_smp_inputs"] = merged(self.__dict__.get("_smp_inputs"), inputs_of(self._smp_call, args, kwargs))
         with self._outermost(state):
             outputs = super().__call__(*args, **kwargs)
         state.outputs.extend(output.name for output in tf.nest.flatten(outputs) if tf.is_tensor(output))
@@ -84,6 +92,65 @@ class DistributedModel(Model):  # type: ignore[misc]
     def predict(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
         """Predict, as in Keras; every rank calls it with the same data, and gets the result."""
         return super().predict(*args, verbose=_verbosity(verbose), **kwargs)
+
+    def save_model(self, save_path: str | os.PathLike[str] = "/opt/ml/model") -> None:
+        """Write the whole model as one SavedModel, with its latest weights; every rank calls it.
+
+        `tf.keras.models.load_model(save_path).signatures["serving_default"]` takes what the model was called with in
+        the steps, as many rows as there are, and gives `output_0`, `output_1`, ... It needs none of this library.
+
+        Args:
+            save_path: The directory. A SavedModel that is there is replaced when the new one is complete.
+
+        Raises:
+            SMPUsageError: If no step has called the model yet.
+            SMPCheckpointError: If it could not be written; raised on all ranks.
+        """
+        saved_model.save_model(self, self.__dict__.get("_smp_inputs"), save_path)
+
+    def export(self, filepath: str | os.PathLike[str], *_: Any, **__: Any) -> None:
+        """Write a SavedModel, as `save_model` does; the inputs are those of the steps."""
+        self.save_model(filepath)
+
+    def save_keras(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the whole model as a `.keras` file; every rank calls it.
+
+        Of a wrapped model it is the model inside, so that the file needs none of this library.
+
+        Args:
+            path: Ends in `.keras`.
+            **options: Those of `keras.Model.save`.
+
+        Raises:
+            SMPUsageError: If the model cannot be described in a file: its class needs a `get_config`.
+            SMPCheckpointError: If it could not be written; raised on all ranks.
+        """
+        keras_file.save_keras(self._smp_plain, path, **options)
+
+    def save(self, filepath: str | os.PathLike[str], *_: Any, **options: Any) -> None:
+        """Write a `.keras` file, or to a path without that ending a SavedModel; every rank calls it."""
+        if os.fspath(filepath).endswith(".keras"):
+            self.save_keras(filepath, **options)
+        else:
+            self.save_model(filepath)
+
+    def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
+        """Write the weights of all ranks as a `.weights.h5` file; every rank calls it."""
+        keras_file.save_weights(self._smp_plain, filepath, **options)
+
+    def all_variable_specs(self) -> list[VariableSpec]:
+        """What variables the whole model has, and where, in one order on all ranks; see `VariableSpec`."""
+        return variable_specs(self)
+
+    @property
+    def _smp_plain(self) -> Any:
+        """The model to be saved in a file."""
+        return self
+
+    @property
+    def _smp_call(self) -> Any:
+        """The function whose arguments have the names of the model's inputs."""
+        return self.call
 
     def train_step(self, data: Any) -> Any:
         """One step of `fit`, pipelined."""

@@ -24,6 +24,14 @@ class WrappedModel(DistributedModel):
         """Call the model."""
         return self.model(*args, **kwargs)
 
+    @property
+    def _smp_plain(self) -> Any:
+        return self.model
+
+    @property
+    def _smp_call(self) -> Any:
+        return self.model.call
+
 
 def wrap(model: Any, partitions: Mapping[str, int] | None = None) -> WrappedModel:
     """Distribute a Functional, Sequential, pretrained or subclassed model as it is.

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import keras
-
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
@@ -20,6 +18,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 from smdistributed.modelparallel.tensorflow.checkpoint.seeds import seeds_listed
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
 from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.trackable import trackable_utils
 
@@ -122,13 +121,13 @@ class Restoration:
                     queue.append(child)
 
     def _lacks(self, live: Any) -> bool:
-        is_variable = isinstance(live, (tf.Variable, keras.Variable))
+        is_variable = isinstance(live, tf.Variable) or is_keras_variable(live)
         return is_variable and id(live) not in self._done and _can_take(live)
 
     def _await_optimizers(self) -> None:
         """Keras's optimizers make their slots when they are first applied: restore those then."""
         for live in self._live():
-            if isinstance(live, keras.optimizers.Optimizer) and not live.built and id(live) not in self._awaited:
+            if isinstance(live, tf.keras.optimizers.Optimizer) and not live.built and id(live) not in self._awaited:
                 self._awaited[id(live)] = live
                 _after_build(live, self._complete)
 
@@ -153,7 +152,7 @@ def _children(live: Any) -> dict[str, Any]:
 
 
 def _can_take(live: Any) -> bool:
-    if isinstance(live, keras.Variable) and live._value is None:
+    if not IS_TF_KERAS and is_keras_variable(live) and live._value is None:
         return False
     return not is_foreign(live)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import keras
+from smdistributed.modelparallel.tensorflow.keras_api import Layer
 
 __all__ = ["seeds_listed"]
 
@@ -18,7 +18,7 @@ __all__ = ["seeds_listed"]
 @contextmanager
 def seeds_listed() -> Iterator[None]:
     """Have the seeds of Keras layers among what TensorFlow saves of them inside."""
-    kind = keras.Layer
+    kind = Layer
     original = kind._trackable_children
 
     def children(layer: Any, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:

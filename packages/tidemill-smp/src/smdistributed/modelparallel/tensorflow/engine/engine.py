@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from smdistributed.modelparallel.tensorflow.partition.context import partition_o
 from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["Engine", "engine"]
+
+log = logging.getLogger("smdistributed.modelparallel")
 
 Hook = Callable[[], Any]
 
@@ -79,6 +82,7 @@ class Engine:
             traced = trace(body, specs, call=call, automatic=config.auto_partition)
         variables = variables_of(traced.tracer.models)
         assignment = self._assign(traced, variables)
+        self._warn_of_shared(traced, assignment, variables)
         self._num_plans += 1
         plan = make_plan(
             traced,
@@ -93,6 +97,7 @@ class Engine:
         )
         self._compare(plan)
         self._settle(traced, assignment, variables)
+        traced.forget_handles()
         return plan
 
     def _run(self, hook: Hook) -> None:
@@ -113,6 +118,20 @@ class Engine:
             gradients={name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()},
             settled=settled,
         )
+
+    def _warn_of_shared(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
+        by_handle = {id(variable.handle): variable for variable in variables}
+        for output, users in assignment.users.items():
+            variable = by_handle.get(id(traced.captures.get(output)))
+            if len(users) > 1 and variable is not None and id(variable) not in self.owners:
+                log.warning(
+                    "smp: %s is used in the partitions %s: its value (%.1f MB) travels from partition %d to the others "
+                    "with each microbatch, and its gradients come back; use it in one partition if you can",
+                    variable.name,
+                    ", ".join(map(str, sorted(users))),
+                    variable.shape.num_elements() * variable.dtype.size / 1e6,
+                    assignment.handles[output],
+                )
 
     def _partitions(self, traced: Trace, variables: Sequence[Any]) -> Mapping[str, int]:
         config = self.session.config
@@ -156,7 +175,8 @@ class Engine:
         release_foreign_slots()
         if traced.tracer.models and not self.is_partitioned:
             self.is_partitioned = True
-            hooks, self._hooks = self._hooks, []
+            hooks = self._hooks.copy()
+            self._hooks.clear()
             for hook in hooks:
                 self._run(hook)
         if self.session.config.ddp:

@@ -69,7 +69,8 @@ def _call_layer(state: Tracer, layer: Any, call: Callable[[], Any]) -> Any:
     around: Container = state.layers[-1]
     path = state.path_of(layer, around.path)
     if _is_whole(layer):
-        before, state.layers = state.layers, []
+        before = state.layers
+        state.layers = list[Any]()
         try:
             with state.marking(path):
                 result = call()

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
+from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
 from smdistributed.modelparallel.tensorflow.engine.layers import layer_hooks
 from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer, tracing
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output, read_nodes
@@ -48,6 +49,12 @@ class Trace:
     effects: Sequence[int]
     """Nodes that must run for what they do."""
 
+    def forget_handles(self) -> None:
+        """Let go of the variables: what a foreign one had before the model was cut can then be freed."""
+        for output in [output for output, tensor in self.captures.items() if tensor.dtype == tf.resource]:
+            del self.captures[output]
+        self.graph.function_captures.clear()
+
 
 def trace(
     body: Callable[..., Any],
@@ -81,7 +88,7 @@ def trace(
 
     state = Tracer(automatic=automatic)
     graph = MarkingGraph("smp_step", tracer=state)
-    with tracing(state), gradient_hooks(), layer_hooks():
+    with tracing(state), gradient_hooks(), layer_hooks(), inlining():
         func_graph.func_graph_from_py_func(
             "smp_step", traced, [spec for spec in specs if spec is not None], {}, func_graph=graph
         )

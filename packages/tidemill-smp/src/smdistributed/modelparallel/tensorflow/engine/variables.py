@@ -30,6 +30,7 @@ __all__ = [
     "StandIn",
     "dropping_foreign_values",
     "is_foreign",
+    "is_traced_whole",
     "make_foreign",
     "standing_in",
     "tensorflow_variable",
@@ -51,7 +52,7 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
         )
 
     def _can_be_traced(self) -> bool:
-        return tracer() is not None or (_stand_in() is not None and not tf.executing_eagerly())
+        return tracer() is not None or is_traced_whole()
 
     def _read_variable_op(self, *args: Any, **kwargs: Any) -> Any:
         if self._can_be_traced():
@@ -146,6 +147,11 @@ def standing_in(stand_in: StandIn) -> Iterator[None]:
         _local.stand_in = before
 
 
+def is_traced_whole() -> bool:
+    """Whether a graph of whole models is being made, to be saved."""
+    return _stand_in() is not None and not tf.executing_eagerly()
+
+
 def _stand_in() -> StandIn | None:
     return getattr(_local, "stand_in", None)
 
@@ -187,7 +193,8 @@ class Deferred:
 
     def initialize(self, is_here: Callable[[Any], bool]) -> None:
         """Give a value to those that are held here, in the order in which they were created."""
-        waiting, self.waiting = self.waiting, []
+        waiting = self.waiting.copy()
+        self.waiting.clear()
         with tf.init_scope():
             for variable, initial in waiting:
                 if is_here(variable):

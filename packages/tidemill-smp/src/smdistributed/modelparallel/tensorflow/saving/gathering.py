@@ -76,7 +76,9 @@ def on_first_rank(
         if session.placement.mp_rank == 0:
             try:
                 if len({len(flags) for flags in holding}) > 1:
-                    raise error(f"the ranks have {[len(flags) for flags in holding]} variables; they must have the same")
+                    raise error(
+                        f"the ranks have {[len(flags) for flags in holding]} variables; they must have the same"
+                    )
                 values = Values(session, inner, _holders(holding, session.placement.mp_group))
                 with standing_in(values):
                     work(values)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
-import keras
-
+import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.variables import variables_of
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
@@ -31,14 +31,15 @@ def save_keras(model: Any, path: str | os.PathLike[str], **options: Any) -> None
     """
     target = _checked(path, ".keras", "model.save")
     try:
-        keras.saving.serialize_keras_object(model)
+        tf.keras.saving.serialize_keras_object(model)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise SMPUsageError(
-            f"the model {model.name!r} of class {type(model).__name__} cannot be saved as {target}: a .keras file holds "
-            "what the class is made with, so give it a get_config() (and from_config, where arguments are objects); or "
+            f"the model {model.name!r} of class {type(model).__name__} cannot be saved as {target}: a .keras file "
+            "holds what the class is made with, so give it a get_config() (and a from_config, "
+            "where arguments are objects); or "
             f"save it by save_model, which needs none. Keras says: {error}"
         ) from error
-    _save(model, target, lambda file: keras.Model.save(model, file, **options))
+    _save(model, target, functools.partial(tf.keras.Model.save, model, **options))
 
 
 def save_weights(model: Any, path: str | os.PathLike[str], **options: Any) -> None:
@@ -54,7 +55,7 @@ def save_weights(model: Any, path: str | os.PathLike[str], **options: Any) -> No
         SMPCheckpointError: If it could not be written; raised on all ranks.
     """
     target = _checked(path, ".weights.h5", "model.save_weights")
-    _save(model, target, lambda file: keras.Model.save_weights(model, file, **options))
+    _save(model, target, functools.partial(tf.keras.Model.save_weights, model, **options))
 
 
 def _checked(path: str | os.PathLike[str], ending: str, what: str) -> Path:

@@ -9,12 +9,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import keras
-
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in, variables_of
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, accepts_training
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
 from smdistributed.modelparallel.tensorflow.session import current
@@ -28,8 +27,8 @@ _MARK = b"smp: the value of variable "
 def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) -> None:
     """Write the whole model with its latest weights; every rank calls it.
 
-    The first rank writes. It takes the variables of the others one by one, and never holds the whole model. A SavedModel
-    that is at `path` is replaced when the new one is complete; other files there stay.
+    The first rank writes. It takes the variables of the others one by one, and never holds the whole model. A
+    SavedModel that is at `path` is replaced when the new one is complete; other files there stay.
 
     Args:
         model: The distributed model.
@@ -75,7 +74,7 @@ class _Marked:
 
 
 def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
-    has_training = model._call_has_training_arg
+    has_training = accepts_training(model)
 
     def serve(*tensors: Any) -> Any:
         return inputs.call(model, tensors, **({"training": False} if has_training else {}))
@@ -83,10 +82,10 @@ def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
     with standing_in(_Marked(values)):
-        archive = keras.export.ExportArchive()
+        archive = tf.keras.export.ExportArchive()
         archive.track(model)
         archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
-        archive.write_out(str(path), verbose=False)
+        archive.write_out(str(path), **({} if IS_TF_KERAS else {"verbose": False}))
 
 
 def _write_values(prefix: Path, room: Path, values: Values) -> None:

@@ -1,0 +1,45 @@
+"""Functions called by the model, put into the step's own graph while it is traced.
+
+A `tf.function` inside `call` would be one op, and so all of it in one partition, whatever `smp.partition` says inside.
+Only functions that ask for XLA (`jit_compile=True`) stay whole: they are compiled as one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, tracer
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
+
+__all__ = ["inlining"]
+
+
+@contextmanager
+def inlining() -> Iterator[None]:
+    """Call functions as plain Python inside, where that is possible."""
+    kind = polymorphic_function.Function
+    original = kind.__call__
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        here = isinstance(tf.compat.v1.get_default_graph(), MarkingGraph)
+        # A signature converts and checks what is given; a function with one stays a function.
+        if tracer() is None or not here or self._jit_compile or self.input_signature is not None:
+            return original(self, *args, **kwargs)
+        body = self._python_function
+        if self._autograph:
+            body = autograph_util.py_func_from_autograph(body, self._experimental_autograph_options)
+        # Keras switches the conversion off around `call`; a function is converted wherever it is called.
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.UNSPECIFIED):
+            return body(*args, **kwargs)
+
+    kind.__call__ = call
+    try:
+        yield
+    finally:
+        kind.__call__ = original

@@ -1,0 +1,101 @@
+"""Horovod with the ranks of one partition, so that `hvd.rank()` is `smp.dp_rank()`.
+
+Scripts call Horovod with lists of all gradients and all variables, of which each rank has its part. With
+tidemill-horovod the group that is handed in says which variables are here; the functions of the real Horovod are
+wrapped.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.world.communicator import Group
+
+__all__ = ["HorovodGroup", "pass_over_foreign", "start_horovod"]
+
+
+class HorovodGroup:
+    """The ranks of a partition, as `horovod.tensorflow.Communicator` wants them."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.rank = group.rank
+        self.size = group.size
+
+    def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
+        """The sum or mean over the replicas."""
+        return self._group.allreduce(array, op)
+
+    def allgather(self, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all replicas."""
+        return self._group.allgather(array)
+
+    def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
+        """The array of replica `root`."""
+        return self._group.broadcast(array, root)
+
+    def barrier(self) -> None:
+        """Return when all replicas are here."""
+        self._group.barrier()
+
+    def holds(self, variable: Any) -> bool:
+        """Whether the variable's value is here, and not in another partition."""
+        return not is_foreign(variable)
+
+
+def start_horovod(session: Session) -> None:
+    """Start Horovod; collective.
+
+    Raises:
+        SMPConfigurationError: If there are several replicas, and Horovod is not installed.
+    """
+    if importlib.util.find_spec("horovod") is None:
+        replicas = session.placement.replicas
+        if replicas > 1:
+            raise SMPConfigurationError(
+                f"'horovod' is True and there are {replicas} replicas, but Horovod is not installed: install horovod "
+                "or tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
+            )
+        return
+    horovod = importlib.import_module("horovod.tensorflow")
+    if hasattr(horovod, "Communicator"):  # tidemill-horovod
+        horovod.init(HorovodGroup(session.dp_group))
+    else:
+        horovod.init(comm=list(session.placement.dp_group))
+        pass_over_foreign(horovod)
+
+
+def pass_over_foreign(horovod: Any) -> None:
+    """Have the functions of a `horovod.tensorflow` pass over what other partitions hold."""
+    if not hasattr(horovod.allreduce, "__wrapped__"):
+        horovod.allreduce = _passing_none(horovod.allreduce)
+        horovod.broadcast_variables = _passing_foreign(horovod.broadcast_variables)
+
+
+def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(allreduce)
+    def allreduce_or_none(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if tensor is None else allreduce(tensor, *args, **kwargs)
+
+    return allreduce_or_none
+
+
+def _passing_foreign(broadcast_variables: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(broadcast_variables)
+    def broadcast_held_variables(variables: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        held = [variable for variable in variables if not is_foreign(variable)]
+        if held:
+            return broadcast_variables(held, *args, **kwargs)
+        return None if tf.executing_eagerly() else tf.no_op()
+
+    return broadcast_held_variables

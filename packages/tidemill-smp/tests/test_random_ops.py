@@ -1,0 +1,56 @@
+"""Random ops of the script's own: other numbers in each microbatch, the same however the model is cut."""
+
+from typing import Any
+
+import pytest
+
+import ranks
+
+CONFIG = {"auto_partition": False, "default_partition": 0}
+KINDS = ["uniform", "dropout", "shuffle", "in a loop", "in a function"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_microbatches_draw_different_numbers(kind: str) -> None:
+    two = ranks.run(2, draw, kind, config=CONFIG)
+    (one,) = ranks.run(1, draw, kind, config=CONFIG)
+    assert len({tuple(piece) for piece in one}) == 4
+    assert two == [one, one]
+
+
+def draw(kind: str) -> list[list[float]]:
+    """What the model draws for each of 4 microbatches, in the first step."""
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+    from sessions import configured
+
+    tf.random.set_seed(5)
+
+    def drawn(x: Any) -> Any:
+        if kind == "uniform":
+            return tf.random.uniform([32], seed=3)
+        if kind == "dropout":
+            return tf.nn.dropout(tf.ones([64]), 0.5, seed=3)
+        if kind == "shuffle":
+            return tf.random.shuffle(tf.range(32.0), seed=3)
+        if kind == "in a loop":
+            return tf.while_loop(
+                lambda i, _: i < 2, lambda i, y: (i + 1, y + tf.random.normal([32], seed=3)), (0, tf.zeros([32]))
+            )[1]
+        return tf.function(lambda: tf.random.normal([32], seed=3))()
+
+    class Net(smp.DistributedModel):
+        def call(self, x: Any) -> Any:
+            with smp.partition(smp.mp_size() - 1):
+                return drawn(x) + 0.0 * tf.reduce_sum(x)
+
+    net = Net()
+
+    @smp.step
+    def forward(x: Any) -> Any:
+        return net(x)
+
+    with configured(microbatches=4):
+        result = tf.function(lambda x: forward(x).outputs)(tf.zeros([4, 1]))
+    return [piece.numpy().tolist() for piece in result]

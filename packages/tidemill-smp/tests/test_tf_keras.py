@@ -1,0 +1,26 @@
+"""The library with tf_keras: `tf.keras` of a process with TF_USE_LEGACY_KERAS=1."""
+
+import pytest
+
+import parity
+
+TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+MODELS = ("chain", "skips", "zigzag", "shared", "branches", "language", "mixed", "recurrent", "raw")
+CASES = [
+    # (partitions, microbatches, pipeline)
+    (2, 4, "interleaved"),
+    (3, 2, "simple"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_equal_those_of_the_model_in_one_piece(model: str, case: tuple[int, int, str]) -> None:
+    parity.check(model, *case, environment=TF_KERAS)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("case", [(2, 2, "simple"), (3, 4, "interleaved")], ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_equal_in_the_other_combinations(model: str, case: tuple[int, int, str]) -> None:
+    parity.check(model, *case, environment=TF_KERAS)
