@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tidemill.core.names import DEFAULT_REGION
+from tidemill.core.remotes import RemoteS3
 
 __all__ = ["Settings"]
 
@@ -57,6 +58,9 @@ class Settings(BaseSettings):
     """Longest time that a model may take to answer InvokeEndpoint."""
     object_max_bytes: int = 5 * 1024**3
     """Largest body of one S3 PUT."""
+    remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
+    """By bucket name or pattern (``*``, ``?``): where training data lies whose bucket this service does not hold.
+    Nothing but what is named here is ever asked."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod

@@ -4,19 +4,24 @@ import asyncio
 import hashlib
 import itertools
 import shutil
+import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.executors.base import ChannelSpec, InstanceExit, InstanceRef, InstanceSpec, ObjectFile
+from tidemill.core.remotes import RemoteS3
+from tidemill.executors.base import ChannelSpec, InstanceExit, InstanceRef, InstanceSpec, ObjectFile, RemoteObject
 from tidemill.executors.build_lock import Built
 from tidemill.executors.directory import InstanceDirectory
 from tidemill.executors.environments import Environments
 from tidemill.executors.local import LocalExecutor
+from tidemill.testing import Service
 
 HERE = Path(__file__).parent
 BACKENDS = ("bubblewrap", "unshare", "plain")
@@ -158,3 +163,118 @@ def stage(make_stage: Callable[..., Stage]) -> Stage:
 def any_stage(request: pytest.FixtureRequest, make_stage: Callable[..., Stage]) -> Stage:
     """A stage of each backend."""
     return make_stage(request.param)
+
+
+class Wire:
+    """Stands between a client and a store, and passes bytes on until it is told to do something else.
+
+    Attributes:
+        cut_after: Bytes of answers after which each connection is broken.
+        silent_after: Bytes of answers after which a connection stays open and nothing comes any more.
+        answer: What is said to every request, instead of asking the store.
+        requests: The head of each request.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.cut_after = self.silent_after = 1 << 60
+        self.answer = b""
+        self.requests: list[str] = []
+        self._target = target
+        self._ended = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._listen)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._ended.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while not self._ended.is_set():
+                client, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._serve, args=(client,)))
+                self._threads[-1].start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), ExitStack() as stack:
+            store = None
+            client.settimeout(0.05)
+            given = 0
+            while not self._ended.is_set():
+                with suppress(TimeoutError):
+                    if not (asked := client.recv(65536)):
+                        return
+                    self.requests.append(asked.decode("latin-1"))
+                    if self.answer:
+                        client.sendall(self.answer)
+                        return
+                    if store is None:
+                        store = stack.enter_context(socket.create_connection(self._target))
+                        store.settimeout(0.05)
+                    store.sendall(asked)
+                if store is None:
+                    continue
+                with suppress(TimeoutError):
+                    while data := store.recv(65536):
+                        if given + len(data) > self.silent_after:
+                            self._ended.wait()
+                            return
+                        given += len(data)
+                        client.settimeout(None)
+                        client.sendall(data[: self.cut_after - given + len(data)])
+                        client.settimeout(0.05)
+                        if given >= self.cut_after:
+                            return
+                    return
+
+
+@dataclass
+class RemoteStore:
+    """Another service, which is the remote S3 of a test, and a wire to it that can be disturbed."""
+
+    service: Service
+    wire: Wire
+    bucket: str
+
+    def __post_init__(self) -> None:
+        self.s3 = self.service.client("s3")
+        self.s3.create_bucket(Bucket=self.bucket)
+
+    def put(self, key: str, data: bytes) -> RemoteObject:
+        etag = self.s3.put_object(Bucket=self.bucket, Key=key, Body=data)["ETag"]
+        return RemoteObject(
+            uri=f"s3://{self.bucket}/{key}", name=key, size_bytes=len(data), etag=etag, remote=self.bucket
+        )
+
+    @property
+    def remotes(self) -> dict[str, RemoteS3]:
+        return {self.bucket: RemoteS3(endpoint_url=self.wire.url)}
+
+
+@pytest.fixture(scope="session")
+def remote_service() -> Iterator[Service]:
+    """The service behind `remote`."""
+    with Service() as service:
+        yield service
+
+
+@pytest.fixture
+def remote(remote_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteStore]:
+    """An empty bucket of a remote S3. Its keys are in the environment, as those of a real one would be."""
+    for name, value in remote_service.environment.items():
+        if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    host, _, port = remote_service.url.rpartition("//")[2].partition(":")
+    wire = Wire((host, int(port)))
+    try:
+        yield RemoteStore(remote_service, wire, f"remote-{next(_numbers)}")
+    finally:
+        wire.close()

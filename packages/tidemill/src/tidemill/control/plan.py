@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidemill.control.channels import Channels, DataMissing, channel_config, object_file
+from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, object_file
 from tidemill.core.hosting import Endpoint
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.executors.base import InstanceRef, InstanceSpec, ObjectFile
+from tidemill.executors.base import ChannelSpec, InstanceRef, InstanceSpec, ObjectFile
 from tidemill.executors.environments import choose
 from tidemill.store.objects import ObjectStore
 
@@ -32,11 +33,22 @@ class InstancePlanner:
         region: Told to the script.
         grace_s: Between SIGTERM and SIGKILL.
         warm: Fork scripts from a process that has TensorFlow imported.
+        remotes: Where the data of other buckets lies, by bucket name or pattern.
     """
 
-    def __init__(self, objects: ObjectStore, *, logs: Path, region: str, grace_s: float, warm: bool) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        logs: Path,
+        region: str,
+        grace_s: float,
+        warm: bool,
+        remotes: Mapping[str, RemoteS3] | None = None,
+    ) -> None:
         self._objects = objects
-        self._channels = Channels(objects)
+        self._remotes = remotes or {}
+        self._channels = Channels(objects, self._remotes)
         self._logs = logs
         self._region = region
         self._grace_s = grace_s
@@ -72,6 +84,7 @@ class InstancePlanner:
             config=_config_files(job),
             code=code,
             channels=tuple(channel for channel, _ in inputs),
+            remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
             entrypoint=_entrypoint(request["AlgorithmSpecification"]),
             max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME_S),
             grace_s=self._grace_s,
@@ -130,6 +143,10 @@ class InstancePlanner:
         if info is None:
             raise DataMissing(f"ClientError: the training code {uri} does not exist; upload it before creating the job")
         return object_file(self._objects, info, name="sourcedir.tar.gz")
+
+
+def _remotes_of(channel: ChannelSpec) -> set[str]:
+    return channel.objects.remotes if isinstance(channel.objects, Listing) else set()
 
 
 def _config_files(job: TrainingJob) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from tidemill.core.remotes import RemoteS3
+
 __all__ = [
     "Artifact",
     "ChannelSpec",
+    "Entry",
     "Executor",
     "InlineText",
     "InstanceExit",
@@ -23,6 +26,7 @@ __all__ = [
     "ObjectFile",
     "Outcome",
     "Phase",
+    "RemoteObject",
     "StopReason",
 ]
 
@@ -88,6 +92,28 @@ class InlineText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteObject:
+    """An object of a remote S3, as it was when the job was planned.
+
+    Attributes:
+        uri: ``s3://bucket/key``.
+        name: As in `ObjectFile`.
+        etag: As the store gave it, quotes and all. An object of another one is another object.
+        remote: Which of the spec's ``remotes`` has it.
+    """
+
+    uri: str
+    name: str
+    size_bytes: int
+    etag: str
+    remote: str
+
+
+Entry = ObjectFile | InlineText | RemoteObject
+"""What a channel is made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSpec:
     """One input channel. All members after ``input_mode`` are for Pipe mode.
 
@@ -102,7 +128,7 @@ class ChannelSpec:
     """
 
     name: str
-    objects: Iterable[ObjectFile | InlineText]
+    objects: Iterable[Entry]
     input_mode: str = "File"
     compression: str = "None"
     record_wrapper: str = "None"
@@ -124,6 +150,7 @@ class InstanceSpec:
         config: ``/opt/ml/input/config`` by file name without ``.json``, e.g. hyperparameters.
         code: The submitted ``sourcedir.tar.gz``.
         model: The ``model.tar.gz`` of an endpoint.
+        remotes: Where the `RemoteObject` entries of the channels lie.
         entrypoint: A ContainerEntrypoint with its arguments; empty runs the script as the training toolkit does.
         max_runtime_s: SIGTERM after that time in Training; 0 means none.
         grace_s: Between SIGTERM and SIGKILL.
@@ -143,6 +170,7 @@ class InstanceSpec:
     code: ObjectFile | None = None
     model: ObjectFile | None = None
     channels: tuple[ChannelSpec, ...] = ()
+    remotes: Mapping[str, RemoteS3] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = ()
     max_runtime_s: float = 0
     grace_s: float = 120

@@ -14,7 +14,7 @@ from pathlib import Path
 from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.process import ProcessId
 from tidemill.executors import records
-from tidemill.executors.base import InlineText, InstanceExit, InstanceRef, ObjectFile, Phase, StopReason
+from tidemill.executors.base import Entry, InstanceExit, InstanceRef, Phase, StopReason
 
 __all__ = ["InstanceDirectory"]
 
@@ -106,7 +106,7 @@ class InstanceDirectory:
     def channel_file(self, name: str) -> Path:
         return self.channels / f"{name}.jsonl"
 
-    def write_channel(self, name: str, objects: Iterable[ObjectFile | InlineText]) -> None:
+    def write_channel(self, name: str, objects: Iterable[Entry]) -> None:
         """Write the listing of a channel, one entry a line; it is streamed, since it may be long."""
         with self.channel_file(name).open("w", encoding="utf-8", errors="surrogatepass") as file:
             for each in objects:
@@ -115,11 +115,11 @@ class InstanceDirectory:
             os.fsync(file.fileno())
         sync_directory(self.channels)
 
-    def read_channel(self, name: str) -> Iterator[ObjectFile]:
+    def read_channel(self, name: str) -> Iterator[Entry]:
         """The listing of a channel in File mode."""
         with self.channel_file(name).open(encoding="utf-8", errors="surrogatepass") as file:
             for line in file:
-                yield records.object_from_json(json.loads(line))
+                yield records.entry_from_json(json.loads(line))
 
     def write_run(self, process: ProcessId) -> None:
         write_json(

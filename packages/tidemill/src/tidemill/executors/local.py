@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tidemill.core.files import sync_directory, write_json
+from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.base import InstanceRef, InstanceSpec, InstanceStatus, Isolation, StopReason
@@ -25,6 +25,7 @@ from tidemill.executors.environments import Environments
 from tidemill.executors.notify import NotifySocket
 from tidemill.executors.process_tree import MARK, kill_marked
 from tidemill.executors.records import Site, SpecRecord
+from tidemill.executors.remote_s3 import remote_variables
 from tidemill.executors.sandbox import detect
 from tidemill.executors.uv_command import installer_variables
 from tidemill.executors.warm import WarmProcesses
@@ -224,6 +225,9 @@ class LocalExecutor:
         ref = directory.ref
         variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         variables |= installer_variables(os.environ)
+        if (read_json(directory.spec_file) or {}).get("remotes"):
+            # In its environment alone, never in a file: what the job itself gets is built from nothing.
+            variables |= remote_variables(os.environ)
         variables |= {"LANG": "C.UTF-8", MARK: f"{ref.job_id}/{ref.instance_index}"}
         log = os.open(directory.shim_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

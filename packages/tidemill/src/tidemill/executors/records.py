@@ -9,15 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.remotes import RemoteS3
 from tidemill.executors.base import (
     Artifact,
     ChannelSpec,
+    Entry,
     InlineText,
     InstanceExit,
     InstanceRef,
     InstanceSpec,
     ObjectFile,
     Outcome,
+    RemoteObject,
 )
 
 __all__ = [
@@ -83,6 +86,7 @@ class SpecRecord:
             "model": s.model and object_to_json(s.model),
             "channels": list(self.channels),
             "pipes": [_pipe_to_json(pipe) for pipe in self.pipes],
+            "remotes": {pattern: asdict(remote) for pattern, remote in s.remotes.items()},
             "entrypoint": list(s.entrypoint),
             "max_runtime_s": s.max_runtime_s,
             "grace_s": s.grace_s,
@@ -110,6 +114,7 @@ class SpecRecord:
             config=value.get("config", {}),
             code=object_from_json(code) if code else None,
             model=object_from_json(model) if model else None,
+            remotes={pattern: RemoteS3(**remote) for pattern, remote in value.get("remotes", {}).items()},
             entrypoint=tuple(value.get("entrypoint", ())),
             max_runtime_s=value.get("max_runtime_s", 0),
             grace_s=value.get("grace_s", 120),
@@ -142,14 +147,24 @@ def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
     )
 
 
-def entry_to_json(value: ObjectFile | InlineText) -> dict[str, Any]:
+def entry_to_json(value: Entry) -> dict[str, Any]:
     """A line of a channel's listing."""
-    return object_to_json(value) if isinstance(value, ObjectFile) else {"text": value.text}
+    return asdict(value)
 
 
-def entry_from_json(value: Mapping[str, Any]) -> ObjectFile | InlineText:
+def entry_from_json(value: Mapping[str, Any]) -> Entry:
     """The entry that `entry_to_json` wrote."""
-    return InlineText(text=value["text"]) if "text" in value else object_from_json(value)
+    if "text" in value:
+        return InlineText(text=value["text"])
+    if "remote" not in value:
+        return object_from_json(value)
+    return RemoteObject(
+        uri=value["uri"],
+        name=value["name"],
+        size_bytes=value["size_bytes"],
+        etag=value["etag"],
+        remote=value["remote"],
+    )
 
 
 def exit_to_json(value: InstanceExit) -> dict[str, Any]:

@@ -100,7 +100,12 @@ class Application:
         if settings.warm:
             executor.warm_up(settings.default_framework)
         planner = InstancePlanner(
-            objects, logs=state.logs, region=settings.region, grace_s=settings.stop_grace_s, warm=settings.warm
+            objects,
+            logs=state.logs,
+            region=settings.region,
+            grace_s=settings.stop_grace_s,
+            warm=settings.warm,
+            remotes=settings.remote_s3,
         )
         tags = Tags(records, clock=clock)
         user = Credential(

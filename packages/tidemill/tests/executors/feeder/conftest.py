@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from tidemill.core.clock import SystemClock
-from tidemill.executors.base import ChannelSpec, InlineText, ObjectFile
+from tidemill.core.remotes import RemoteS3
+from tidemill.executors.base import ChannelSpec, Entry, ObjectFile
 from tidemill.executors.directory import InstanceDirectory
 from tidemill.executors.shim.feeder import Feeder
+from tidemill.executors.shim.remote_stores import RemoteStores
 
 MAGIC = 0xCED7230A
 
@@ -28,6 +30,7 @@ class Stage:
 
     path: Path
     lines: list[str] = field(default_factory=list)
+    remotes: dict[str, RemoteS3] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directory = InstanceDirectory(self.path / "jobs" / "a" / "algo-1")
@@ -41,15 +44,21 @@ class Stage:
         file.write_bytes(data)
         return ObjectFile(uri=f"s3://bucket/{name}", name=name, file=str(file), size_bytes=len(data), sha256=digest)
 
-    def feeder(self, *entries: ObjectFile | InlineText, host: int = 0, hosts: int = 1, **channel: Any) -> Feeder:
+    def feeder(self, *entries: Entry, host: int = 0, hosts: int = 1, **channel: Any) -> Feeder:
         spec = ChannelSpec(**{"name": "train", "objects": (), "input_mode": "Pipe", **channel})
         self.directory.write_channel(spec.name, entries)
         return Feeder(
-            self.directory, [spec], host_index=host, num_hosts=hosts, log=self.lines.append, clock=SystemClock()
+            self.directory,
+            [spec],
+            host_index=host,
+            num_hosts=hosts,
+            stores=RemoteStores(self.remotes),
+            log=self.lines.append,
+            clock=SystemClock(),
         )
 
     @contextmanager
-    def feeding(self, *entries: ObjectFile | InlineText, **options: Any) -> Iterator[Feeder]:
+    def feeding(self, *entries: Entry, **options: Any) -> Iterator[Feeder]:
         feeder = self.feeder(*entries, **options)
         with feeder.running() as start:
             start()

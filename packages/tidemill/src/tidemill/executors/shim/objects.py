@@ -6,13 +6,14 @@ Keys are users' text. Each is checked segment by segment before it becomes a pat
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tidemill.executors.base import ObjectFile
+from tidemill.executors.base import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.executors.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
-__all__ = ["copy_channel", "copy_object", "is_segment"]
+__all__ = ["copy_channel", "copy_object", "is_segment", "new_file"]
 
 _CHUNK_BYTES = 1 << 20
 _SEGMENT_MAX_BYTES = 255
@@ -24,7 +25,12 @@ def is_segment(name: str) -> bool:
 
 
 def copy_channel(
-    objects: Iterable[ObjectFile], directory: Path, *, place: str, check: Callable[[], None]
+    objects: Iterable[Entry],
+    directory: Path,
+    *,
+    place: str,
+    check: Callable[[], None],
+    download: Callable[[RemoteObject, Path], None],
 ) -> tuple[int, int]:
     """Copy the objects of a channel below ``directory``, which exists and is empty.
 
@@ -33,24 +39,30 @@ def copy_channel(
         directory: Of the channel.
         place: The same directory as the job sees it, for messages.
         check: Is called between chunks; what it raises ends the copy.
+        download: Brings a remote object to a path, now or later.
 
     Returns:
         How many files, and how many bytes.
 
     Raises:
-        ClientFailure: A key is no path below the channel, clashes with another one, or the disk is full.
+        ClientFailure: A key is no path below the channel, clashes with another one, the disk is full.
         InternalFailure: The store's file is missing or damaged.
     """
     made: set[str] = set()
     files = size_bytes = 0
     for each in objects:
+        if isinstance(each, InlineText):
+            raise InternalFailure("the text of a manifest is for Pipe mode: it has no name to be a file of")
         is_folder = each.name.endswith("/") and each.size_bytes == 0  # as a console makes them
         *parents, _ = segments = each.name.removesuffix("/" if is_folder else "").split("/")
         _check_segments(segments, each.uri)
         _make_directory("/".join(segments if is_folder else parents), each.uri, directory, made, place=place)
         if is_folder:
             continue
-        copy_object(each, directory / each.name, place=place, check=check)
+        if isinstance(each, RemoteObject):
+            download(each, directory / each.name)
+        else:
+            copy_object(each, directory / each.name, place=place, check=check)
         files += 1
         size_bytes += each.size_bytes
     return files, size_bytes
@@ -68,22 +80,36 @@ def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable
     except OSError as error:
         raise InternalFailure(f"{source.uri} cannot be read from the object store: {error.strerror}") from error
     digest = hashlib.sha256()
-    with os.fdopen(source_fd, "rb", buffering=0) as reader:
-        try:
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            with os.fdopen(fd, "wb", buffering=0) as writer:
-                while chunk := reader.read(_CHUNK_BYTES):
-                    check()
-                    digest.update(chunk)
-                    rest = memoryview(chunk)
-                    while rest:
-                        rest = rest[writer.write(rest) :]
-        except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-            raise _clash(source.uri, place) from error
-        except OSError as error:
-            raise _key_error(error, source.uri, place) from error
+    with os.fdopen(source_fd, "rb", buffering=0) as reader, new_file(target, uri=source.uri, place=place) as write:
+        while chunk := reader.read(_CHUNK_BYTES):
+            check()
+            digest.update(chunk)
+            write(chunk)
     if digest.hexdigest() != source.sha256:
         raise InternalFailure(f"{source.uri} is damaged in the object store: its content does not match its checksum")
+
+
+@contextmanager
+def new_file(target: Path, *, uri: str, place: str) -> Iterator[Callable[[bytes], None]]:
+    """A function that writes into a file which did not exist.
+
+    Raises:
+        ClientFailure: The name is taken, or the disk is full.
+    """
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with os.fdopen(fd, "wb", buffering=0) as writer:
+
+            def write(data: bytes) -> None:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[writer.write(rest) :]
+
+            yield write
+    except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        raise _clash(uri, place) from error
+    except OSError as error:
+        raise _key_error(error, uri, place) from error
 
 
 def _check_segments(segments: list[str], uri: str) -> None:

@@ -1,15 +1,17 @@
 """A training instance: environment, channels, the runtime, artifacts."""
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.core import faults
-from tidemill.executors.base import Artifact, InstanceExit, Outcome, StopReason
+from tidemill.executors.base import Artifact, InstanceExit, Outcome, RemoteObject, StopReason
 from tidemill.executors.environments import Environment
 from tidemill.executors.overlays import Overlay, Overlays
 from tidemill.executors.sandbox import View
@@ -25,6 +27,7 @@ from tidemill.executors.shim.failures import (
 from tidemill.executors.shim.feeder import Feeder
 from tidemill.executors.shim.objects import copy_channel, is_segment
 from tidemill.executors.shim.packing import pack
+from tidemill.executors.shim.remote_stores import RemoteStores
 from tidemill.executors.shim.session import Session
 from tidemill.executors.shim.stopping import Stopped
 from tidemill.executors.shim.supervision import Ended, Limits, Running, supervise
@@ -228,7 +231,7 @@ def _download(session: Session) -> Feeder:
     session.report.enter("Downloading", "Downloading input data")
     if spec.code:
         session.fetch(spec.code, "sourcedir.tar.gz")
-    pipes = session.task.pipes
+    pipes, stores = session.task.pipes, RemoteStores(spec.remotes)
     for name in (*session.task.channels, *(f"{pipe.name}_0" for pipe in pipes)):
         if not is_segment(name):
             raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")
@@ -237,8 +240,9 @@ def _download(session: Session) -> Feeder:
         place = f"{session.base_dir}/input/data/{name}"
         try:
             directory.mkdir(parents=True)
-            listing = session.directory.read_channel(name)
-            copy_channel(listing, directory, place=place, check=session.stop.check)
+            with _downloads(session, stores, place=place) as download:
+                listing = session.directory.read_channel(name)
+                copy_channel(listing, directory, place=place, check=session.stop.check, download=download)
         except OSError as error:
             raise of_os_error(error, place=place) from error
     session.stop.check()
@@ -248,11 +252,29 @@ def _download(session: Session) -> Feeder:
             pipes,
             host_index=spec.ref.instance_index,
             num_hosts=len(spec.hosts),
+            stores=stores,
             log=session.log.note,
             clock=session.clock,
         )
     except OSError as error:
         raise of_os_error(error, place=f"{session.base_dir}/input/data") from error
+
+
+@contextlib.contextmanager
+def _downloads(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Callable[[RemoteObject, Path], None]]:
+    """What downloads remote objects; all of them are there on leaving."""
+    if not stores:
+        yield _no_store
+        return
+    from tidemill.executors.shim.downloads import Downloads  # with TLS, which most jobs have no use for
+
+    with Downloads(stores, place=place, check=session.stop.check) as downloads:
+        yield downloads.add
+        downloads.finish()
+
+
+def _no_store(entry: RemoteObject, target: Path) -> None:
+    raise InternalFailure(f"{entry.uri} is of a remote store that the spec of the instance does not name")
 
 
 def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:

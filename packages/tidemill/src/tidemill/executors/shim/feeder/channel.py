@@ -3,16 +3,19 @@
 import contextlib
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from tidemill.core.clock import Clock
+from tidemill.executors.base import Entry
 from tidemill.executors.shim.failures import InstanceFailure, InternalFailure, of_os_error
 from tidemill.executors.shim.feeder.entries import EntryWriter
 from tidemill.executors.shim.feeder.faults import ChannelFault
+from tidemill.executors.shim.feeder.inflate import Readable
 from tidemill.executors.shim.feeder.order import Order
 from tidemill.executors.shim.feeder.outlet import Cancellation, Cancelled, Outlet, ReaderGone
 from tidemill.executors.shim.feeder.pipes import PipeDirectory
+from tidemill.executors.shim.remote_stores import RemoteStores
 
 __all__ = ["ChannelFeed"]
 
@@ -29,6 +32,7 @@ class ChannelFeed:
         name: Of the channel.
         order: Which entries there are.
         writer: How they become bytes.
+        stores: Where remote entries lie.
         pipes: Where the FIFOs lie.
         log: Takes lines for the job's log.
         clock: Of the notices that nobody reads.
@@ -39,6 +43,7 @@ class ChannelFeed:
     name: str
     order: Order
     writer: EntryWriter
+    stores: RemoteStores
     pipes: PipeDirectory
     log: Callable[[str], None]
     clock: Clock
@@ -56,7 +61,7 @@ class ChannelFeed:
                 self._offer(self.epoch + 1, cancellation)
                 outlet = self._await_reader(cancellation)
                 try:
-                    self._feed(outlet)
+                    self._feed(outlet, cancellation)
                 finally:
                     outlet.close()
                 self.pipes.withdraw(self._fifo(self.epoch))
@@ -110,13 +115,14 @@ class ChannelFeed:
                 self.log(f"tidemill: channel {self.name!r}: nobody has opened {fifo} for {now_s - since_s:.0f} s")
                 notice_at_s = now_s + _NOTICE_S
 
-    def _feed(self, outlet: Outlet) -> None:
+    def _feed(self, outlet: Outlet, cancellation: Cancellation) -> None:
         """Write one epoch and its outcome. What goes wrong with the data ends the epoch, not the feeder."""
         objects, error = 0, ""
         try:
-            for entry in self.order.entries(self.epoch):
-                self.writer.write(entry, outlet)
-                objects += 1
+            with contextlib.closing(self._entries(cancellation)) as entries:
+                for entry, ahead in entries:
+                    self.writer.write(entry, outlet, ahead=ahead)
+                    objects += 1
             outlet.flush()
         except ReaderGone:
             # Its right: a script may want no more than so many steps of an epoch.
@@ -138,6 +144,16 @@ class ChannelFeed:
             error = f"{type(bug).__name__}: {bug}"
             self._fail(InternalFailure(f"channel {self.name!r}, epoch {self.epoch}: {error}"))
         self._conclude(outlet, objects=objects, error=error)
+
+    def _entries(self, cancellation: Cancellation) -> Generator[tuple[Entry, Readable | None]]:
+        entries = self.order.entries(self.epoch)
+        if not self.stores:
+            for entry in entries:
+                yield entry, None
+            return
+        from tidemill.executors.shim.feeder.ahead import read_ahead  # with TLS, which most jobs have no use for
+
+        yield from read_ahead(entries, self.stores, cancellation)
 
     def _conclude(self, outlet: Outlet, *, objects: int, error: str) -> None:
         state = "error" if error else "ok"

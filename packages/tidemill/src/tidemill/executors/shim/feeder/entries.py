@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.executors.base import InlineText, ObjectFile
+from tidemill.executors.base import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.executors.shim.feeder.faults import ObjectFault, StoreFault
-from tidemill.executors.shim.feeder.inflate import inflate
+from tidemill.executors.shim.feeder.inflate import Readable, inflate
 from tidemill.executors.shim.feeder.outlet import Outlet
 
 __all__ = ["EntryWriter"]
 
 _SMALL_BYTES = 1 << 14  # a page of a pipe costs more than copying into one that is shared
 _IN_MEMORY_BYTES = 1 << 23
+_PASSED_BYTES = 1 << 18
 _MAGIC = 0xCED7230A
 _PART_BYTES = (1 << 29) - 4  # the longest length that 29 bits hold and that needs no padding
 _WHOLE, _BEGIN, _MIDDLE, _END = range(4)
@@ -37,8 +38,13 @@ class EntryWriter:
     spool: Path
     part_bytes: int = _PART_BYTES
 
-    def write(self, entry: ObjectFile | InlineText, outlet: Outlet) -> None:
+    def write(self, entry: Entry, outlet: Outlet, *, ahead: Readable | None = None) -> None:
         """Write one entry.
+
+        Args:
+            entry: What to write.
+            outlet: Where to.
+            ahead: Has the bytes of a remote object.
 
         Raises:
             ChannelFault: It cannot be written as a whole; a part of it may be in the FIFO.
@@ -49,27 +55,45 @@ class EntryWriter:
             text = entry.text.encode(errors="surrogatepass")
             outlet.write(_record(text) if self.record_io else text)
             return
+        if isinstance(entry, RemoteObject):
+            if ahead is None:
+                raise StoreFault(f"{entry.uri} is of a remote store, and nobody has fetched it")
+            self._write_remote(entry, ahead, outlet)
+            return
         fd = _open(entry)
         try:
             if not self.gzip:
                 self._write_file(fd, entry.size_bytes, outlet, uri=entry.uri)
                 return
             with open(fd, "rb", buffering=0, closefd=False) as file:
-                pieces = inflate(file, uri=entry.uri)
-                if self.record_io:
-                    self._write_spooled(pieces, outlet, uri=entry.uri)
-                    return
-                for piece in pieces:
-                    outlet.write(piece)
+                self._write_unpacked(inflate(file, uri=entry.uri), outlet, uri=entry.uri)
         finally:
             os.close(fd)
+
+    def _write_remote(self, entry: RemoteObject, ahead: Readable, outlet: Outlet) -> None:
+        if self.gzip:
+            self._write_unpacked(inflate(ahead, uri=entry.uri), outlet, uri=entry.uri)
+        elif self.record_io:
+            for _, length, flag in _parts(entry.size_bytes, self.part_bytes):
+                outlet.write(_header(length, flag))
+                _pass_on(ahead, length, outlet)
+                outlet.write(bytes(-length % 4))
+        else:
+            _pass_on(ahead, entry.size_bytes, outlet)
+
+    def _write_unpacked(self, pieces: Iterable[bytes], outlet: Outlet, *, uri: str) -> None:
+        if self.record_io:
+            self._write_spooled(pieces, outlet, uri=uri)
+            return
+        for piece in pieces:
+            outlet.write(piece)
 
     def _write_file(self, fd: int, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
         if not self.record_io:
             _copy(fd, 0, size_bytes, outlet, uri=uri)
             return
         for offset, length, flag in _parts(size_bytes, self.part_bytes):
-            outlet.write(struct.pack("<II", _MAGIC, flag << 29 | length))
+            outlet.write(_header(length, flag))
             _copy(fd, offset, length, outlet, uri=uri)
             outlet.write(bytes(-length % 4))
 
@@ -116,6 +140,14 @@ def _copy(fd: int, offset: int, size_bytes: int, outlet: Outlet, *, uri: str) ->
         raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
 
 
+def _pass_on(ahead: Readable, size_bytes: int, outlet: Outlet) -> None:
+    """Write the next bytes of an object, which has at least as many."""
+    while size_bytes:
+        piece = ahead.read(min(size_bytes, _PASSED_BYTES))
+        outlet.write(piece)
+        size_bytes -= len(piece)
+
+
 def _parts(size_bytes: int, part_bytes: int) -> Iterable[tuple[int, int, int]]:
     """Offset, length and flag of each part of a record."""
     if size_bytes <= part_bytes:
@@ -125,5 +157,9 @@ def _parts(size_bytes: int, part_bytes: int) -> Iterable[tuple[int, int, int]]:
     return [(start, min(part_bytes, size_bytes - start), flag) for start, flag in zip(starts, flags, strict=True)]
 
 
+def _header(length: int, flag: int) -> bytes:
+    return struct.pack("<II", _MAGIC, flag << 29 | length)
+
+
 def _record(data: bytes) -> bytes:
-    return struct.pack("<II", _MAGIC, len(data)) + data + bytes(-len(data) % 4)
+    return _header(len(data), _WHOLE) + data + bytes(-len(data) % 4)

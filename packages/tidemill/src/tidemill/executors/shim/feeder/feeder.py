@@ -14,6 +14,7 @@ from tidemill.executors.shim.feeder.entries import EntryWriter
 from tidemill.executors.shim.feeder.order import Order
 from tidemill.executors.shim.feeder.outlet import Cancellation
 from tidemill.executors.shim.feeder.pipes import PipeDirectory
+from tidemill.executors.shim.remote_stores import RemoteStores
 
 __all__ = ["Feeder"]
 
@@ -26,6 +27,7 @@ class Feeder:
         channels: Those in Pipe mode.
         host_index: Of the instance.
         num_hosts: Of the job.
+        stores: Where remote objects lie.
         log: Takes lines for the job's log; called from several threads.
         clock: Of notices.
 
@@ -40,6 +42,7 @@ class Feeder:
         *,
         host_index: int,
         num_hosts: int,
+        stores: RemoteStores | None = None,
         log: Callable[[str], None],
         clock: Clock,
     ) -> None:
@@ -54,7 +57,15 @@ class Feeder:
                 record_io=channel.record_wrapper == "RecordIO",
                 spool=directory.path,
             )
-            feed = ChannelFeed(name=channel.name, order=order, writer=writer, pipes=pipes, log=log, clock=clock)
+            feed = ChannelFeed(
+                name=channel.name,
+                order=order,
+                writer=writer,
+                stores=stores or RemoteStores({}),
+                pipes=pipes,
+                log=log,
+                clock=clock,
+            )
             feed.offer_first()
             self._feeds.append(feed)
 

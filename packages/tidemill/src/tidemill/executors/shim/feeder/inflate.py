@@ -4,7 +4,7 @@ isal takes half the time of zlib; where it cannot be had, zlib does. Both speak 
 """
 
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from tidemill.executors.shim.feeder.faults import ObjectFault
 
@@ -13,7 +13,7 @@ try:
 except ImportError:
     import zlib as found
 
-__all__ = ["inflate"]
+__all__ = ["Readable", "inflate"]
 
 codec: Any = found
 _MAGIC = b"\x1f\x8b"
@@ -22,11 +22,17 @@ _PIECE_BYTES = 1 << 20
 _GZIP_WINDOW = 31
 
 
-def inflate(file: BinaryIO, *, uri: str) -> Iterator[bytes]:
+class Readable(Protocol):
+    """What gives its next bytes, at most so many, and none at its end. Need not give as many as it is asked for."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
     """The unpacked content of a gzip file, all of its members, in pieces. An empty file has none.
 
     Args:
-        file: Opened without a buffer.
+        file: Where the bytes come from; needs no buffer.
         uri: Of the object, for messages.
 
     Raises:

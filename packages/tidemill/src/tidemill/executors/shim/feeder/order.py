@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidemill.executors import records
-from tidemill.executors.base import ChannelSpec, InlineText, ObjectFile
+from tidemill.executors.base import ChannelSpec, Entry
 
 __all__ = ["Order"]
 
@@ -36,7 +36,7 @@ class Order:
         self._first, self._step = (host_index, num_hosts) if sharded else (0, 1)
         self._offsets: array[int] | None = None
 
-    def entries(self, epoch: int) -> Iterator[ObjectFile | InlineText]:
+    def entries(self, epoch: int) -> Iterator[Entry]:
         """The entries of this instance in ``epoch``."""
         with self._listing.open("rb") as file:
             lines = self._in_order(file) if self._channel.shuffle_seed is None else self._shuffled(file, epoch)
