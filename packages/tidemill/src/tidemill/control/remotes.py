@@ -1,0 +1,173 @@
+"""Listing and pinning objects of remote S3 stores, for training data of buckets that this service does not hold.
+
+Everything here talks to the network: never call it in a transaction or in the event loop.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TypeVar
+
+from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3, pattern_for
+from tidemill.executors.remote_s3 import RemoteUnusable, remote_client
+
+__all__ = ["Pinned", "RemoteFault", "RemoteStore", "Remotes", "in_order"]
+
+Result = TypeVar("Result")
+_AT_ONCE = 16
+_AHEAD = 256
+_CHUNK_BYTES = 1 << 20
+_MISSING = ("404", "NoSuchKey", "NotFound")
+
+
+class RemoteFault(Exception):
+    """A remote S3 does not give what was asked for; the text names it, and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """An object as it is now."""
+
+    key: str
+    size_bytes: int
+    etag: str
+
+
+class RemoteStore:
+    """One remote S3.
+
+    Args:
+        name: The pattern in the settings.
+        remote: Where it is.
+
+    Raises:
+        RemoteFault: There are no credentials for it.
+    """
+
+    def __init__(self, name: str, remote: RemoteS3) -> None:
+        self.name = name
+        self.remote = remote
+        try:
+            self._client = remote_client(remote)
+        except RemoteUnusable as error:
+            raise RemoteFault(str(error)) from error
+
+    def below(self, uri: S3Uri) -> Iterator[Pinned]:
+        """Every object below a prefix, in the order of keys.
+
+        Raises:
+            RemoteFault: The bucket does not exist there, or cannot be listed.
+        """
+        with self._named(uri):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=uri.bucket, Prefix=uri.key):
+                for found in page.get("Contents", ()):
+                    yield Pinned(found["Key"], found["Size"], found["ETag"])
+
+    def head(self, uri: S3Uri) -> Pinned | None:
+        """An object; None where there is none.
+
+        Raises:
+            RemoteFault: It cannot be asked for.
+        """
+        from botocore.exceptions import ClientError
+
+        with self._named(uri):
+            try:
+                found = self._client.head_object(Bucket=uri.bucket, Key=uri.key)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in _MISSING:
+                    return None
+                raise
+        return Pinned(uri.key, found["ContentLength"], found["ETag"])
+
+    def fetch(self, uri: S3Uri, file: IO[bytes]) -> bool:
+        """Copy a small object, e.g. a manifest, into ``file``. False where there is none.
+
+        Raises:
+            RemoteFault: It cannot be read.
+        """
+        from botocore.exceptions import ClientError
+
+        with self._named(uri):
+            try:
+                body = self._client.get_object(Bucket=uri.bucket, Key=uri.key)["Body"]
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in _MISSING:
+                    return False
+                raise
+            for chunk in body.iter_chunks(_CHUNK_BYTES):
+                file.write(chunk)
+        file.flush()
+        return True
+
+    @contextmanager
+    def _named(self, uri: S3Uri) -> Iterator[None]:
+        """Give botocore's errors the words of a FailureReason."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        place = f"{self.remote.endpoint_url} (remote_s3 {self.name!r})"
+        try:
+            yield
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            code = error.response.get("Error", {}).get("Code", "")
+            if code == "NoSuchBucket":
+                raise RemoteFault(f"the bucket of {uri} does not exist at {place}") from error
+            advice = "; check its credentials and what they allow" if status in (400, 401, 403) else ""
+            raise RemoteFault(f"{uri} cannot be read from {place}: HTTP {status} {code}{advice}") from error
+        except BotoCoreError as error:
+            raise RemoteFault(f"{uri} cannot be read from {place}: {error}; check its endpoint_url") from error
+
+
+class Remotes:
+    """The remote stores of the settings, each opened when it is first asked for.
+
+    Made anew for every channel: credentials may have changed since the last job.
+
+    Args:
+        remotes: By bucket name or pattern.
+    """
+
+    def __init__(self, remotes: Mapping[str, RemoteS3]) -> None:
+        self._remotes = remotes
+        self._opened: dict[str, RemoteStore] = {}
+
+    def store_of(self, bucket: str) -> RemoteStore | None:
+        """Where a bucket lies that is not here; None where the settings name no place.
+
+        Raises:
+            RemoteFault: There are no credentials for it.
+        """
+        pattern = pattern_for(bucket, self._remotes)
+        if pattern is not None and pattern not in self._opened:
+            self._opened[pattern] = RemoteStore(pattern, self._remotes[pattern])
+        return None if pattern is None else self._opened[pattern]
+
+
+def in_order(items: Iterable[Result | Callable[[], Result]]) -> Iterator[Result]:
+    """The items in order, calls among them made several at once: each waits for a network.
+
+    Raises:
+        Exception: What the first call that failed raised.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="remote-s3") as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(item) if callable(item) else _done(item))
+                if len(waiting) >= _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _done(value: Result) -> Future[Result]:
+    future: Future[Result] = Future()
+    future.set_result(value)
+    return future

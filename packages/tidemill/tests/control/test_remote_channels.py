@@ -1,0 +1,190 @@
+"""What a channel is resolved to whose bucket lies in a remote S3: a second service stands for it."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tidemill.control.channels import Channels, DataMissing
+from tidemill.core.clock import SystemClock
+from tidemill.core.remotes import RemoteS3, pattern_for
+from tidemill.executors.base import ChannelSpec, InlineText, RemoteObject
+from tidemill.settings import Settings
+from tidemill.store import object_schema
+from tidemill.store.database import Database
+from tidemill.store.objects import ObjectStore
+from tidemill.store.schema import metadata
+from tidemill.testing import Service
+
+Resolve = Callable[..., ChannelSpec]
+assert object_schema  # adds its tables to the metadata
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service() as service:
+        service.client("s3").create_bucket(Bucket="far-away")
+        yield service
+
+
+@pytest.fixture
+def s3(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the remote S3, whose bucket is empty and whose keys are in the environment."""
+    for name, value in service.environment.items():
+        if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    client = service.client("s3")
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket="far-away"):
+        for each in page.get("Contents", ()):
+            client.delete_object(Bucket="far-away", Key=each["Key"])
+    return client
+
+
+@pytest.fixture
+def resolve(tmp_path: Path, service: Service) -> Resolve:
+    """Resolves a channel; the service's own store holds the bucket ``near`` with the object ``n``."""
+
+    def make(kind: str, uri: str, *, remotes: dict[str, RemoteS3] | None = None, **source: Any) -> ChannelSpec:
+        named = {"far-*": RemoteS3(endpoint_url=service.url)} if remotes is None else remotes
+
+        async def run() -> ChannelSpec:
+            with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+                store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+                await store.ensure_bucket("near")
+                await store.put_bytes("near", "n", b"near")
+                channels = Channels(store, named)
+                source.update(S3DataType=kind, S3Uri=uri)
+                request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
+                spec, _ = await asyncio.to_thread(channels.resolve, request, job_mode="Pipe")
+                await store.close()
+                return spec
+
+        return asyncio.run(run())
+
+    return make
+
+
+def test_a_prefix_is_listed_and_pinned(resolve: Resolve, s3: Any) -> None:
+    for key in ("d/b", "d/a", "d/sub/c", "d/", "e"):
+        s3.put_object(Bucket="far-away", Key=key, Body=key.encode())
+    assert list(resolve("S3Prefix", "s3://far-away/d/").objects) == [
+        RemoteObject(
+            uri=f"s3://far-away/d/{name}",
+            name=name,
+            size_bytes=len(name) + 2,
+            etag=s3.head_object(Bucket="far-away", Key=f"d/{name}")["ETag"],
+            remote="far-*",
+        )
+        for name in ("a", "b", "sub/c")
+    ]
+
+
+def test_more_objects_than_one_page_has(resolve: Resolve, s3: Any) -> None:
+    for number in range(1100):
+        s3.put_object(Bucket="far-away", Key=f"{number:04}", Body=b"")
+    assert [entry.name for entry in resolve("S3Prefix", "s3://far-away/").objects] == [f"{n:04}" for n in range(1100)]
+
+
+def test_a_manifest_and_what_it_names_may_lie_apart(resolve: Resolve, s3: Any) -> None:
+    keys = [f"k{number:03}" for number in range(400)]
+    for key in keys:
+        s3.put_object(Bucket="far-away", Key=key, Body=key.encode())
+    manifest = [{"prefix": "s3://"}, *(f"far-away/{key}" for key in reversed(keys)), "near/n"]
+    s3.put_object(Bucket="far-away", Key="m", Body=json.dumps(manifest).encode())
+    uris = [entry.uri for entry in resolve("ManifestFile", "s3://far-away/m").objects]
+    assert uris == [f"s3://far-away/{key}" for key in reversed(keys)] + ["s3://near/n"]
+
+
+def test_an_augmented_manifest_names_remote_objects(resolve: Resolve, s3: Any) -> None:
+    s3.put_object(Bucket="far-away", Key="i", Body=b"image")
+    lines = [{"image-ref": "s3://far-away/i", "label": 3}, {"image-ref": "s3://near/n", "label": "cat"}]
+    s3.put_object(Bucket="far-away", Key="m", Body=b"\n".join(json.dumps(line).encode() for line in lines))
+    spec = resolve("AugmentedManifestFile", "s3://far-away/m", AttributeNames=["image-ref", "label"])
+    entries = [entry.text if isinstance(entry, InlineText) else entry.uri for entry in spec.objects]
+    assert entries == ["s3://far-away/i", "3", "s3://near/n", "cat"]
+    assert spec.entries_per_item == 2
+
+
+def fault(resolve: Resolve, kind: str, uri: str, **options: Any) -> str:
+    with pytest.raises(DataMissing) as raised:
+        resolve(kind, uri, **options)
+    return str(raised.value)
+
+
+def test_what_is_not_there_is_named(resolve: Resolve, s3: Any, service: Service) -> None:
+    s3.put_object(Bucket="far-away", Key="m", Body=json.dumps([{"prefix": "s3://far-away/"}, "gone"]).encode())
+    start = "ClientError: channel 'train': "
+    assert fault(resolve, "S3Prefix", "s3://far-away/x/").startswith(
+        f"{start}no S3 objects found under s3://far-away/x"
+    )
+    assert fault(resolve, "ManifestFile", "s3://far-away/m").endswith("names s3://far-away/gone, which does not exist")
+    assert fault(resolve, "ManifestFile", "s3://far-away/x").endswith(f"does not exist at {service.url}")
+    assert fault(resolve, "S3Prefix", "s3://far-none/") == (
+        f"{start}the bucket of s3://far-none/ does not exist at {service.url} (remote_s3 'far-*')"
+    )
+
+
+def test_a_bucket_that_nobody_names_is_not_asked_for(resolve: Resolve, s3: Any) -> None:
+    s3.put_object(Bucket="far-away", Key="a", Body=b"a")
+    reason = fault(
+        resolve, "S3Prefix", "s3://far-away/", remotes={"other": RemoteS3(endpoint_url="http://127.0.0.1:1")}
+    )
+    assert "the bucket of s3://far-away/ does not exist; upload the data, or say in the setting remote_s3" in reason
+
+
+def test_a_bucket_of_the_service_itself_is_never_asked_for_elsewhere(resolve: Resolve) -> None:
+    spec = resolve("S3Prefix", "s3://near/n", remotes={"*": RemoteS3(endpoint_url="http://127.0.0.1:1")})
+    assert [entry.uri for entry in spec.objects] == ["s3://near/n"]
+
+
+def test_an_endpoint_that_nobody_listens_at_is_named(resolve: Resolve, s3: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    reason = fault(resolve, "S3Prefix", "s3://far-away/", remotes={"*": RemoteS3(endpoint_url=url)})
+    assert f"s3://far-away/ cannot be read from {url} (remote_s3 '*'): " in reason
+
+
+def test_wrong_and_missing_credentials_are_named(
+    resolve: Resolve, s3: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    reason = fault(resolve, "S3Prefix", "s3://far-away/")
+    assert "HTTP 403 SignatureDoesNotMatch; check its credentials and what they allow" in reason
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    assert f"there are no credentials for {service.url}" in fault(resolve, "S3Prefix", "s3://far-away/")
+    missing = {"*": RemoteS3(endpoint_url=service.url, profile="nobody")}
+    assert "The config profile (nobody) could not be found" in fault(
+        resolve, "S3Prefix", "s3://far-away/", remotes=missing
+    )
+
+
+def test_the_nearest_pattern_wins() -> None:
+    patterns = ["*", "data-*", "data-[x]", "data-x"]
+    assert [pattern_for(bucket, patterns) for bucket in ("data-x", "data-y", "else")] == ["data-x", "data-*", "*"]
+    assert pattern_for("else", ["data-*"]) is None
+
+
+def test_the_setting_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.toml"
+    monkeypatch.setenv("TIDEMILL_CONFIG", str(file))
+    file.write_text('[remote_s3."data-*"]\nendpoint_url = "http://minio.lan:9000"\nanonymous = true\n')
+    assert Settings().remote_s3 == {"data-*": RemoteS3(endpoint_url="http://minio.lan:9000", anonymous=True)}
+    for wrong in (
+        'endpoint_url = "minio.lan"',
+        'endpoint_url = "http://key:secret@minio.lan"',
+        'endpoint_url = "http://minio.lan/bucket"',
+        'endpoint_url = "http://minio.lan"\nsecret = "x"',
+        'region = "us-west-2"',
+    ):
+        file.write_text(f'[remote_s3."data-*"]\n{wrong}\n')
+        with pytest.raises(ValidationError):
+            Settings()
