@@ -1,0 +1,112 @@
+"""Training data that lies in another S3: a second service stands for it, with keys of its own."""
+
+import gzip
+import struct
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tidemill.testing import Service
+
+BUCKET = "far-away"
+COUNT = """
+    import os
+    import tensorflow as tf
+    from sagemaker_tensorflow import PipeModeDataset
+
+    def numbers():
+        stream = PipeModeDataset("train", "RecordIO").map(lambda record: tf.strings.to_number(record, tf.int64))
+        return [int(number) for number in stream.as_numpy_iterator()]
+"""
+
+
+@dataclass
+class Far:
+    """The other S3, and jobs of a service that knows where it is."""
+
+    s3: Any
+    url: str
+    jobs: Any
+
+    def put(self, key: str, data: bytes) -> str:
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=data)
+        return f"s3://{BUCKET}/{key}"
+
+
+@pytest.fixture(scope="module")
+def far(jobs_of: Any) -> Iterator[Far]:
+    with Service() as store:
+        keys = {name: store.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+        s3 = store.client("s3")
+        s3.create_bucket(Bucket=BUCKET)
+        with Service(
+            settings={"remote_s3": {"far-*": {"endpoint_url": store.url}}},
+            variables={**keys, "AWS_EC2_METADATA_DISABLED": "true"},
+        ) as service:
+            yield Far(s3, store.url, jobs_of(service))
+
+
+def channel(uri: str, mode: str = "Pipe", **members: Any) -> dict[str, Any]:
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri}}
+    return {"ChannelName": "train", "InputMode": mode, "DataSource": source, **members}
+
+
+def record_io(*numbers: int) -> bytes:
+    texts = [b"%d" % number for number in numbers]
+    return b"".join(struct.pack("<II", 0xCED7230A, len(text)) + text + bytes(-len(text) % 4) for text in texts)
+
+
+def test_a_dataset_reads_a_packed_remote_channel(far: Far) -> None:
+    for part in range(5):
+        far.put(f"packed/{part}.gz", gzip.compress(record_io(*range(part * 1000, part * 1000 + 1000))))
+    script = COUNT + "    print('SAME', [numbers() == list(range(5000)) for _ in range(3)], flush=True)\n"
+    uri = f"s3://{BUCKET}/packed/"
+    job = far.jobs.run(textwrap.dedent(script), InputDataConfig=[channel(uri, CompressionType="Gzip")])
+    assert job["TrainingJobStatus"] == "Completed", job
+    assert "SAME [True, True, True]" in far.jobs.log(job["TrainingJobName"])
+
+
+def test_a_job_copies_remote_files(far: Far) -> None:
+    for part in range(20):
+        far.put(f"files/{part % 3}/{part}", b"x" * part)
+    script = """
+    import os
+    from pathlib import Path
+
+    files = [path for path in Path(os.environ["SM_CHANNEL_TRAIN"]).rglob("*") if path.is_file()]
+    in_place = all(int(path.name) % 3 == int(path.parent.name) for path in files)
+    print("FILES", len(files), sum(path.stat().st_size for path in files), in_place)
+    """
+    job = far.jobs.run(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/files/", mode="File")])
+    assert job["TrainingJobStatus"] == "Completed", job
+    assert "FILES 20 190 True" in far.jobs.log(job["TrainingJobName"])
+
+
+def test_a_dataset_raises_once_an_object_is_another_one(far: Far) -> None:
+    far.put("replaced/a", record_io(1, 2))
+    uri = far.put("replaced/b", record_io(3))
+    script = COUNT + "    while True:\n        print('READ', numbers(), flush=True)\n"
+    name = far.jobs.create(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/replaced/")])
+    deadline = time.monotonic() + 120
+    far.jobs.wait(name, until=("Training",))
+    while "READ [1, 2, 3]" not in far.jobs.log(name):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    far.put("replaced/b", record_io(4))
+    job = far.jobs.wait(name)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "InternalError" in job["FailureReason"]
+    assert f"{uri} cannot be read from {far.url}: HTTP 412" in job["FailureReason"], job["FailureReason"]
+    assert "READ [1, 2, 4]" not in far.jobs.log(name)
+
+
+def test_a_bucket_that_is_nowhere_fails_before_the_script(far: Far) -> None:
+    job = far.jobs.run("print('ran')", InputDataConfig=[channel("s3://far-none/x/")])
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"] == (
+        f"ClientError: channel 'train': the bucket of s3://far-none/x/ does not exist at {far.url} (remote_s3 'far-*')"
+    )
