@@ -278,7 +278,7 @@ def exported(model: str, path: str) -> Any:
 
 def read_and_written_plainly(model: str, source: str, target: str) -> Any:
     """In one process without the library's manager: read a plain checkpoint, and write one."""
-    plain = models.MODELS[model](2)
+    plain = models.MODELS[model](smp.mp_size())
     optimizer, step = keras.optimizers.Adam(0.5), tf.Variable(0, dtype=tf.int64)
     models.plain_steps(plain, optimizer, models.batches(1, BATCH), 2)
     checkpoint = tf.train.Checkpoint(model=plain, optimizer=optimizer, step=step)

@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 180.0
+AFTER_FAILURE_S = 15.0
+"""How long other ranks get after one has failed: they may wait for it."""
 MAX_RANKS_ALIVE = 8
 _SIZE = struct.Struct("<Q")
 
@@ -148,7 +150,20 @@ class Job:
         """Call a function on all ranks and wait for all results."""
         self.begin(function, *args, **kwargs)
         deadline = time.monotonic() + timeout_s
-        return [self._read(rank, deadline) for rank in range(self.size)]
+        waiting = {self._pipes[rank][1]: rank for rank in range(self.size)}
+        results: dict[int, Any] = {}
+        while waiting:
+            ready, _, _ = select.select(list(waiting), [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                failures = [result.trace for result in results.values() if isinstance(result, Failure)]
+                words = "\n".join([f"the ranks {sorted(waiting.values())} did not answer in time", *failures])
+                raise RankError(f"{words}\n{self.output()}")
+            for pipe in ready:
+                rank = waiting.pop(pipe)
+                results[rank] = self._read(rank, deadline)
+                if isinstance(results[rank], Failure):
+                    deadline = min(deadline, time.monotonic() + AFTER_FAILURE_S)
+        return [results[rank] for rank in range(self.size)]
 
     def _read(self, rank: int, deadline: float) -> Any:
         answers = self._pipes[rank][1]

@@ -7,7 +7,7 @@ import pytest
 import ranks
 
 CONFIG = {"auto_partition": False, "default_partition": 0}
-KINDS = ["uniform", "dropout", "shuffle", "in a loop", "in a function"]
+KINDS = ["uniform", "dropout", "shuffle", "in a loop", "in a function", "in a function put in place"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,7 +38,8 @@ def draw(kind: str) -> list[list[float]]:
             return tf.while_loop(
                 lambda i, _: i < 2, lambda i, y: (i + 1, y + tf.random.normal([32], seed=3)), (0, tf.zeros([32]))
             )[1]
-        return tf.function(lambda: tf.random.normal([32], seed=3))()
+        signature = [] if kind == "in a function" else None  # a function with a signature stays one
+        return tf.function(lambda: tf.random.normal([32], seed=3), input_signature=signature)()
 
     class Net(smp.DistributedModel):
         def call(self, x: Any) -> Any:

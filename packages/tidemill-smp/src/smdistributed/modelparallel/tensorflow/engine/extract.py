@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from smdistributed.modelparallel.tensorflow.engine.random_ops import draws_numbe
 from smdistributed.modelparallel.tensorflow.engine.segments import Segment
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from tensorflow.core.framework import graph_pb2
+from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
 
 __all__ = ["Extractor", "SegmentFunction"]
@@ -56,8 +58,10 @@ class Extractor:
         for microbatch in range(num_microbatches):
             own = graph_pb2.GraphDef()
             own.CopyFrom(definition)
-            vary_seeds(own, microbatch)
-            found.append(self._function(segment, own))
+            made = vary_seeds(own, microbatch)
+            function = self._function(segment, own)
+            _register(made, function)
+            found.append(function)
         return found
 
     def _function(self, segment: Segment, definition: graph_pb2.GraphDef) -> SegmentFunction:
@@ -112,3 +116,13 @@ class Extractor:
     def tensor(self, output: Output) -> Any:
         """The tensor of the traced graph: its dtype and static shape."""
         return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
+
+
+def _register(functions: Sequence[Any], user: SegmentFunction) -> None:
+    """Make functions known to the runtime, which knows those that a script has traced, for as long as `user` is."""
+    runtime = context.context()
+    for function in functions:
+        name = function.signature.name
+        if not runtime.has_function(name):
+            runtime.add_function_def(function)
+            weakref.finalize(user, runtime.remove_function, name).atexit = False

@@ -40,8 +40,11 @@ class Plan:
 
     def fingerprint(self) -> list[str]:
         """Lines that are equal on all ranks if and only if they made the same plan."""
-        nodes, owners = self.trace.nodes, self.assignment.owners
-        lines = [f"op {node.name} ({node.type}) on {owners[node.index]}" for node in nodes]
+        owners, lines = self.assignment.owners, []
+        for node in self.trace.nodes:
+            # TensorFlow may put a number into the name of what is captured that counts all that this process made.
+            name = "that stands for a captured tensor" if (node.index, 0) in self.trace.captures else node.name
+            lines.append(f"op {name} ({node.type}) on {owners[node.index]}")
         lines += [
             f"message {self.label(message)} {m.source}->{m.target}" for m in self.cut.messages for message in (m,)
         ]

@@ -37,19 +37,26 @@ def draws_numbers(definition: graph_pb2.GraphDef) -> bool:
     return _is_seeded(definition.node) or bool(_calls(definition.node) & _drawing_functions(definition))
 
 
-def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> None:
-    """Change the seeds of a graph, in place; the first microbatch keeps those of the script."""
+def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> list[Any]:
+    """Change the seeds of a graph, in place; the first microbatch keeps those of the script.
+
+    Returns:
+        The functions that were made for it, which the graph calls in place of the script's.
+    """
     if microbatch == 0:
-        return
+        return []
     drawing = _drawing_functions(definition)
     names = {name: f"{name}_microbatch_{microbatch}" for name in drawing}
+    made = []
     for function in list(definition.library.function):
         if function.signature.name in names:
             copy = definition.library.function.add()
             copy.CopyFrom(function)
             copy.signature.name = names[function.signature.name]
             _vary(copy.node_def, names, microbatch)
+            made.append(copy)
     _vary(definition.node, names, microbatch)
+    return made
 
 
 def _vary(nodes: Iterable[Any], names: dict[str, str], microbatch: int) -> None:
