@@ -5,6 +5,8 @@ import hashlib
 import itertools
 import shutil
 import socket
+import ssl
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -173,18 +175,24 @@ class Wire:
         silent_after: Bytes of answers after which a connection stays open and nothing comes any more.
         answer: What is said to every request, instead of asking the store.
         requests: The head of each request.
+        tls: Makes it the wire of an https endpoint.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
+        self.tls: ssl.SSLContext | None = None
         self.cut_after = self.silent_after = 1 << 60
         self.answer = b""
         self.requests: list[str] = []
         self._target = target
         self._ended = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._port = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._listen)]
         self._threads[0].start()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._port}"
 
     def close(self) -> None:
         self._ended.set()
@@ -204,6 +212,8 @@ class Wire:
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError), ExitStack() as stack:
+            if self.tls:
+                client = stack.enter_context(self.tls.wrap_socket(client, server_side=True))
             store = None
             client.settimeout(0.05)
             given = 0
@@ -278,3 +288,15 @@ def remote(remote_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield RemoteStore(remote_service, wire, f"remote-{next(_numbers)}")
     finally:
         wire.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a certificate for 127.0.0.1, signed by itself, and its key."""
+    directory = tmp_path_factory.mktemp("certificate")
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-keyout", "key.pem", "-out", "only.pem"], cwd=directory, check=True, capture_output=True)
+    both = directory / "both.pem"
+    both.write_text((directory / "only.pem").read_text() + (directory / "key.pem").read_text())
+    return both

@@ -2,8 +2,10 @@
 
 import gzip
 import random
+import ssl
 import time
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ def noise(size_bytes: int, seed: int = 0) -> bytes:
 
 def test_remote_objects_are_streamed_epoch_after_epoch(stage: Any, far: Any) -> None:
     contents = [noise(size, size) for size in (0, 1, 100_000, 3_000_000, 5, 0, 7)]
-    entries = [far.put(f"a b/ü+%{number}", content) for number, content in enumerate(contents)]
+    entries = [far.put(f"a b/ü+%2F?#;&='~{number}", content) for number, content in enumerate(contents)]
     with stage.feeding(*entries):
         for epoch in range(3):
             assert stage.read(epoch) == b"".join(contents)
@@ -221,3 +223,38 @@ def test_an_anonymous_store_gets_no_signature(stage: Any, far: Any) -> None:
     with stage.feeding(entry):
         assert stage.read() == body
     assert far.wire.requests[0].startswith(f"GET /{far.bucket}/a HTTP/1.1\r\n")
+
+
+@pytest.fixture
+def secure(stage: Any, remote: Any, certificate: Path) -> Any:
+    """The remote store at an https endpoint, whose certificate nobody trusts so far."""
+    remote.wire.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    remote.wire.tls.load_cert_chain(certificate)
+    stage.remotes = remote.remotes
+    return remote
+
+
+def test_a_store_is_read_by_tls(stage: Any, secure: Any, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    contents = [noise(1_000_000, 1), noise(700_000, 2), b""]
+    secure.wire.cut_after = 400_001
+    with stage.feeding(*(secure.put(f"{number}", content) for number, content in enumerate(contents))):
+        assert stage.read() == b"".join(contents)
+        assert stage.outcome()["state"] == "ok"
+
+
+def test_a_store_with_a_certificate_that_is_not_trusted_gets_no_request(stage: Any, secure: Any) -> None:
+    assert "certificate verify failed" in fails(stage, secure, secure.put("a", b"first"))
+    assert secure.wire.requests == []
+
+
+def test_a_silent_store_by_tls_does_not_keep_the_feeder_from_ending(
+    stage: Any, secure: Any, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    entry = secure.put("a", noise(1_000_000))
+    secure.wire.silent_after = 300_000
+    with stage.feeding(entry), stage.ended(stage.reader("fifo.read(1); print(flush=True); fifo.read()")) as reader:
+        reader.stdout.readline()
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < 20

@@ -13,9 +13,9 @@ from tidemill.executors.shim.transfers import RemoteBody, RemoteFault, Transfers
 
 __all__ = ["Ahead", "read_ahead"]
 
-_OBJECTS = 4
+_OBJECTS = 8
 _PIECE_BYTES = 1 << 18
-_BUFFER_BYTES = 1 << 22  # of each object
+_BUFFER_BYTES = 1 << 21  # of each object
 _LOOK_S = 0.1
 
 

@@ -76,10 +76,10 @@ class EntryWriter:
         elif self.record_io:
             for _, length, flag in _parts(entry.size_bytes, self.part_bytes):
                 outlet.write(_header(length, flag))
-                _pass_on(ahead, length, outlet)
+                _pass_on(ahead, length, outlet, uri=entry.uri)
                 outlet.write(bytes(-length % 4))
         else:
-            _pass_on(ahead, entry.size_bytes, outlet)
+            _pass_on(ahead, entry.size_bytes, outlet, uri=entry.uri)
 
     def _write_unpacked(self, pieces: Iterable[bytes], outlet: Outlet, *, uri: str) -> None:
         if self.record_io:
@@ -140,10 +140,12 @@ def _copy(fd: int, offset: int, size_bytes: int, outlet: Outlet, *, uri: str) ->
         raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
 
 
-def _pass_on(ahead: Readable, size_bytes: int, outlet: Outlet) -> None:
+def _pass_on(ahead: Readable, size_bytes: int, outlet: Outlet, *, uri: str) -> None:
     """Write the next bytes of an object, which has at least as many."""
     while size_bytes:
         piece = ahead.read(min(size_bytes, _PASSED_BYTES))
+        if not piece:
+            raise StoreFault(f"{uri} ended early, {size_bytes} bytes before its end")
         outlet.write(piece)
         size_bytes -= len(piece)
 
