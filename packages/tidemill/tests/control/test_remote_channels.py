@@ -58,6 +58,7 @@ def resolve(tmp_path: Path, service: Service) -> Resolve:
                 store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
                 await store.ensure_bucket("near")
                 await store.put_bytes("near", "n", b"near")
+                await store.put_bytes("near", "m", b'[{"prefix": "s3://far-away/"}, "a"]')
                 channels = Channels(store, named)
                 source.update(S3DataType=kind, S3Uri=uri)
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
@@ -165,6 +166,16 @@ def test_wrong_and_missing_credentials_are_named(
     assert "The config profile (nobody) could not be found" in fault(
         resolve, "S3Prefix", "s3://far-away/", remotes=missing
     )
+
+
+def test_an_object_that_may_not_be_read_is_named(resolve: Resolve, s3: Any, service: Service) -> None:
+    s3.put_object(Bucket="far-away", Key="a", Body=b"a")
+    closed = {"*": RemoteS3(endpoint_url=service.url, anonymous=True)}
+    assert fault(resolve, "ManifestFile", "s3://near/m", remotes=closed).endswith(
+        f"s3://far-away/a cannot be read from {service.url} (remote_s3 '*'): HTTP 403; check its credentials and what"
+        " they allow"
+    )
+    assert [entry.uri for entry in resolve("ManifestFile", "s3://near/m").objects] == ["s3://far-away/a"]
 
 
 def test_the_nearest_pattern_wins() -> None:

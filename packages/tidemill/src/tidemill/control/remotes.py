@@ -117,7 +117,8 @@ class RemoteStore:
             if code == "NoSuchBucket":
                 raise RemoteFault(f"the bucket of {uri} does not exist at {place}") from error
             advice = "; check its credentials and what they allow" if status in (400, 401, 403) else ""
-            raise RemoteFault(f"{uri} cannot be read from {place}: HTTP {status} {code}{advice}") from error
+            said = f"HTTP {status}" if code == str(status) else f"HTTP {status} {code}"  # HEAD has no words
+            raise RemoteFault(f"{uri} cannot be read from {place}: {said}{advice}") from error
         except BotoCoreError as error:
             raise RemoteFault(f"{uri} cannot be read from {place}: {error}; check its endpoint_url") from error
 
