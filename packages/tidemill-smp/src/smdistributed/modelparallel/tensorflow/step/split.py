@@ -425,13 +425,14 @@ class _Cutter:
             # Through the assertions, which an unused control dependency would not hold back.
             held = tf.nest.map_structure(tf.identity, cut.tensor, expand_composites=True) if self.checks else cut.tensor
             pieces = (held,)
-        elif isinstance(cut.tensor, tf.RaggedTensor):
-            length = (cut.dynamic_size() if cut.size is None else cut.size) // count
-            pieces = tuple(cut.tensor[mb * length : (mb + 1) * length] for mb in range(count))
         elif isinstance(cut.tensor, tf.SparseTensor):
             pieces = _cut_sparse(cut, count)
         else:
-            pieces = tuple(tf.split(cut.tensor, count, axis=cut.axis))
+            # No tf.split: TensorFlow's graph optimizer moves what is done to each of its results up before it, and with
+            # that the wait for earlier microbatches: a cycle.
+            length = (cut.dynamic_size() if cut.size is None else cut.size) // count
+            before = [slice(None)] * cut.axis
+            pieces = tuple(cut.tensor[(*before, slice(mb * length, (mb + 1) * length))] for mb in range(count))
         return Split(cut.name, pieces, _common_spec(pieces))
 
 
