@@ -14,6 +14,8 @@ from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
+from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.hybrid import start_horovod
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
@@ -52,9 +54,13 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
     session.set_current(_join(parameters))
     keras2.install()
-    optimizer_hooks.install()
+    optimizer_hooks.install(_is_distributed)
     if parameters.horovod:
         start_horovod(session.current())
+
+
+def _is_distributed(variable: Any) -> bool:
+    return id(tensorflow_variable(variable)) in engine().owners
 
 
 def _require_same(parameters: Config) -> None:

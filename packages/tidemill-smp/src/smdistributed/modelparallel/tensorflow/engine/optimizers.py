@@ -40,6 +40,8 @@ from smdistributed.modelparallel.tensorflow.session import Session, current, is_
 __all__ = ["install", "release_foreign_slots"]
 
 _originals: dict[str, Callable[..., Any]] = {}
+_predicates: list[Callable[[Any], bool]] = []
+"""Whether a variable belongs to a distributed model, as `install` was told."""
 _slots: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 """(variable, slot) of optimizers that were built while nobody knew yet who holds the variable."""
 _local = threading.local()
@@ -49,10 +51,16 @@ _PLACES = "_smp_places"
 """Where an optimizer remembers, while it is applied, the places of its gradients among all, and how many there are."""
 
 
-def install() -> None:
-    """Teach Keras's optimizers about other ranks; once per process."""
+def install(is_distributed: Callable[[Any], bool]) -> None:
+    """Teach Keras's optimizers about other ranks; once per process.
+
+    Args:
+        is_distributed: Whether a variable belongs to a model that has been cut. An optimizer of other variables, as of
+            a model that one rank alone trains, asks no other rank for anything.
+    """
     if _originals:
         return
+    _predicates.append(is_distributed)
     base, scaling = base_optimizer.BaseOptimizer, keras.optimizers.LossScaleOptimizer
     _patch(base, "apply", _apply)
     _patch(base, "add_variable_from_reference", _add_variable_from_reference)
@@ -78,21 +86,24 @@ def _patch(kind: type, attribute: str, new: Callable[..., Any], *, name: str | N
     setattr(kind, attribute, new)
 
 
-def _shared_session() -> Session | None:
-    """The session, if there is anything to decide with other ranks here; inside a step there is not."""
+def _shared_session(variables: Sequence[Any]) -> Session | None:
+    """The session, if updating the variables concerns other ranks too; inside a step it does not."""
     if not is_initialized() or tracer() is not None:
         return None
     session = current()
-    return session if session.config.partitions > 1 or session.config.ddp else None
+    if session.config.partitions == 1 and not session.config.ddp:
+        return None
+    return session if any(map(_predicates[0], variables)) else None
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
 def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
-    original, session = _originals["apply"], _shared_session()
+    original = _originals["apply"]
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+    session = _shared_session(variables)
     if session is None or not grads or len(grads) != len(variables):
         original(self, grads, trainable_variables)
         return
@@ -196,9 +207,9 @@ def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
 
 
 def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> None:
-    session = _shared_session()
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+    session = _shared_session(variables)
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
         grads = _averaged(grads, session)
@@ -213,7 +224,7 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
 def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
-    session = _shared_session()
+    session = _shared_session(self._trainable_variables)
     if session is None or session.config.partitions == 1:
         return finite
     gathered = model_parallel_group(session).gather([finite], "whether gradients are finite")[0]

@@ -16,7 +16,7 @@ _slots: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 """(variable, slot) of optimizers that were built while nobody knew yet who holds the variable."""
 
 
-def install() -> None:
+def install(is_distributed: Callable[[Any], bool]) -> None:
     """Patch both families, once per process."""
     modern, legacy = tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer
     if hasattr(modern, "_smp_original_apply"):

@@ -1,0 +1,105 @@
+"""Two replicas of two partitions, averaged by Horovod in the script, train as one process on the whole batch."""
+
+from typing import Any
+
+import pytest
+
+import ranks
+
+CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
+
+
+def test_horovod_counts_the_replicas() -> None:
+    assert ranks.run(4, places, config=CONFIG) == [(0, 2, 0, 2), (0, 2, 0, 2), (1, 2, 1, 2), (1, 2, 1, 2)]
+
+
+@pytest.mark.parametrize("form", ["allreduce", "grouped", "tape"])
+def test_training_equals_one_process_on_the_whole_batch(form: str) -> None:
+    results = ranks.run(4, train_both, form, config=CONFIG)
+    for rank, (losses, plain_losses, gaps, weights) in enumerate(results):
+        assert losses == pytest.approx(plain_losses, rel=1e-5)
+        assert max(gaps.values()) < 2e-6
+        assert set(gaps) == ({0, 1, 2} if rank % 2 == 0 else {3, 4})
+        assert weights == results[rank % 2][3], "replicas differ in some bit"
+
+
+def test_broadcasting_on_the_first_batch_makes_replicas_equal() -> None:
+    results = ranks.run(4, train_from_other_seeds, config=CONFIG)
+    for rank, (model, optimizer, before) in enumerate(results):
+        assert (model, optimizer) == results[rank % 2][:2]
+        assert (before == results[rank % 2][2]) == (rank < 2), "without it they are not"
+
+
+# --- on the ranks -----------------------------------------------------------------------------------------------------
+
+
+def places() -> Any:
+    import horovod.tensorflow as hvd
+    import smdistributed.modelparallel.tensorflow as smp
+
+    return hvd.rank(), hvd.size(), smp.dp_rank(), smp.dp_size()
+
+
+def _reduced(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
+    import horovod.tensorflow as hvd
+
+    _applied(model, optimizer, [hvd.allreduce(grad) for grad in grads], first_batch)
+
+
+def _reduced_at_once(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
+    import horovod.tensorflow as hvd
+
+    _applied(model, optimizer, hvd.grouped_allreduce(grads), first_batch)
+
+
+def _applied(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+    def broadcast() -> Any:
+        return tf.group(
+            hvd.broadcast_variables(model.variables, root_rank=0),
+            hvd.broadcast_variables(optimizer.variables(), root_rank=0),
+        )
+
+    tf.cond(first_batch, broadcast, tf.no_op)
+
+
+def train_both(form: str) -> Any:
+    import keras
+
+    import horovod.tensorflow as hvd
+    import hybrid
+
+    apply = {"allreduce": _reduced, "grouped": _reduced_at_once, "tape": _applied}[form]
+    wrapping = {"wrap_tape": hvd.DistributedGradientTape} if form == "tape" else {}
+    net, losses = hybrid.train(keras.optimizers.Adam(0.01), apply, **wrapping)
+    weights, plain_losses = hybrid.train_plain(keras.optimizers.Adam(0.01))
+    return losses, plain_losses, hybrid.differences(net, weights), _bytes(net)
+
+
+def train_from_other_seeds() -> Any:
+    import keras
+    import tensorflow as tf
+
+    import hybrid
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    optimizer = keras.optimizers.Adam(0.01)
+    net, _ = hybrid.train(optimizer, _reduced, seed=smp.dp_rank())
+    slots = [slot.numpy().tobytes() for slot in optimizer.variables if not is_foreign(slot)]
+    tf.keras.utils.set_random_seed(smp.dp_rank())
+    other = models.distributed(hybrid.Net)()
+    smp.step(lambda x: other(x))(tf.zeros([4, models.FEATURES]))
+    return _bytes(net), slots, _bytes(other)
+
+
+def _bytes(net: Any) -> list[bytes]:
+    import hybrid
+
+    return [value.tobytes() for value in hybrid.held(net).values()]
