@@ -498,3 +498,72 @@ def compile_with_xla() -> Any:
         tf.config.optimizer.set_jit(False)
     graphs = [graph for function in metadata.function_graphs for graph in function.partition_graphs]
     return losses, plain_losses, sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)
+
+
+def test_a_shared_weight_travels_once_per_step() -> None:
+    (sends_0, receives_0), (sends_1, receives_1) = ranks.run(2, count_messages, config=MANUAL)
+    # To partition 1: the weight, and 4 microbatches of activations. Back: for each microbatch the gradients of the
+    # activation and of the weight, and the loss.
+    assert sends_0 == receives_1 == 1 + 4
+    assert sends_1 == receives_0 == 3 * 4
+
+
+def count_messages() -> tuple[int, int]:
+    """How many tensors this rank sends and receives in a step."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from sessions import configured
+
+    class Tied(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = keras.layers.Dense(models.FEATURES, use_bias=False)
+
+        def call(self, x: Any) -> Any:
+            x = self.layer(x)
+            with smp.partition(1):
+                return tf.matmul(x, self.layer.kernel, transpose_b=True)
+
+    net = Tied()
+
+    @smp.step
+    def forward_backward(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(net(x) ** 2.0)
+        return tape.gradient(loss, net.trainable_variables), loss
+
+    with configured(microbatches=4):
+        train = tf.function(lambda x: forward_backward(x)[1].reduce_mean())
+        concrete = train.get_concrete_function(tf.ones([8, models.FEATURES]))
+        train(tf.ones([8, models.FEATURES]))
+    kinds = [op.type for op in concrete.graph.get_operations()]
+    return sum("Send" in kind for kind in kinds), sum("Receive" in kind for kind in kinds)
+
+
+def test_tensorflow_can_optimize_a_step() -> None:
+    for said in ranks.run(2, step_and_listen, config=MANUAL):
+        assert "topological" not in said
+
+
+def step_and_listen() -> str:
+    """Train a model with casts, loops and functions, and return what TensorFlow's runtime writes meanwhile."""
+    import os
+    import tempfile
+
+    import keras
+
+    import models
+
+    with tempfile.TemporaryFile("w+") as heard:
+        stderr = os.dup(2)
+        os.dup2(heard.fileno(), 2)
+        try:
+            models.smp_steps(models.distributed(models.Language)(2), keras.optimizers.SGD(0.1), models.batches(2, 16))
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        heard.seek(0)
+        return heard.read()

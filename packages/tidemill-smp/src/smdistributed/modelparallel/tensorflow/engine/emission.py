@@ -77,19 +77,26 @@ class Emission:
     def _receive(self, number: int, message: Message, microbatch: int) -> None:
         if message.output in self.values[microbatch]:
             return
+        # What is the same for all microbatches comes once, with the first.
+        sent_with = 0 if message.output[0] in self.plan.steady else microbatch
+        if message.output in self.values[sent_with]:
+            self.values[microbatch][message.output] = self.values[sent_with][message.output]
+            return
         traced = self.plan.extractor.tensor(message.output)
         with tf.control_dependencies(self.after):
             tensor = self.transport.receive(
                 traced.dtype,
                 peer=self.ranks[message.source],
-                channel=self._channel(number, microbatch),
-                label=self._label(message, microbatch),
+                channel=self._channel(number, sent_with),
+                label=self._label(message, sent_with),
             )
         tensor.set_shape(traced.shape)
         self.after = [tensor.op]
-        self.values[microbatch][message.output] = tensor
+        self.values[microbatch][message.output] = self.values[sent_with][message.output] = tensor
 
     def _send(self, number: int, message: Message, microbatch: int) -> None:
+        if microbatch > 0 and message.output[0] in self.plan.steady:
+            return
         with tf.control_dependencies(self.after):
             op = self.transport.send(
                 self.values[microbatch][message.output],

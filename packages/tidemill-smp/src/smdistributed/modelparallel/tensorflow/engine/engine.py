@@ -126,7 +126,8 @@ class Engine:
             if len(users) > 1 and variable is not None and id(variable) not in self.owners:
                 log.warning(
                     "smp: %s is used in the partitions %s: its value (%.1f MB) travels from partition %d to the others "
-                    "with each microbatch, and its gradients come back; use it in one partition if you can",
+                    "with each step, and its gradients come back with each microbatch; use it "
+                    "in one partition if you can",
                     variable.name,
                     ", ".join(map(str, sorted(users))),
                     variable.shape.num_elements() * variable.dtype.size / 1e6,
