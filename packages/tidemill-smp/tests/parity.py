@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import ranks
+from programs import Program
 
 BATCH, STEPS = 16, 20
 EXACT = ("chain", "zigzag")
@@ -16,11 +17,28 @@ TOLERANCE = 2e-5
 
 
 def check(
-    model: str, partitions: int, microbatches: int, pipeline: str, environment: Mapping[str, str] | None = None
+    model: str | Program,
+    partitions: int,
+    microbatches: int,
+    pipeline: str,
+    *,
+    steps: int = STEPS,
+    auto_partition: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Assert that both give the same losses and weights; `environment` is that of the ranks."""
-    config = {"auto_partition": False, "default_partition": 0}
-    arguments = (model, microbatches, pipeline)
+    """Assert that both give the same losses and weights.
+
+    Args:
+        model: A key of `models.MODELS`, or what makes a model.
+        partitions: How many ranks.
+        microbatches: How many a batch is cut into.
+        pipeline: The schedule.
+        steps: How many steps to train.
+        auto_partition: Whether the library places the layers.
+        environment: Of the ranks.
+    """
+    config = {"auto_partition": True} if auto_partition else {"auto_partition": False, "default_partition": 0}
+    arguments = (model, microbatches, pipeline, steps)
     results = ranks.run(partitions, train_both, *arguments, config=config, environment=environment)
     held = set()
     tolerance = 0.0 if model in EXACT else TOLERANCE
@@ -31,12 +49,13 @@ def check(
     assert held == set(range(len(held)))
 
 
-def train_both(model: str, microbatches: int, pipeline: str) -> Any:
+def train_both(model: str | Program, microbatches: int, pipeline: str, steps: int) -> Any:
     """On a rank: train the model plain and distributed, and compare what this rank holds."""
     import numpy as np
     import tensorflow as tf
 
     import models
+    import programs
     import smdistributed.modelparallel.tensorflow as smp
     from smdistributed.modelparallel.tensorflow import session
     from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
@@ -51,15 +70,19 @@ def train_both(model: str, microbatches: int, pipeline: str) -> Any:
     session.set_current(
         dataclasses.replace(now, config=dataclasses.replace(now.config, microbatches=microbatches, pipeline=pipeline))
     )
-    data = models.batches(STEPS, BATCH)
-    kind = models.MODELS[model]
+    data = models.batches(steps, BATCH)
+    if isinstance(model, str):
+        kind, arguments, optimizer = models.MODELS[model], (now.config.partitions,), keras.optimizers.Adam
+    else:
+        # Adam makes a large step of a gradient that is 0 but for rounding.
+        kind, arguments, optimizer = programs.Random, (now.config.partitions, model), keras.optimizers.SGD
     keras.utils.set_random_seed(3)
-    net = models.distributed(kind)(now.config.partitions)
-    losses = models.smp_steps(net, keras.optimizers.Adam(0.01), data)
+    net = models.distributed(kind)(*arguments)
+    losses = models.smp_steps(net, optimizer(0.01), data)
     if smp.rank() == 0:
         keras.utils.set_random_seed(3)
-        plain = kind(now.config.partitions)
-        plain_losses = models.plain_steps(plain, keras.optimizers.Adam(0.01), data, microbatches)
+        plain = kind(*arguments)
+        plain_losses = models.plain_steps(plain, optimizer(0.01), data, microbatches)
         weights = [np.asarray(variable) for variable in tracked_variables(plain)]
         smp.broadcast((plain_losses, weights), smp.WORLD)
     else:

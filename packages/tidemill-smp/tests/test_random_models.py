@@ -1,0 +1,46 @@
+"""Any graph of layers, placed in any way, trains as in one piece."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import parity
+import programs
+
+CASES = st.tuples(programs.programs(), st.sampled_from([2, 3]), st.sampled_from([1, 2, 4]), st.booleans())
+COMMON: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+    # Each example trains two models: a smaller one that fails is not worth an hour.
+    "phases": [Phase.generate],
+}
+
+
+@settings(max_examples=12, **COMMON)
+@given(CASES)
+def test_placed_by_hand(case: tuple[programs.Program, int, int, bool]) -> None:
+    check(case)
+
+
+@settings(max_examples=6, **COMMON)
+@given(CASES)
+def test_placed_by_the_library(case: tuple[programs.Program, int, int, bool]) -> None:
+    check(case, auto_partition=True)
+
+
+@pytest.mark.matrix
+@settings(max_examples=150, **COMMON)
+@given(CASES, st.booleans())
+def test_many_placed_either_way(case: tuple[programs.Program, int, int, bool], by_library: bool) -> None:
+    check(case, auto_partition=by_library)
+
+
+def check(case: tuple[programs.Program, int, int, bool], **config: bool) -> None:
+    """Train for a few steps in partitions and in one piece."""
+    program, partitions, microbatches, is_interleaved = case
+    pipeline = "interleaved" if is_interleaved else "simple"
+    parity.check(program, partitions, microbatches, pipeline, steps=4, **config)
