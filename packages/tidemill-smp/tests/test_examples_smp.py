@@ -1,0 +1,111 @@
+"""The examples of model parallelism run as their users run them, on two ranks and on one."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "03_model_parallel"
+LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
+ALONE = [sys.executable]
+TWO, ONE = (LAUNCH, "2"), (ALONE, "1")
+DEADLINE_S = 300
+
+
+def run(directory: Path, script: str, *words: str, by: list[str] = ALONE) -> str:
+    """What a script printed that ran in `directory`."""
+    done = subprocess.run(
+        [*by, EXAMPLES / script, *words],
+        cwd=directory,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def losses_of(printed: str) -> list[float]:
+    return [float(text) for text in re.findall(r"loss=(\d+\.\d+)", printed)]
+
+
+def test_a_model_cut_by_hand_learns_digits_as_in_one_piece(tmp_path: Path) -> None:
+    found = []
+    for by, partitions in (TWO, ONE):
+        printed = run(tmp_path, "digits.py", "--partitions", partitions, "--epochs", "4", by=by)
+        losses = losses_of(printed)
+        assert len(losses) == 4
+        assert losses[3] < losses[0] / 3
+        assert float(re.findall(r"accuracy on 320 test images: (0\.\d+)", printed)[0]) > 0.85
+        assert "the saved model reads [0, 1, 2, 3, 4] where [0, 1, 2, 3, 4] is written" in printed
+        assert (tmp_path / "model" / "digits" / "saved_model.pb").exists()
+        found.append(losses)
+    assert found[0] == pytest.approx(found[1], rel=1e-2)
+
+
+def test_a_job_gives_the_parameters_in_a_variable_and_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = '{"auto_partition": false, "default_partition": 0, "microbatches": 2, "partitions": 2}'
+    monkeypatch.setenv("SM_HP_MP_PARAMETERS", parameters)
+    monkeypatch.setenv("SM_MODEL_DIR", str(tmp_path / "opt"))
+    said = "auto_partition=False,default_partition=0,microbatches=2,partitions=2"
+    printed = run(tmp_path, "digits.py", "--epochs", "2", "--mp_parameters", said, by=LAUNCH)
+    losses = losses_of(printed)
+    assert losses[1] < losses[0]
+    assert (tmp_path / "opt" / "saved_model.pb").exists()
+
+
+def test_a_transformer_is_cut_by_the_library_and_learns(tmp_path: Path) -> None:
+    small = ("--steps", "30", "--blocks", "2", "--width", "32", "--length", "32")
+    printed = run(tmp_path, "transformer.py", *small, "--timeline", "trace.json", by=LAUNCH)
+    assert printed.count("2 partitions, 4 microbatches, optimize=speed, pipeline=interleaved") == 1
+    losses = losses_of(printed)
+    assert len(losses) == 3
+    assert losses[2] < 0.9 * losses[0]
+    assert "the saved model goes on: 'The value of " in printed
+    assert (tmp_path / "trace.json").exists()
+
+
+def test_a_transformer_is_cut_on_paper_by_one_process(tmp_path: Path) -> None:
+    printed = run(tmp_path, "transformer.py", "--plan", "4", "--blocks", "4")
+    rows = re.findall(r"^ +(\d) +\d+ ", printed, re.MULTILINE)
+    assert rows == ["0", "1", "2", "3"], printed
+    assert "loss=" not in printed
+
+
+@pytest.mark.parametrize("cut", ["by the library", "by rules"])
+def test_a_pretrained_model_is_wrapped_and_learns_more(tmp_path: Path, cut: str) -> None:
+    run(tmp_path, "pretrain.py", "--epochs", "4")
+    rules = ["--by-hand"] if cut == "by rules" else []
+    printed = run(tmp_path, "fine_tune.py", *rules, by=LAUNCH)
+    losses = losses_of(printed)
+    assert len(losses) == 4
+    assert losses[3] < losses[0] / 3
+    # Four epochs are few for ten digits, but not with weights that know five of them.
+    assert float(re.findall(r"accuracy on 320 test images: (0\.\d+)", printed)[0]) > 0.85
+    assert re.search(r"the saved model reads \[0, 1, \d, 3, 4\]", printed)
+
+
+def test_what_comes_first_is_said(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*ALONE, EXAMPLES / "fine_tune.py", "--partitions", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no model/pretrained.keras: run pretrain.py first" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["digits.py", "transformer.py", "pretrain.py", "fine_tune.py"])
+def test_each_example_has_help(tmp_path: Path, script: str) -> None:
+    printed = run(tmp_path, script, "--help")
+    assert printed.startswith(f"usage: {script}") or f"\nusage: {script}" in printed
+    assert list(tmp_path.iterdir()) == []
