@@ -1,6 +1,7 @@
 """Checkpoints: each rank writes its own, and all go on from them as if nothing had happened."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,48 @@ def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
     return ranks.run(size, function, *args, config=CONFIG, **kwargs)
 
 
+@dataclass
+class Save:
+    """What two partitions have saved."""
+
+    directory: str
+    at_three: dict[str, Any]
+    """What was held when it was saved, at step 3."""
+    at_five: dict[str, Any]
+    """What was held two steps later."""
+
+
+@pytest.fixture(scope="module")
+def saves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Save]:
+    return {model: _save(model, str(tmp_path_factory.mktemp(model))) for model in ("chain", "language")}
+
+
+def _save(model: str, directory: str) -> Save:
+    at_three, at_five = zip(*run(2, checkpoints.saved, model, directory), strict=True)
+    return Save(directory, checkpoints.merged(at_three), checkpoints.merged(at_five))
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("model", ["chain", "language"])
-def test_training_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path: Path, model: str, when: str) -> None:
-    whole = checkpoints.merged(run(2, checkpoints.trained, model, 5))
-    again = checkpoints.merged(run(2, checkpoints.interrupted, model, str(tmp_path), 3, 5, when))
-    checkpoints.assert_equal(whole, again)
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.matrix)])
+def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
+    saves: dict[str, Save], size: int, model: str, when: str
+) -> None:
+    save = saves[model]
+    at_three, at_five = zip(*run(size, checkpoints.resumed, model, save.directory, when), strict=True)
+    checkpoints.assert_equal(save.at_three, checkpoints.merged(at_three))
+    # In another cut gradients that come together at a tensor are added in another order.
+    tolerance = 0.0 if size == 2 or model == "chain" else 1e-5
+    checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), tolerance)
 
 
-def test_each_rank_writes_its_own_variables_and_the_index_tells_which(tmp_path: Path) -> None:
-    run(2, checkpoints.interrupted, "chain", str(tmp_path), 3, 3, "before")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-1.json", "mp_rank_0", "mp_rank_1"]
+def test_each_rank_writes_its_own_variables_and_the_index_tells_which(saves: dict[str, Save]) -> None:
+    path = Path(saves["chain"].directory)
+    assert sorted(file.name for file in path.iterdir()) == ["ckpt-1.json", "mp_rank_0", "mp_rank_1"]
     for rank in (0, 1):
-        names = sorted(path.name for path in (tmp_path / f"mp_rank_{rank}").iterdir())
+        names = sorted(file.name for file in (path / f"mp_rank_{rank}").iterdir())
         assert names == ["checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index"]
-    variables = json.loads((tmp_path / "ckpt-1.json").read_text())["variables"]
+    variables = json.loads((path / "ckpt-1.json").read_text())["variables"]
     key = "{}/.ATTRIBUTES/VARIABLE_VALUE"
     assert variables[key.format("optimizer/_trainable_variables/0")] == {
         "dtype": "float32",
@@ -38,16 +66,6 @@ def test_each_rank_writes_its_own_variables_and_the_index_tells_which(tmp_path: 
     }
     assert variables[key.format("model/head/_kernel")] == {"dtype": "float32", "shape": [8, 4], "ranks": [1]}
     assert variables[key.format("step")]["ranks"] == [0, 1]
-
-
-@pytest.mark.parametrize("model", ["chain", "language"])
-@pytest.mark.parametrize("size", [1, 3, 4])
-def test_any_number_of_partitions_restores_what_two_have_saved(tmp_path: Path, model: str, size: int) -> None:
-    run(2, checkpoints.interrupted, model, str(tmp_path), 3, 3, "before")
-    saved = checkpoints.merged(run(2, checkpoints.resumed, model, str(tmp_path), 3, "before"))
-    for when in ("before", "after"):
-        restored = checkpoints.merged(run(size, checkpoints.resumed, model, str(tmp_path), 3, when))
-        checkpoints.assert_equal(saved, restored)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -104,13 +122,15 @@ def test_plain_checkpoints_are_exported_and_imported(tmp_path: Path, model: str)
     checkpoints.assert_equal({name: exported[name] for name in plain}, plain)
     assert bool(seeds) == (model == "language")
     for when in ("before", "after"):
-        path = str(tmp_path / "in")
-        imported = checkpoints.merged(run(2, checkpoints.resumed, model, str(tmp_path), 3, when, path))
+        arguments = model, str(tmp_path), when, str(tmp_path / "in")
+        imported = checkpoints.merged([at_three for at_three, _ in run(2, checkpoints.resumed, *arguments)])
         checkpoints.assert_equal({name: imported[name] for name in plain}, plain)
 
 
-def test_a_model_made_otherwise_is_refused_by_name_file_and_rank(tmp_path: Path) -> None:
-    run(2, checkpoints.interrupted, "chain", str(tmp_path), 3, 3, "before")
-    message = run(2, checkpoints.refused, str(tmp_path))[1]
-    for part in ("rank 1", "head", "ckpt-1", "mp_rank_1", "shape"):
-        assert part in message
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
+    saves: dict[str, Save], when: str
+) -> None:
+    for message in run(2, checkpoints.refused, saves["chain"].directory, when):
+        for part in ("rank 1", "head", "ckpt-1", "mp_rank_1", "shape"):
+            assert part in message

@@ -34,6 +34,9 @@ __all__ = [
 class SMPError(Exception):
     """The root: catch this to catch everything that the library raises by itself."""
 
+    # A tf.function hands on the class of what is raised while it is traced only if it is made as an Exception is.
+    __init__ = Exception.__init__
+
 
 class SMPConfigurationError(SMPError, ValueError):
     """A parameter of `smp.init`, or the number of ranks, is not allowed."""

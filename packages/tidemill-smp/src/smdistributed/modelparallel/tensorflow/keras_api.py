@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "Layer",
     "Model",
     "accepts_training",
+    "containers_of",
     "creating_without_memory",
     "is_keras_variable",
     "layers_of",
@@ -73,6 +75,19 @@ def layers_of(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(include_self=False))
 
 
+def containers_of(layer: Any) -> dict[str, Any]:
+    """The lists, tuples, dictionaries and sets that a layer keeps as attributes, and TensorFlow does not see into.
+
+    It does not where Keras 3 tracks them: what is in them is no trackable child of the layer. They may be nested, and
+    hold anything.
+    """
+    if IS_TF_KERAS or not isinstance(layer, Layer):
+        return {}
+    found = {name: getattr(layer, name, None) for name in layer._tracked}
+    found |= {name: value for name, value in vars(layer).items() if isinstance(value, tuple)}
+    return {name: value for name, value in found.items() if isinstance(value, (list, tuple, dict, set))}
+
+
 def tracked_variables(model: Any) -> list[Any]:
     """All tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
@@ -86,7 +101,8 @@ def tracked_variables(model: Any) -> list[Any]:
     waiting, seen = [model], {id(model)}
     while waiting:
         tracked = waiting.pop(0)
-        for child in tracked._trackable_children().values():
+        held = [_held(container) for container in containers_of(tracked).values()]
+        for child in itertools.chain(tracked._trackable_children().values(), *held):
             if id(child) in seen or isinstance(child, (tf.keras.metrics.Metric, *_optimizers)):
                 continue
             seen.add(id(child))
@@ -96,6 +112,15 @@ def tracked_variables(model: Any) -> list[Any]:
             elif hasattr(child, "_trackable_children"):
                 waiting.append(child)
     return list(found.values())
+
+
+def _held(container: Any) -> Iterator[Any]:
+    """What is in a container and in those inside it."""
+    for value in container.values() if isinstance(container, dict) else container:
+        if isinstance(value, (list, tuple, dict, set)):
+            yield from _held(value)
+        else:
+            yield value
 
 
 def accepts_training(model: Any) -> bool:

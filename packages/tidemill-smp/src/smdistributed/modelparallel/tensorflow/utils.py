@@ -7,7 +7,9 @@ utils.receive_checkpoint_files("/opt/ml/checkpoints", 1)    # on MP rank 0: make
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow import session
@@ -27,18 +29,22 @@ def send_checkpoint_files(root_dir: str | Path, dst_rank: int) -> None:
         dst_rank: The receiver's rank in the replica (its `mp_rank`).
 
     Raises:
-        SMPCheckpointError: If there is no such directory; raised on the receiver too.
+        SMPCheckpointError: If there is no such directory, or a file cannot be read or, over there, written; raised on
+            both ranks.
     """
     directory = Path(root_dir) / f"mp_rank_{session.current().placement.mp_rank}"
-    files = sorted(path for path in directory.rglob("*") if path.is_file()) if directory.is_dir() else None
-    names = None if files is None else [path.relative_to(directory).as_posix() for path in files]
-    send((directory.name, names), dst_rank, RankType.MP_RANK)
-    if files is None:
-        raise _nothing_there(str(directory))
-    for path in files:
-        for chunk in _chunks(path):
-            send(chunk, dst_rank, RankType.MP_RANK)
-        send(b"", dst_rank, RankType.MP_RANK)
+    failure: Exception | None = None
+    try:
+        for path in _files(directory):
+            send(path.relative_to(directory).as_posix(), dst_rank, RankType.MP_RANK)
+            for chunk in _chunks(path):
+                send(chunk, dst_rank, RankType.MP_RANK)
+    except (OSError, SMPCheckpointError) as error:
+        failure = error
+    send(_End(_said(failure)), dst_rank, RankType.MP_RANK)
+    theirs = recv_from(dst_rank, RankType.MP_RANK)
+    if failure is not None or theirs is not None:
+        raise SMPCheckpointError(f"could not send {directory}: {theirs or _said(failure)}") from failure
 
 
 def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
@@ -49,19 +55,75 @@ def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
         src_rank: The sender's rank in the replica (its `mp_rank`).
 
     Raises:
-        SMPCheckpointError: If the sender has none.
+        SMPCheckpointError: If the sender has none, or a file cannot be read over there or written here; raised on both
+            ranks.
     """
-    name, files = recv_from(src_rank, RankType.MP_RANK)
-    if files is None:
-        raise _nothing_there(f"{name} on the rank that sends")
-    for file in files:
-        path = Path(dst_root_dir) / name / PurePosixPath(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.incoming")
-        with fresh.open("wb") as out:
-            while chunk := recv_from(src_rank, RankType.MP_RANK):
-                out.write(chunk)
-        fresh.replace(path)
+    incoming = _Incoming(Path(dst_root_dir) / f"mp_rank_{src_rank}")
+    failure: Exception | None = None
+    while not isinstance(part := recv_from(src_rank, RankType.MP_RANK), _End):
+        try:
+            if failure is None:
+                incoming.take(part)
+        except OSError as error:  # the rest comes, and is dropped, before the sender is told
+            failure = error
+    try:
+        incoming.close(is_whole=failure is None and part.failure is None)
+    except OSError as error:
+        failure = failure or error
+    send(_said(failure), src_rank, RankType.MP_RANK)
+    if failure is not None or part.failure is not None:
+        raise SMPCheckpointError(
+            f"could not receive {incoming.directory}: {part.failure or _said(failure)}"
+        ) from failure
+
+
+@dataclass(frozen=True)
+class _End:
+    """Nothing more comes."""
+
+    failure: str | None
+    """What went wrong on the sender."""
+
+
+class _Incoming:
+    """Files that come in parts: the name of each, then its bytes. A file gets its name when it is whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._path: Path | None = None
+        self._file: BinaryIO | None = None
+
+    def take(self, part: str | bytes) -> None:
+        """Take a name or some bytes."""
+        if isinstance(part, str):
+            self.close(is_whole=True)
+            self._path = self.directory / PurePosixPath(part)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._fresh(self._path).open("wb")
+        elif self._file is not None:
+            self._file.write(part)
+
+    def close(self, *, is_whole: bool) -> None:
+        """End the file that is coming; without `is_whole` forget it."""
+        if self._file is None or self._path is None:
+            return
+        self._file.close()
+        if is_whole:
+            self._fresh(self._path).replace(self._path)
+        else:
+            self._fresh(self._path).unlink(missing_ok=True)
+        self._file = None
+
+    def _fresh(self, path: Path) -> Path:
+        return path.with_name(f".{path.name}.incoming")
+
+
+def _files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise SMPCheckpointError(
+            f"there is no directory {directory} on the rank that sends: save a checkpoint below that root before"
+        )
+    return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
@@ -70,5 +132,5 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _nothing_there(where: str) -> SMPCheckpointError:
-    return SMPCheckpointError(f"there is no directory {where}: save a checkpoint below that root before sending it")
+def _said(failure: Exception | None) -> str | None:
+    return None if failure is None else str(failure) or type(failure).__name__

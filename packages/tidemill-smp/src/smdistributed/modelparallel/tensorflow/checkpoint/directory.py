@@ -6,8 +6,9 @@
     <root>/mp_rank_0/checkpoint        TensorFlow's list of checkpoints in this directory
     <root>/mp_rank_1/...
 
-A rank writes into `mp_rank_<k>/.staged-<token>/` first. When all have, the commit is written, with that token, and the
-files move to their names. Whoever comes after a crash finishes the moves of what was committed, and removes the rest.
+A rank writes into `mp_rank_<k>/.ckpt.staged-<token>/` first. When all have, the commit is written, with that token,
+and the files move to their names. Whoever reads after a crash finishes the moves of what was committed; whoever saves
+removes the rest. So a job may read while another one saves, and managers of different names may share a directory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -68,11 +70,11 @@ class Directory:
 
     def staged(self, token: str, mp_rank: int) -> Path:
         """Where a rank writes what is not committed yet."""
-        return self.rank(mp_rank) / f".staged-{token}"
+        return self.rank(mp_rank) / f".{self.checkpoint_name}.staged-{token}"
 
     def commits(self) -> list[Commit]:
         """The checkpoints that count, oldest first."""
-        found = [self._load(path) for path in self._files(f"{self.checkpoint_name}-*.json")]
+        found = [self._load(path) for path in self._named(self.root, r"NAME-\d+\.json")]
         return sorted((commit for commit in found if commit is not None), key=lambda commit: commit.order)
 
     def commit(self, commit: Commit) -> None:
@@ -90,13 +92,13 @@ class Directory:
     def promote(self, commit: Commit, mp_rank: int) -> None:
         """Move a rank's files of a committed checkpoint to their names; again, where a crash has interrupted it."""
         staged = self.staged(commit.token, mp_rank)
-        if not staged.is_dir():
-            return
-        target = self.prefix(commit.name, mp_rank)
-        for file in sorted(staged.iterdir()):  # data files come before the index
-            file.replace(target.parent / file.name)
-        _sync(target.parent)
-        staged.rmdir()
+        target = self.rank(mp_rank)
+        with contextlib.suppress(FileNotFoundError):  # somebody else finishes it at the same time
+            for file in sorted(staged.iterdir()):  # data files come before the index
+                with contextlib.suppress(FileNotFoundError):
+                    file.replace(target / file.name)
+            _sync(target)
+            staged.rmdir()
 
     def drop(self, names: Iterable[str]) -> None:
         """Let checkpoints count no more; their files are still there."""
@@ -117,23 +119,27 @@ class Directory:
         for name in names:
             (self.root / f".{name}.dropped").unlink(missing_ok=True)
 
-    def recover(self) -> None:
-        """Finish what a crash has interrupted. Nobody may be saving meanwhile."""
-        commits = self.commits()
-        for commit in commits:
+    def complete(self) -> None:
+        """Finish what a crash has interrupted of the checkpoints that count. Others may be saving meanwhile."""
+        for commit in self.commits():
             for mp_rank in range(commit.partitions):
                 self.promote(commit, mp_rank)
-        dropped = [path.name[1 : -len(".dropped")] for path in self._files(f".{self.checkpoint_name}-*.dropped")]
+
+    def clean(self) -> None:
+        """Complete, and remove what a crash has left of those that do not count. Nobody may be saving meanwhile."""
+        self.complete()
+        commits = self.commits()
+        dropped = [path.name[1 : -len(".dropped")] for path in self._named(self.root, r"\.NAME-\d+\.dropped")]
         names = [name for name in dropped if name not in {commit.name for commit in commits}]
         ranks = self.mp_ranks()
         self.delete(names, ranks)
         self.forget(dropped)
         for mp_rank in ranks:
-            for stale in self.rank(mp_rank).glob(".staged-*"):
-                shutil.rmtree(stale)
+            for stale in self._named(self.rank(mp_rank), r"\.NAME\.staged-[0-9a-f]+"):
+                shutil.rmtree(stale, ignore_errors=True)
             self.write_state(mp_rank, commits)
-        for unfinished in self._files(f".{self.checkpoint_name}-*.json"):
-            unfinished.unlink()
+        for unfinished in self._named(self.root, r"\.NAME-\d+\.[0-9a-f]+\.json"):
+            unfinished.unlink(missing_ok=True)
 
     def write_state(self, mp_rank: int, commits: Sequence[Commit]) -> None:
         """Write the list by which `tf.train.latest_checkpoint` finds what is in a rank's directory."""
@@ -151,11 +157,13 @@ class Directory:
 
     def mp_ranks(self) -> list[int]:
         """The ranks of a replica that have a directory here."""
-        numbers = [path.name.removeprefix("mp_rank_") for path in self._files("mp_rank_*") if path.is_dir()]
-        return sorted(int(number) for number in numbers if number.isdigit())
+        found = [path for path in self._named(self.root, r"mp_rank_\d+") if path.is_dir()]
+        return sorted(int(path.name.removeprefix("mp_rank_")) for path in found)
 
-    def _files(self, pattern: str) -> list[Path]:
-        return sorted(self.root.glob(pattern)) if self.root.is_dir() else []
+    def _named(self, directory: Path, pattern: str) -> list[Path]:
+        """The files whose names match, where NAME stands for that of the checkpoints."""
+        form = re.compile(pattern.replace("NAME", re.escape(self.checkpoint_name)))
+        return sorted(path for path in directory.iterdir() if form.fullmatch(path.name)) if directory.is_dir() else []
 
     def _load(self, path: Path) -> Commit | None:
         try:

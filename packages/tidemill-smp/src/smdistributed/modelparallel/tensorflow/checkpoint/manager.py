@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle, exists
+from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, lost_variables
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, Directory, sync_files
 from smdistributed.modelparallel.tensorflow.checkpoint.merging import merge
 from smdistributed.modelparallel.tensorflow.checkpoint.restoration import Restoration
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
-from smdistributed.modelparallel.tensorflow.checkpoint.seeds import seeds_listed
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in
 from smdistributed.modelparallel.tensorflow.session import current
@@ -63,7 +63,7 @@ class CheckpointManager(tf.train.CheckpointManager):
         self._session = current()
         placement = self._session.placement
         self._files = Directory(directory, checkpoint_name)
-        self._is_recovered = False
+        self._is_cleaned = False
         self._restoration: Restoration | None = None
         super().__init__(
             checkpoint,
@@ -113,15 +113,16 @@ class CheckpointManager(tf.train.CheckpointManager):
             )
         if not self._is_due(check_interval):
             return None
-        self._recover()
+        self._clean()
         self._checkpoint.save_counter.assign_add(1)
         number = int(self._checkpoint.save_counter if checkpoint_number is None else checkpoint_number)
         name = f"{self._files.checkpoint_name}-{number}"
         token = self._agreed_token(name)
         commit = self._commit(name, token, self._stage(name, token, options))
-        if self._is_writer:
-            self._files.promote(commit, self._session.placement.mp_rank)
+        self._promote(commit)
         self._sweep_older()
+        if self._checkpoint_interval is not None:
+            self._last_checkpoint_step = int(self._step_counter)
         return self._path(name)
 
     def restore(self, restore_prefix: str | os.PathLike[str] | None = None) -> str | None:
@@ -138,20 +139,21 @@ class CheckpointManager(tf.train.CheckpointManager):
             What is restored, as a prefix, or None.
 
         Raises:
-            SMPCheckpointError: If it cannot be read, does not fit, or some ranks see it and some do not.
+            SMPCheckpointError: If it cannot be read, does not fit, or some ranks see it and some do not; raised on all
+                ranks, where the model is cut if that is when it shows.
         """
         with tf.init_scope():
-            self._recover()
+            self._by_machine(f"look at the checkpoints in {self._files.root}", self._files.complete)
             saved = self._find(None if restore_prefix is None else os.fspath(restore_prefix))
             if saved is None:
                 return None
             self._checkpoint.save_counter  # noqa: B018 - made by being asked for, so that its value has a place
             if self._restoration is not None:
                 self._restoration.is_cancelled = True
-            self._restoration = Restoration(self._checkpoint, saved, rank=self._session.world.rank)
+            restoration = self._restoration = Restoration(self._checkpoint, saved, rank=self._session.world.rank)
             if not engine().is_partitioned:
-                self._restoration.apply()
-            engine().after_partition(self._restoration.finish)
+                self._together(f"restore {saved.name}", restoration.apply)
+            engine().after_partition(lambda: self._finish(restoration, saved.name))
             return str(saved.prefixes[0])
 
     def restore_or_initialize(self) -> str | None:
@@ -167,7 +169,8 @@ class CheckpointManager(tf.train.CheckpointManager):
         """Write everything as one plain checkpoint, which `tf.train.Checkpoint(...).restore(path)` reads anywhere.
 
         Every rank calls it. No more of the model than one rank's part is ever in memory on one rank. The seeds of
-        random layers are left out, as `tf.train.Checkpoint` does.
+        random layers are left out, as `tf.train.Checkpoint` does. Lists and dictionaries of layers are in it; of Keras
+        3 models `tf.train.Checkpoint` restores them only as what an optimizer trains, this manager restores them all.
 
         Args:
             path: What the files begin with; `<path>.index` and `<path>.data-...` are replaced.
@@ -183,10 +186,11 @@ class CheckpointManager(tf.train.CheckpointManager):
         token = self._agreed_token(str(target))
         parts = target.parent / f".{name}.{token}"
         me = self._session.placement.mp_rank
+        self._checkpoint.save_counter  # noqa: B018 - made by being asked for; who restores plainly expects it
 
         def write() -> None:
             if self._is_writer:
-                self._write(parts / f"mp_rank_{me}" / "part", None)
+                self._write(parts / f"mp_rank_{me}" / "part", None, seeds=False)
 
         def put_together() -> None:
             if self._is_leader:
@@ -214,24 +218,24 @@ class CheckpointManager(tf.train.CheckpointManager):
     def _path(self, name: str) -> str:
         return str(self._files.prefix(name, self._session.placement.mp_rank))
 
-    def _recover(self) -> None:
-        """Once per manager, finish what a crash of the job before has left."""
-        if self._is_recovered:
-            return
+    def _by_machine(self, doing: str, function: Callable[[], None]) -> None:
+        """Do something in the directory of each machine; not by two at a time, should they share it."""
+        world = self._session.world
+        self._together(doing, lambda: function() if world.rank == 0 else None)
+        self._together(doing, lambda: function() if world.rank != 0 and world.local_rank == 0 else None)
 
-        def recover() -> None:
-            if self._session.world.local_rank == 0:
-                self._files.recover()
-
-        self._together(f"look at the checkpoints in {self._files.root}", recover)
-        self._is_recovered = True
+    def _clean(self) -> None:
+        """Once per manager, remove what a crash of the job before has left."""
+        if not self._is_cleaned:
+            self._by_machine(f"look at the checkpoints in {self._files.root}", self._files.clean)
+            self._is_cleaned = True
 
     def _together(self, doing: str, function: Callable[[], Any]) -> list[Any]:
         """Do something on all ranks, and return their results; if it fails on one, it fails on all."""
         result, failure = None, None
         try:
             result = function()
-        except (OSError, SMPError, tf.errors.OpError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - it is raised again on all ranks
             failure = error
         said = None if failure is None else f"{type(failure).__name__}: {str(failure).strip()[:1000]}"
         answers = self._session.world_group.allgather_objects((said, result), what="checkpoint")
@@ -256,12 +260,12 @@ class CheckpointManager(tf.train.CheckpointManager):
     def _is_due(self, check_interval: bool) -> bool:
         if self._checkpoint_interval is None:
             return True
-        step = int(self._step_counter)
-        before = self._last_checkpoint_step
-        if before is not None and (step == before or (check_interval and step < before + self._checkpoint_interval)):
-            return False
-        self._last_checkpoint_step = step
-        return True
+        step, before = int(self._step_counter), self._last_checkpoint_step
+        steps = self._together("compare the steps of the ranks", lambda: step)
+        if len(set(steps)) > 1:
+            said = ", ".join(f"rank {rank}: {theirs}" for rank, theirs in enumerate(steps))
+            raise SMPCheckpointError(f"the ranks save at different steps ({said}): count step_counter alike on all")
+        return before is None or (step != before and (not check_interval or step >= before + self._checkpoint_interval))
 
     def _stage(self, name: str, token: str, options: Any) -> list[dict[str, Any]]:
         """Write this rank's files where they do not count yet; what each rank wrote."""
@@ -271,8 +275,7 @@ class CheckpointManager(tf.train.CheckpointManager):
         def write() -> dict[str, Any]:
             if not self._is_writer:
                 return {}
-            with seeds_listed():
-                self._write(staged / name, options)
+            self._write(staged / name, options)
             sync_files(staged)
             forms = Bundle(staged / name).forms
             return {
@@ -288,10 +291,25 @@ class CheckpointManager(tf.train.CheckpointManager):
                 shutil.rmtree(staged, ignore_errors=True)
             raise
 
-    def _write(self, prefix: Path, options: Any) -> None:
+    def _write(self, prefix: Path, options: Any, *, seeds: bool = True) -> None:
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        with standing_in(_LeftOut()):
+        with standing_in(_LeftOut()), all_listed():
+            lost = [variable.name for variable in lost_variables(self._checkpoint)]
+            if lost:
+                raise SMPCheckpointError(
+                    f"{len(lost)} variables of the model would not be saved ({', '.join(lost[:5])}): they are in an "
+                    "object that TensorFlow does not track, or two of a set's layers have one name; keep their layers "
+                    "as attributes of the model, or in its lists and dictionaries"
+                )
+        with standing_in(_LeftOut()), all_listed(seeds=seeds):
             self._checkpoint.write(str(prefix), options=options)
+
+    def _promote(self, commit: Commit) -> None:
+        def promote() -> None:
+            if self._is_writer:
+                self._files.promote(commit, self._session.placement.mp_rank)
+
+        self._together(f"move the files of {self._files.root / commit.name} to their names", promote)
 
     def _commit(self, name: str, token: str, written: list[dict[str, Any]]) -> Commit:
         placement = self._session.placement
@@ -341,8 +359,8 @@ class CheckpointManager(tf.train.CheckpointManager):
         if dropped:
             self._together("forget old checkpoints", drop)
         self._together("delete old checkpoints", delete)
-        if self._is_writer:
-            self._files.forget(dropped)
+        if dropped:
+            self._together("forget old checkpoints", lambda: self._files.forget(dropped) if self._is_writer else None)
 
     def _surplus(self) -> list[str]:
         if not self._is_leader or self._max_to_keep is None:
@@ -359,15 +377,18 @@ class CheckpointManager(tf.train.CheckpointManager):
                     kept_s = commit.time_s
         return [commit.name for commit in surplus]
 
+    # --- restoring --------------------------------------------------------------------------------------------
+
+    def _finish(self, restoration: Restoration, name: str) -> None:
+        if not restoration.is_cancelled:
+            self._together(f"restore {name}", restoration.finish)
+
     # --- finding what to restore ------------------------------------------------------------------------------
 
     def _find(self, wanted: str | None) -> Saved | None:
         """What to restore; the same on all ranks."""
-        if wanted is not None and exists(wanted) and Path(wanted).parent.parent != self._files.root:
-            found: dict[str, Any] = {wanted: ()}
-        else:
-            found = self._visible(None if wanted is None else Path(wanted).name)
-        answers = self._together("look for checkpoints", lambda: found)
+        answers = self._together("look for checkpoints", lambda: self._candidates(wanted))
+        found = answers[self._session.world.rank]
         everywhere = [name for name in found if all(name in theirs for theirs in answers)]
         if not everywhere:
             if any(answers):
@@ -380,6 +401,12 @@ class CheckpointManager(tf.train.CheckpointManager):
         return Saved.of_ranks(
             str(self._files.root / name), [Path(p) for p in prefixes], first=self._session.placement.mp_rank
         )
+
+    def _candidates(self, wanted: str | None) -> dict[str, tuple[str, ...]]:
+        if wanted is None:
+            return self._visible(None)
+        is_plain = exists(wanted) and Path(wanted).resolve().parent.parent != self._files.root.resolve()
+        return {wanted: ()} if is_plain else self._visible(Path(wanted).name)
 
     def _visible(self, wanted: str | None) -> dict[str, tuple[str, ...]]:
         """Name -> prefixes by rank, of the checkpoints that this rank sees, oldest first."""

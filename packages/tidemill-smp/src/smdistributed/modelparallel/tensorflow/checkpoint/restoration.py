@@ -14,12 +14,11 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
+from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, graph_of, objects_below
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
-from smdistributed.modelparallel.tensorflow.checkpoint.seeds import seeds_listed
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
-from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.trackable import trackable_utils
 
 __all__ = ["Restoration"]
@@ -34,11 +33,11 @@ class Restoration:
         """Restore into what hangs on `root`.
 
         Args:
-            root: A tf.train.Checkpoint.
+            root: A tf.train.Checkpoint; with or without a root object of its own.
             saved: What was saved.
             rank: This process, for messages.
         """
-        self._root = root
+        self._checkpoint = root
         self._saved = saved
         self._rank = rank
         self._done: dict[int, Any] = {}
@@ -54,7 +53,7 @@ class Restoration:
         """
         if self.is_cancelled:
             return
-        with tf.init_scope(), seeds_listed():
+        with tf.init_scope(), all_listed():
             for bundle, graph in self._saved.bundles():
                 for node, live in self._matches(graph):
                     self._restore(bundle, node, live)
@@ -65,28 +64,31 @@ class Restoration:
         self.apply()
         if self.is_cancelled:
             return
-        with seeds_listed():
-            lacking = [_name(live) for live in self._live() if self._lacks(live)]
+        with all_listed():
+            lacking = [_name(live) for live in objects_below(self._checkpoint) if self._lacks(live)]
         if not lacking:
             return
         listed = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
         if self._saved.missing:
             raise SMPCheckpointError(
-                f"rank {self._rank} cannot restore {listed} from {self._saved.name}: there is no file "
-                f"{self._saved.missing[0]}.index on its file system. With another cut than that of the save, every "
-                "rank needs the files of all ranks: use a shared directory, or copy them"
+                f"cannot restore {listed} from {self._saved.name}: this rank's file system has no "
+                f"{self._saved.missing[0]}.index. With another cut than that of the save, every rank "
+                "needs the files of all ranks: use a shared directory, or copy them"
             )
-        _log.warning("rank %s: %s has no value for %s, which keep theirs", self._rank, self._saved.name, listed)
+        later = " until the optimizer is applied, which may bring them" if self._awaited else ""
+        _log.warning(
+            "rank %s: %s has no value for %s, which keep theirs%s", self._rank, self._saved.name, listed, later
+        )
 
     def _matches(self, graph: Any) -> Iterator[tuple[Any, Any]]:
         """Nodes that were saved, with the live objects that they are."""
-        matched: dict[int, Any] = {0: self._root}
+        matched: dict[int, Any] = {0: graph_of(self._checkpoint).root}
         queue = [0]
         while queue:
             number = queue.pop(0)
             live, node = matched[number], graph.nodes[number]
             yield node, live
-            children = _children(live)
+            children = self._children(live)
             for child in node.children:
                 if child.node_id not in matched and child.local_name in children:
                     matched[child.node_id] = children[child.local_name]
@@ -101,24 +103,16 @@ class Restoration:
             tensors[name] = bundle.read(attribute.checkpoint_key)
         try:
             live._restore_from_tensors(tensors)
-        except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
+        except (ValueError, TypeError, KeyError, NotImplementedError, tf.errors.OpError) as error:
             raise SMPCheckpointError(
-                f"rank {self._rank} cannot restore {_name(live)} from {node.attributes[0].checkpoint_key} in "
+                f"cannot restore {_name(live)} from {node.attributes[0].checkpoint_key} in "
                 f"{bundle.prefix}: {str(error).strip() or type(error).__name__}. The model must be made as it was when "
                 "the checkpoint was saved"
             ) from error
         self._done[id(live)] = live
 
-    def _live(self) -> Iterator[Any]:
-        seen: dict[int, Any] = {id(self._root): self._root}
-        queue = [self._root]
-        while queue:
-            live = queue.pop(0)
-            yield live
-            for child in _children(live).values():
-                if id(child) not in seen:
-                    seen[id(child)] = child
-                    queue.append(child)
+    def _children(self, live: Any) -> dict[str, Any]:
+        return {child.name: child.ref for child in graph_of(self._checkpoint).list_children(live)}
 
     def _lacks(self, live: Any) -> bool:
         is_variable = isinstance(live, tf.Variable) or is_keras_variable(live)
@@ -126,7 +120,7 @@ class Restoration:
 
     def _await_optimizers(self) -> None:
         """Keras's optimizers make their slots when they are first applied: restore those then."""
-        for live in self._live():
+        for live in objects_below(self._checkpoint):
             if isinstance(live, tf.keras.optimizers.Optimizer) and not live.built and id(live) not in self._awaited:
                 self._awaited[id(live)] = live
                 _after_build(live, self._complete)
@@ -145,10 +139,6 @@ def _after_build(optimizer: Any, then: Any) -> None:
         then()
 
     optimizer.__dict__["build"] = build_and_restore
-
-
-def _children(live: Any) -> dict[str, Any]:
-    return {child.name: child.ref for child in graph_view.ObjectGraphView(live).list_children(live)}
 
 
 def _can_take(live: Any) -> bool:

@@ -160,12 +160,16 @@ class Engine:
         raise SMPPlanMismatchError(_first_difference(prints))
 
     def _settle(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
-        """Give each variable of the models to its owner, and initialize those that are held here."""
+        """Give each variable of the models to its owner, and initialize those that are held here.
+
+        A variable that no op of the trace uses, as the seed of dropout in a step that evaluates, is on all ranks until
+        a step uses it.
+        """
         here = self.session.placement.mp_rank
         owners = self._owners_by_handle(traced, assignment)
-        fresh = [variable for variable in variables if id(variable) not in self.owners]
+        fresh = [v for v in variables if id(v) not in self.owners and id(v.handle) in owners]
         for variable in fresh:
-            self.owners[id(variable)] = owners.get(id(variable.handle), ALL)
+            self.owners[id(variable)] = owners[id(variable.handle)]
         self.settled += fresh
         self.deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
         for variable in self.settled:

@@ -1,0 +1,121 @@
+"""What `tf.train.Checkpoint` does not see of the layers of Keras 3, though Keras counts it among a model's variables.
+
+* Lists, dictionaries and sets of layers: a model with `self.body = [Dense(...), Dense(...)]` would lose its body.
+* The seeds of dropout and other random layers: a restored model would draw other random numbers than the one saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from smdistributed.modelparallel.tensorflow.keras_api import (
+    Layer,
+    containers_of,
+    layers_of,
+    tensorflow_variable,
+    tracked_variables,
+)
+from tensorflow.python.trackable import base
+
+__all__ = ["all_listed", "graph_of", "lost_variables", "objects_below"]
+
+
+@contextmanager
+def all_listed(*, seeds: bool = True) -> Iterator[None]:
+    """Have all that Keras layers hold among what TensorFlow saves of them inside.
+
+    Args:
+        seeds: Whether the seeds of random layers are saved too.
+    """
+    original = Layer._trackable_children
+    containers: dict[int, _Container] = {}
+
+    def children(layer: Any, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+        listed: dict[str, Any] = dict(original(layer, save_type, **options))
+        if save_type != "checkpoint":
+            return listed
+        for name, value in containers_of(layer).items():
+            container = _wrapped(value, containers)
+            if container.children:
+                listed[name] = container
+        for number, generator in enumerate(getattr(layer, "_seed_generators", ()) if seeds else ()):
+            listed[f"smp_seed_{number}"] = generator.state
+        return listed
+
+    Layer._trackable_children = children
+    try:
+        yield
+    finally:
+        Layer._trackable_children = original
+
+
+def graph_of(checkpoint: Any) -> Any:
+    """The view by which a tf.train.Checkpoint sees its objects; its root may be an object of the script."""
+    return checkpoint._saver._graph_view
+
+
+def objects_below(checkpoint: Any) -> Iterator[Any]:
+    """All objects of a tf.train.Checkpoint, each once, those near the root first."""
+    view = graph_of(checkpoint)
+    seen: dict[int, Any] = {id(view.root): view.root}
+    queue = [view.root]
+    while queue:
+        live = queue.pop(0)
+        yield live
+        for child in view.list_children(live):
+            if id(child.ref) not in seen:
+                seen[id(child.ref)] = child.ref
+                queue.append(child.ref)
+
+
+def lost_variables(checkpoint: Any) -> list[Any]:
+    """Variables of the models in a tf.train.Checkpoint that would not be saved; to be called where all are listed."""
+    found = list(objects_below(checkpoint))
+    saved = {id(tensorflow_variable(live)) for live in found}
+    inside: set[int] = set()
+    lost: dict[int, Any] = {}
+    for live in found:
+        if isinstance(live, Layer) and id(live) not in inside:
+            inside |= {id(layer) for layer in layers_of(live)}
+            lost |= {id(variable): variable for variable in tracked_variables(live) if id(variable) not in saved}
+    return list(lost.values())
+
+
+class _Container(base.Trackable):
+    """A list, tuple, dictionary or set as TensorFlow names it: by numbers or keys."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.children: dict[str, Any] = {}
+
+    def _trackable_children(self, save_type: str = "checkpoint", **_: Any) -> dict[str, Any]:
+        return self.children
+
+
+def _wrapped(value: Any, known: dict[int, _Container]) -> _Container:
+    """The one container for `value`: the graph of objects is walked twice, and must be the same both times."""
+    if id(value) in known:
+        return known[id(value)]
+    container = known[id(value)] = _Container(value)
+    for name, item in _items(value):
+        if isinstance(item, (list, tuple, dict, set)):
+            inner = _wrapped(item, known)
+            if inner.children:
+                container.children[name] = inner
+        elif isinstance(item, base.Trackable):
+            container.children[name] = item
+    return container
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key), item
+    elif isinstance(value, set):  # in an order of its own in each process
+        for item in value:
+            yield str(getattr(item, "name", item)), item
+    else:
+        for number, item in enumerate(value):
+            yield str(number), item
