@@ -6,6 +6,8 @@ import inspect
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +76,35 @@ class _Marked:
 
 
 def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
-    has_training = accepts_training(model)
+    # Keras 3 hands it on to the layers inside, where the model's own `call` does not take it.
+    options = {"training": False} if not IS_TF_KERAS or accepts_training(model) else {}
 
     def serve(*tensors: Any) -> Any:
-        return inputs.call(model, tensors, **({"training": False} if has_training else {}))
+        return inputs.call(model, tensors, **options)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
-    with standing_in(_Marked(values)):
+    with standing_in(_Marked(values)), _one_endpoint(model):
         archive = tf.keras.export.ExportArchive()
         archive.track(model)
         archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
         archive.write_out(str(path), **({} if IS_TF_KERAS else {"verbose": False}))
+
+
+@contextmanager
+def _one_endpoint(model: Any) -> Iterator[None]:
+    """Keep Keras 3 from tracing an endpoint of its own for each model inside: it takes a single input for granted."""
+    name = "_default_save_signature"
+    kind = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)
+    if kind is None:
+        yield
+        return
+    original = vars(kind)[name]
+    setattr(kind, name, None)
+    try:
+        yield
+    finally:
+        setattr(kind, name, original)
 
 
 def _write_values(prefix: Path, room: Path, values: Values) -> None:
