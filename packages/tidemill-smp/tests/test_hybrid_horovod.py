@@ -30,6 +30,27 @@ def test_broadcasting_on_the_first_batch_makes_replicas_equal() -> None:
         assert (before == results[rank % 2][2]) == (rank < 2), "without it they are not"
 
 
+def test_replicas_without_horovod_are_refused_and_those_that_nobody_averages_are_warned_of() -> None:
+    with ranks.Job(2, None) as job:
+        for text in job.call(start_in_vain_and_then_alone):
+            assert "'horovod' is True and there are 2 replicas, but Horovod is not installed" in text
+            assert "set 'ddp'" in text
+        assert "there are 2 replicas (2 ranks, 1 partitions), but neither 'horovod' nor 'ddp' is set" in job.output()
+
+
+def test_what_cannot_be_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    import smdistributed.modelparallel.tensorflow as smp
+
+    monkeypatch.setenv("SMP_RANK", "0")
+    monkeypatch.setenv("SMP_SIZE", "3")
+    with pytest.raises(ValueError, match="there are 3 ranks and 'partitions' is 2"):
+        smp.init({"partitions": 2, "horovod": True})
+    monkeypatch.setenv("SMP_SIZE", "2")
+    with pytest.raises(ValueError, match="'shard_optimizer_state' is True; allowed is False"):
+        smp.init({"partitions": 2, "ddp": True, "shard_optimizer_state": True})
+    assert not smp.core.initialized
+
+
 # --- on the ranks -----------------------------------------------------------------------------------------------------
 
 
@@ -103,3 +124,19 @@ def _bytes(net: Any) -> list[bytes]:
     import hybrid
 
     return [value.tobytes() for value in hybrid.held(net).values()]
+
+
+def start_in_vain_and_then_alone() -> str:
+    import importlib.util
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    find, said = importlib.util.find_spec, ""
+    importlib.util.find_spec = lambda name, package=None: None if name == "horovod" else find(name, package)
+    try:
+        smp.init({"partitions": 1, "horovod": True})
+    except ValueError as error:
+        said = str(error)
+    assert not smp.core.initialized, "so that it can be called again"
+    smp.init({"partitions": 1})
+    return said

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import mpi
+
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run"]
 SCRIPTS = Path(__file__).parent / "jobs"
 DEADLINE_S = 120
@@ -60,22 +62,21 @@ def test_the_launcher_runs_a_script(count, expected):
 
 
 @pytest.mark.parametrize(("count", "expected"), [("2", TWO), ("4", FOUR)])
+@pytest.mark.parametrize("kind", mpi.KINDS)
 @pytest.mark.parametrize("runner", [(), ("-m", "mpi4py")], ids=["plain", "mpi4py"])
-def test_mpirun_runs_the_same_script(count, expected, runner):
-    mpirun = Path(sys.executable).with_name("mpirun")
-    done = launch(
-        str(mpirun), "-np", count, sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"
-    )  # fmt: skip
+def test_mpirun_runs_the_same_script(count, expected, runner, kind):
+    job = [*mpi.launch(kind, count), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
+    done = launch(*job, **mpi.variables(kind))
     assert done.returncode == 0, done.stderr
     assert places(done.stdout) == expected
 
 
-def test_mpirun_needs_no_mpi4py(tmp_path):
+@pytest.mark.parametrize("kind", mpi.KINDS)
+def test_mpirun_needs_no_mpi4py(tmp_path, kind):
     """A module of that name that cannot be imported stands for one that is not there."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('not for this test')")
-    mpirun = Path(sys.executable).with_name("mpirun")
-    job = [str(mpirun), "-np", "2", sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2"]
+    job = [*mpi.launch(kind, 2), sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2"]
     done = launch(*job, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert places(done.stdout) == TWO

@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
+from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
-from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["clip_by_global_norm", "global_norm_of", "scaled_to"]
 
@@ -26,7 +27,8 @@ def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = N
     """Scale gradients down so that the norm of all of them together, on all partitions, is at most `clip_norm`.
 
     What `tf.clip_by_global_norm` does in one process. Called outside the step, by all ranks of the replica; inside a
-    step `tf.clip_by_global_norm` is right by itself, and this function does the same.
+    step `tf.clip_by_global_norm` is right by itself, and this function does the same. With `ddp` the gradients are
+    averaged over the replicas first; `apply_gradients` does not do it again.
 
     Args:
         t_list: The gradients of all variables, in the same order on all ranks: tensors, `tf.IndexedSlices`, and None
@@ -39,7 +41,16 @@ def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = N
     """
     gradients = list(t_list)
     session = current()
-    if tracer() is not None or session.config.partitions == 1:
+    if tracer() is not None:
+        return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
+    if session.config.ddp:
+        gradients = average_gradients(gradients, session)
+    clipped, norm = _clip(gradients, clip_norm, use_norm, session)
+    return (marked_as_means(clipped) if session.config.ddp else clipped), norm
+
+
+def _clip(gradients: list[Any], clip_norm: Any, use_norm: Any, session: Session) -> tuple[list[Any], Any]:
+    if session.config.partitions == 1:
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
     places = [place for place, gradient in enumerate(gradients) if gradient is not None]
     if use_norm is None:

@@ -15,15 +15,18 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["average_gradients", "make_equal"]
+__all__ = ["average_gradients", "make_equal", "marked_as_means"]
 
 _BUCKET_BYTES = 32 << 20
+_IS_MEAN = "_smp_is_mean"
 _SEEDS = "seed_generator_state"
 """In the names of the variables of Keras's random generators: replicas see different data, and draw different masks."""
 
 
 def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
     """The means over the replicas, bit-equal on all of them; None stays None, `tf.IndexedSlices` stay sparse.
+
+    What is such a mean already stays as it is.
 
     Args:
         gradients: Those of one rank; the others of its partition call this with as many of the same kinds.
@@ -35,6 +38,8 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
         return means
     dense: list[int] = []
     for place, gradient in enumerate(gradients):
+        if getattr(gradient, _IS_MEAN, False):
+            continue
         if isinstance(gradient, tf.IndexedSlices):
             means[place] = _mean_of_slices(gradient, group)
         elif gradient is not None:
@@ -46,7 +51,15 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
         parts = tf.split(total / group.size, [means[place].shape.num_elements() for place in bucket])
         for place, part in zip(bucket, parts, strict=True):
             means[place] = tf.reshape(part, means[place].shape)
-    return means
+    return marked_as_means(means)
+
+
+def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
+    """The gradients, which `average_gradients` will leave alone: they are equal in all replicas."""
+    for gradient in gradients:
+        if gradient is not None:
+            setattr(gradient, _IS_MEAN, True)
+    return list(gradients)
 
 
 def make_equal(variables: Sequence[Any], group: Group) -> None:

@@ -21,7 +21,7 @@ from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["HorovodGroup", "pass_over_foreign", "start_horovod"]
+__all__ = ["HorovodGroup", "pass_over_foreign", "require_horovod", "start_horovod"]
 
 
 class HorovodGroup:
@@ -53,19 +53,22 @@ class HorovodGroup:
         return not is_foreign(variable)
 
 
-def start_horovod(session: Session) -> None:
-    """Start Horovod; collective.
+def require_horovod(replicas: int) -> None:
+    """Refuse several replicas that want Horovod where there is none.
 
     Raises:
-        SMPConfigurationError: If there are several replicas, and Horovod is not installed.
+        SMPConfigurationError: If so.
     """
-    if importlib.util.find_spec("horovod") is None:
-        replicas = session.placement.replicas
-        if replicas > 1:
-            raise SMPConfigurationError(
-                f"'horovod' is True and there are {replicas} replicas, but Horovod is not installed: install horovod "
-                "or tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
-            )
+    if replicas > 1 and not _is_installed():
+        raise SMPConfigurationError(
+            f"'horovod' is True and there are {replicas} replicas, but Horovod is not installed: install horovod or "
+            "tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
+        )
+
+
+def start_horovod(session: Session) -> None:
+    """Start Horovod, if it is installed; collective."""
+    if not _is_installed():
         return
     horovod = importlib.import_module("horovod.tensorflow")
     if hasattr(horovod, "Communicator"):  # tidemill-horovod
@@ -73,6 +76,10 @@ def start_horovod(session: Session) -> None:
     else:
         horovod.init(comm=list(session.placement.dp_group))
         pass_over_foreign(horovod)
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("horovod") is not None
 
 
 def pass_over_foreign(horovod: Any) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError, SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
-from smdistributed.modelparallel.tensorflow.hybrid import start_horovod
+from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
@@ -29,6 +30,8 @@ from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others
 from smdistributed.modelparallel.tensorflow.world.world import World
 
 __all__ = ["init"]
+
+log = logging.getLogger("smdistributed.modelparallel")
 
 _FLUSH_S = 5.0
 
@@ -51,12 +54,33 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         _require_same(parameters)
         return
     standing = read_standing()
-    place(standing.rank, size=standing.size, partitions=parameters.partitions)  # before anything else is started
+    # What can be refused is, before anything is started.
+    placement = place(standing.rank, size=standing.size, partitions=parameters.partitions)
+    if parameters.horovod:
+        require_horovod(placement.replicas)
+    if parameters.shard_optimizer_state:
+        raise SMPConfigurationError(
+            "'shard_optimizer_state' is True; allowed is False: each replica keeps the optimizer's slots of its "
+            "partitions whole, so leave it out"
+        )
     session.set_current(_join(parameters))
     keras2.install()
     optimizer_hooks.install(_is_distributed)
     if parameters.horovod:
         start_horovod(session.current())
+    _warn_of_lone_replicas(session.current())
+
+
+def _warn_of_lone_replicas(joined: Session) -> None:
+    config, placement = joined.config, joined.placement
+    if placement.replicas > 1 and not (config.horovod or config.ddp) and placement.rank == 0:
+        log.warning(
+            "smp: there are %d replicas (%d ranks, %d partitions), but neither 'horovod' nor 'ddp' is set: unless the "
+            "script averages gradients by itself, each replica trains a model of its own",
+            placement.replicas,
+            placement.replicas * placement.partitions,
+            placement.partitions,
+        )
 
 
 def _is_distributed(variable: Any) -> bool:

