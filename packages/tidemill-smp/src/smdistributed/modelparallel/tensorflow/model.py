@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow import fitting
+from smdistributed.modelparallel.tensorflow import fitting, planning
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_traced_whole
@@ -92,6 +92,21 @@ class DistributedModel(Model):  # type: ignore[misc]
     def predict(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
         """Predict, as in Keras; every rank calls it with the same data, and gets the result."""
         return super().predict(*args, verbose=_verbosity(verbose), **kwargs)
+
+    def profile(self, *batch: Any, **kwargs: Any) -> None:
+        """Measure how long each layer takes, for the automatic cut, which goes by estimates otherwise.
+
+        To be called on all ranks before the first step; several calls keep the shortest times. Rank 0 runs each layer
+        for a moment, forward and backward, on zeros, while the others wait, and tells them what it found.
+
+        Args:
+            *batch: The inputs of one whole batch: arrays or tensors.
+            **kwargs: Further arguments of the model, such as `training=True`.
+
+        Raises:
+            SMPUsageError: If the model is cut already.
+        """
+        planning.profile(self, *batch, **kwargs)
 
     def save_model(self, save_path: str | os.PathLike[str] = "/opt/ml/model") -> None:
         """Write the whole model as one SavedModel, with its latest weights; every rank calls it.

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.config import Config
+from smdistributed.modelparallel.tensorflow.engine.profile import Times
+from smdistributed.modelparallel.tensorflow.engine.profile import measure as profiled_times
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.variables import Deferred, tensorflow_variable, variables_of
@@ -16,7 +18,7 @@ from smdistributed.modelparallel.tensorflow.partition.cut import cut
 from smdistributed.modelparallel.tensorflow.partition.report import PartitionReport, report
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 
-__all__ = ["plan"]
+__all__ = ["plan", "profile", "trace_model"]
 
 
 def plan(
@@ -26,13 +28,14 @@ def plan(
     microbatches: int | None = None,
     optimize: str | None = None,
     loss: Callable[[Any], Any] | None = None,
+    measured: bool = False,
     **kwargs: Any,
 ) -> PartitionReport:
     """Cut a model on paper.
 
-    The model is traced for one microbatch, forward and backward, and not run. Its variables take no memory, unless it
-    was built before; one that was not is left without values where `smp.init()` has not been called: use a fresh one
-    for training.
+    The model is traced for one microbatch, forward and backward, and not run, unless its times are to be measured. Its
+    variables take no memory, unless it was built before; one that was not is left without values where `smp.init()` has
+    not been called: use a fresh one for training.
 
     Args:
         model: A `DistributedModel`.
@@ -41,6 +44,8 @@ def plan(
         microbatches: Pieces of the batch; as in `smp.init` if that was called, else 1.
         optimize: `memory` or `speed`; as in `smp.init` if that was called, else `memory`.
         loss: Makes a scalar of the model's outputs; None takes the mean of their squares.
+        measured: Run each layer for a moment to measure its time, where it would be estimated; the shapes of the batch
+            must be known.
         **kwargs: Further arguments of the model, such as `training=True`.
 
     Returns:
@@ -51,7 +56,32 @@ def plan(
         SMPPartitionError: If the model cannot be cut so.
     """
     config = _config(partitions, microbatches, optimize)
-    specs = [_piece(part, config.microbatches) for part in tf.nest.flatten(list(batch))]
+    traced = trace_model(model, batch, config.microbatches, loss=loss, **kwargs)
+    times = profiled_times(traced) if measured else _known_times()
+    graph = unit_graph(traced, variables_of(traced.tracer.models), times)
+    options = cut_options(config)
+    return report(graph, cut(graph, options).assignment, options)
+
+
+def profile(model: Any, *batch: Any, loss: Callable[[Any], Any] | None = None, **kwargs: Any) -> None:
+    """See `DistributedModel.profile`."""
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    here = engine()
+    if here.is_partitioned:
+        raise SMPUsageError(f"model.profile: the model {model.name!r} is cut already; call it before the first step")
+    session = here.session
+    traced = trace_model(model, batch, session.config.microbatches, loss=loss, **kwargs)
+    times = profiled_times(traced) if session.placement.rank == 0 else {}
+    first = session.world_group.allgather_objects(times, what="profile")[0]
+    here.times |= {unit: found.least(here.times.get(unit)) for unit, found in first.items()}
+
+
+def trace_model(
+    model: Any, batch: Any, microbatches: int, *, loss: Callable[[Any], Any] | None = None, **kwargs: Any
+) -> Trace:
+    """Trace a model for one microbatch, forward and backward, with layers as units."""
+    specs = [_piece(part, microbatches) for part in tf.nest.flatten(list(batch))]
 
     def body(*parts: Any) -> Any:
         outputs = model(*tf.nest.pack_sequence_as(list(batch), list(parts)), **kwargs)
@@ -62,10 +92,15 @@ def plan(
         return converted(*leaves)
 
     with _deferred().collecting():
-        traced: Trace = trace(body, specs, call=call, automatic=True)
-    graph = unit_graph(traced, variables_of(traced.tracer.models))
-    options = cut_options(config)
-    return report(graph, cut(graph, options).assignment, options)
+        return trace(body, specs, call=call, automatic=True)
+
+
+def _known_times() -> dict[str, Times]:
+    if not is_initialized():
+        return {}
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    return engine().times
 
 
 def _config(partitions: int | None, microbatches: int | None, optimize: str | None) -> Config:

@@ -13,6 +13,7 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.optimizer_hooks import release_foreign_slots
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
+from smdistributed.modelparallel.tensorflow.engine.profile import Times
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.variables import (
@@ -46,6 +47,8 @@ class Engine:
         self.is_partitioned = False
         self.decisions: dict[str, int] = {}
         """Unit -> partition, as the automatic cut decided."""
+        self.times: dict[str, Times] = {}
+        """Unit -> what profiling measured."""
         self._decided: dict[int, Any] = {}
         self._num_plans = 0
         self.deferred = Deferred()
@@ -141,7 +144,7 @@ class Engine:
             if id(model) in self._decided or not (config.auto_partition or model._smp_rules is not None):
                 continue
             self._decided[id(model)] = model
-            graph = unit_graph(traced, variables)
+            graph = unit_graph(traced, variables, self.times)
             if model._smp_rules is None:
                 self.decisions |= decide(graph, config, rank=self.session.placement.rank)
             else:

@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
 
-__all__ = ["Extractor", "SegmentFunction"]
+__all__ = ["Extractor", "SegmentFunction", "WholeGraph"]
 
 _FORGOTTEN = ("_class", "_gradient_op_type")
 """Attributes that speak of ops which may not be in the segment."""
@@ -40,18 +40,39 @@ class SegmentFunction:
         return result[: len(self.outputs)], result[-1].op
 
 
+class WholeGraph:
+    """A graph that parts are copied from."""
+
+    def __init__(self, graph: Any) -> None:
+        self._definition = graph.as_graph_def()
+        self._nodes = {node.name: node for node in self._definition.node}
+
+    def part(self, names: Sequence[str]) -> graph_pb2.GraphDef:
+        """A copy of some nodes, in their order; what they take from others is left open."""
+        members = set(names)
+        part = graph_pb2.GraphDef(library=self._definition.library, versions=self._definition.versions)
+        for name in names:
+            node = part.node.add()
+            node.CopyFrom(self._nodes[name])
+            inputs = [name for name in node.input if not name.startswith("^") or name[1:] in members]
+            del node.input[:]
+            node.input.extend(inputs)
+            for attribute in _FORGOTTEN:
+                node.attr.pop(attribute, None)
+        return part
+
+
 class Extractor:
     """Makes functions of the segments of one trace."""
 
     def __init__(self, trace: Trace, *, jit_compile: bool = False) -> None:
         self._trace = trace
-        self._definition = trace.graph.as_graph_def()
-        self._nodes = {node.name: node for node in self._definition.node}
+        self._graph = WholeGraph(trace.graph)
         self._jit_compile = jit_compile
 
     def functions(self, segment: Segment, num_microbatches: int) -> list[SegmentFunction]:
         """Make the function of `segment` for each microbatch: one for all, if it draws no seeded random numbers."""
-        definition = self._part(segment)
+        definition = self._graph.part([self._trace.nodes[index].name for index in segment.nodes])
         if not draws_numbers(definition):
             return [self._function(segment, definition)] * num_microbatches
         found = []
@@ -93,19 +114,6 @@ class Extractor:
         )
         return SegmentFunction(function.get_concrete_function(*map(self._spec, given)), given, segment.outputs)
 
-    def _part(self, segment: Segment) -> graph_pb2.GraphDef:
-        members = {self._trace.nodes[index].name for index in segment.nodes}
-        part = graph_pb2.GraphDef(library=self._definition.library, versions=self._definition.versions)
-        for name in (self._trace.nodes[index].name for index in segment.nodes):
-            node = part.node.add()
-            node.CopyFrom(self._nodes[name])
-            inputs = [name for name in node.input if not name.startswith("^") or name[1:] in members]
-            del node.input[:]
-            node.input.extend(inputs)
-            for attribute in _FORGOTTEN:
-                node.attr.pop(attribute, None)
-        return part
-
     def _name(self, output: Output) -> str:
         return f"{self._trace.nodes[output[0]].name}:{output[1]}"
 
@@ -125,4 +133,4 @@ def _register(functions: Sequence[Any], user: SegmentFunction) -> None:
         name = function.signature.name
         if not runtime.has_function(name):
             runtime.add_function_def(function)
-            weakref.finalize(user, runtime.remove_function, name).atexit = False
+            weakref.finalize(user, runtime.remove_function, name)

@@ -43,7 +43,8 @@ class Plan:
 
     def fingerprint(self) -> list[str]:
         """Lines that are equal on all ranks if and only if they made the same plan."""
-        owners, lines = self.assignment.owners, []
+        owners = self.assignment.owners
+        lines: list[str] = []
         for node in self.trace.nodes:
             # TensorFlow may put a number into the name of what is captured that counts all that this process made.
             name = "that stands for a captured tensor" if (node.index, 0) in self.trace.captures else node.name

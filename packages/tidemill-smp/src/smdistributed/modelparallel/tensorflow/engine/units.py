@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from smdistributed.modelparallel.tensorflow.partition import units as graph
 
@@ -30,14 +32,28 @@ class _Sums:
     variables: dict[str, Any] = field(default_factory=dict)
 
 
-def unit_graph(trace: Trace, variables: Sequence[Any]) -> graph.UnitGraph:
-    """Read the units of a trace: costs by estimate, bytes as they are.
+def unit_graph(trace: Trace, variables: Sequence[Any], times: Mapping[str, Times] | None = None) -> graph.UnitGraph:
+    """Read the units of a trace: times as measured, else by estimate; bytes as they are.
 
     Args:
         trace: A step traced with automatic partitioning.
         variables: The tf.Variables of the models.
+        times: Of those units that were measured.
     """
-    return _Reader(trace, variables).read()
+    read = _Reader(trace, variables).read()
+    return read if not times else _with_times(read, times)
+
+
+def _with_times(estimated: graph.UnitGraph, times: Mapping[str, Times]) -> graph.UnitGraph:
+    guesses = {unit.name: Times(unit.forward_us, unit.backward_us) for unit in estimated.units}
+    known, ratio = scaled(times, guesses)
+    units = [
+        dataclasses.replace(unit, forward_us=known[unit.name].forward_us, backward_us=known[unit.name].backward_us)
+        for unit in estimated.units
+    ]
+    loss = times.get(LOSS)
+    loss_us = estimated.loss_us * ratio if loss is None else loss.forward_us + loss.backward_us
+    return dataclasses.replace(estimated, units=tuple(units), loss_us=loss_us)
 
 
 class _Reader:
