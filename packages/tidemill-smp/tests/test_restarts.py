@@ -73,7 +73,7 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
 ) -> None:
     code, before, end_s = train(tmp_path, kill)
     assert code == KILLED, before
-    print(f"the job ended {end_s:.1f} s after its last step")  # noqa: T201
+    print(f"the job ended {end_s:.1f} s after its last step")
     assert end_s < END_S
     assert f"rank {kill[0]} was killed by signal 9" in before
     assert "restores None" in before
