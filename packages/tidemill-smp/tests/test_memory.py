@@ -1,0 +1,22 @@
+"""A model that is too large for one rank is not too large for two."""
+
+import memory
+import ranks
+
+WIDTH = 4096
+LIMIT_BYTES = memory.weights_bytes(WIDTH) * 7 // 2
+"""One rank needs nearly five times the weights: themselves, two slots for each, gradients. Two need half of it each,
+and what their threads take."""
+
+
+def test_two_ranks_train_what_breaks_the_limit_of_one() -> None:
+    with ranks.Job(2, {"partitions": 2, **memory.MANUAL}) as two:
+        results = two.call(memory.train, WIDTH, 2, LIMIT_BYTES)
+        assert [result["steps"] for result in results] == [2, 2]
+    with ranks.Job(1, {"partitions": 1, **memory.MANUAL}) as one:
+        try:
+            (result,) = one.call(memory.train, WIDTH, 2, LIMIT_BYTES)
+        except ranks.RankError as error:  # TensorFlow ends the process
+            assert "exit code" in str(error)
+        else:
+            assert isinstance(result, ranks.Failure), result
