@@ -7,6 +7,7 @@ import pytest
 import ranks
 
 CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
+TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 OPTIMIZERS = ("adam", "momentum_clipped", "scaled", "averaging")
 
 
@@ -19,6 +20,31 @@ def test_training_equals_one_process_on_the_whole_batch(seeds: str) -> None:
             assert max(gaps.values()) < 2e-6, f"{name} on rank {rank}: {gaps}"
             assert set(gaps) == ({0, 1, 2} if rank % 2 == 0 else {3, 4})
             assert weights == results[rank % 2][name][3], f"{name}: replicas differ in some bit"
+
+
+def test_optimizers_of_tf_keras_average_too() -> None:
+    config = {"partitions": 1, "microbatches": 2, "ddp": True, "bind_cores": False}
+    for losses, plain_losses, gaps in ranks.run(2, train_with_tf_keras, config=config, environment=TF_KERAS):
+        assert losses == pytest.approx(plain_losses, rel=1e-5)
+        assert max(gaps) < 2e-6
+
+
+def test_ranks_of_one_replica_with_different_batches_are_told_so() -> None:
+    results = ranks.run(4, feed_differently, config=CONFIG)
+    assert results[:2] == ["", ""], "replica 0 has equal ones"
+    for text in results[2:]:
+        assert "SMPInputMismatchError: call 2 of forward: 'y' on rank 3 (partition 1 of replica 1) is not what" in text
+        assert "rank 2 (partition 0 of replica 1) got" in text
+        assert "shard by smp.dp_rank()" in text
+
+
+def test_called_eagerly_a_step_raises_the_exception_itself() -> None:
+    assert ranks.run(4, feed_differently_eagerly, config=CONFIG) == ["", "", "{'x': 1}", "{'x': 1}"]
+
+
+def test_inputs_are_not_compared_where_it_is_switched_off() -> None:
+    for total in ranks.run(4, feed_differently_unchecked, config=CONFIG):
+        assert total > 0.0
 
 
 # --- on the ranks -----------------------------------------------------------------------------------------------------
@@ -55,3 +81,78 @@ def train_both(names: tuple[str, ...], seeds: str, **changes: Any) -> Any:
         raw = [value.tobytes() for value in hybrid.held(net).values()]
         results[name] = losses, plain_losses, hybrid.differences(net, weights), raw
     return results
+
+
+def train_with_tf_keras() -> Any:
+    import tensorflow as tf
+
+    import hybrid
+
+    losses, plain_losses, gaps = [], [], []
+    for kind in (tf.keras.optimizers.Adam, tf.keras.optimizers.legacy.Adam):
+        net, mine = hybrid.train(kind(0.01), _apply)
+        weights, plain = hybrid.train_plain(kind(0.01))
+        losses += mine
+        plain_losses += plain
+        gaps += hybrid.differences(net, weights).values()
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    for kind in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
+        with pytest.raises(Exception, match=r"SMPUsageError: .*mixed_bfloat16"):
+            hybrid.train(scaling(kind(0.01)), _apply)
+    return losses, plain_losses, gaps
+
+
+def _forward() -> Any:
+    import hybrid
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(hybrid.Net)()
+
+    @smp.step
+    def forward(x: Any, y: Any) -> Any:
+        return models.loss_of(net, x, y)
+
+    return forward
+
+
+def feed_differently() -> str:
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    forward = _forward()
+    run = tf.function(lambda x, y: forward(x, y).reduce_mean())
+    (x, y), *_ = models.batches(1, 8)
+    run(tf.constant(x), tf.constant(y))
+    try:
+        run(tf.constant(x), tf.constant(y + (1.0 if smp.rank() == 3 else 0.0)))
+    except tf.errors.OpError as error:
+        return str(error)
+    return ""
+
+
+def feed_differently_eagerly() -> str:
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.backend.exceptions import SMPInputMismatchError
+
+    forward = _forward()
+    (x, y), *_ = models.batches(1, 8)
+    try:
+        forward(x + (1.0 if smp.rank() == 2 else 0.0), y)
+    except SMPInputMismatchError as error:
+        return str({name: str(error).count(f"'{name}'") for name in ("x", "y") if f"'{name}'" in str(error)})
+    return ""
+
+
+def feed_differently_unchecked() -> float:
+    import models
+    import sessions
+    import smdistributed.modelparallel.tensorflow as smp
+
+    with sessions.configured(check_inputs=False):
+        forward = _forward()
+        (x, y), *_ = models.batches(1, 8)
+        return float(forward(x + smp.rank(), y).reduce_mean())

@@ -9,6 +9,7 @@ the reason of a failed job names the exception. Hence one flat module, and names
     ├── SMPUsageError                        a call in the wrong place: model outside a step, step inside a step, ...
     ├── SMPSplitError (ValueError)           a batch cannot be cut into the microbatches
     ├── SMPPartitionError (ValueError)       a partition index that does not exist, a cut that cannot be made
+    ├── SMPInputMismatchError (ValueError)   ranks of one replica were given different batches
     ├── SMPPlanMismatchError                 ranks traced different steps
     ├── SMPForeignVariableError              a variable that another rank holds was read, written or saved here
     ├── SMPCheckpointError                   a checkpoint cannot be written or read
@@ -22,6 +23,7 @@ __all__ = [
     "SMPDeadlockError",
     "SMPError",
     "SMPForeignVariableError",
+    "SMPInputMismatchError",
     "SMPNotInitializedError",
     "SMPPartitionError",
     "SMPPeerLostError",
@@ -56,6 +58,10 @@ class SMPSplitError(SMPError, ValueError):
 
 class SMPPartitionError(SMPError, ValueError):
     """A partition index that does not exist, or a model that cannot be cut as asked."""
+
+
+class SMPInputMismatchError(SMPError, ValueError):
+    """Ranks of one replica were given different batches: each replica trains on one, all its ranks on the same."""
 
 
 class SMPPlanMismatchError(SMPError, RuntimeError):

@@ -14,8 +14,9 @@ from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.step.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.step.output import StepOutput
-from smdistributed.modelparallel.tensorflow.step.split import Sliced, SplitArguments, Static, split_arguments
+from smdistributed.modelparallel.tensorflow.step.split import Sliced, SplitArguments, Static, Whole, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
 
@@ -98,6 +99,7 @@ class StepFunction:
         self._plans: dict[Any, Plan] = {}
         self._eager_plans: list[Sequence[Plan]] = []
         self._eager: Any = None
+        self._check = InputCheck(self._name)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Make a step function of a method."""
@@ -134,7 +136,10 @@ class StepFunction:
         groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
         plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
         emitted = []
-        with record.stop_recording():  # a tape around the step would only make it slow: gradients belong inside
+        checked = self._check.emit(_named(split), session)
+        # Nothing may wait for another rank before the check: that would hold back its error, or with XLA the check
+        # itself. And a tape around the step would only make it slow: gradients belong inside.
+        with tf.control_dependencies(checked), record.stop_recording():
             for plan, group in zip(plans, groups, strict=True):
                 emitted.append(plan.emit(group, transport=session.transport, ranks=session.placement.mp_group))
         return _Emitted(plans, [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)])
@@ -183,6 +188,21 @@ def _bound(function: StepFunction, instance: Any) -> Any:
             {"input_signature": function._input_signature, **function._options},
         )
     return kept[id(function)]
+
+
+def _named(split: SplitArguments) -> list[tuple[str, Any]]:
+    """The tensors of all microbatches, with the names of the arguments that they came in."""
+    return [
+        (leaf.name, tensor)
+        for leaf in split.leaves
+        if not isinstance(leaf, Static)
+        for microbatch in range(1 if isinstance(leaf, Whole) else split.num_microbatches)
+        for tensor in _tensors(leaf.value(microbatch))
+    ]
+
+
+def _tensors(value: Any) -> list[Any]:
+    return tf.nest.flatten([part for part in tf.nest.flatten(value) if tf.is_tensor(part)], expand_composites=True)
 
 
 def _flat(split: SplitArguments, microbatch: int) -> list[Any]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPError, SMPPeerLostError
+from smdistributed.modelparallel.backend.exceptions import (
+    SMPDeadlockError,
+    SMPError,
+    SMPInputMismatchError,
+    SMPPeerLostError,
+)
 
 __all__ = ["DEADLOCK_MARK", "END_MARK", "LOST_MARK", "as_library_error", "library_errors"]
 
@@ -17,6 +22,7 @@ END_MARK = " [smp]"
 _MARKS: tuple[tuple[str, type[SMPError]], ...] = (
     (LOST_MARK, SMPPeerLostError),
     (DEADLOCK_MARK, SMPDeadlockError),
+    ("SMPInputMismatchError: ", SMPInputMismatchError),
 )
 
 
