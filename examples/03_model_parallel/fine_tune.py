@@ -65,13 +65,15 @@ def main() -> int:
     # All ranks call fit, with the same data; the first one shows the progress.
     trained = model.fit(train, epochs=arguments.epochs, shuffle=False, verbose=0)
     _, accuracy = model.evaluate(images[:TEST], labels[:TEST], batch_size=TEST, verbose=0)
-    saved = arguments.model_dir / "digits.keras"
-    model.save(saved)  # collective: one file with the whole model, which needs none of the library
+    # Both are collective, write the whole model, and need none of the library to be read.
+    model.save_model(arguments.model_dir)
+    model.save(arguments.model_dir / "digits.keras")
     if smp.rank() == 0:
         for epoch, (loss, right) in enumerate(zip(trained.history["loss"], trained.history["accuracy"], strict=True)):
             print(f"epoch {epoch + 1}: loss={loss:.4f} accuracy={right:.3f}")
         print(f"accuracy on {TEST} test images: {accuracy:.3f}")
-        predicted = np.argmax(keras.models.load_model(saved).predict(images[:5], verbose=0), -1)
+        served = tf.saved_model.load(arguments.model_dir).signatures["serving_default"]
+        predicted = np.argmax(served(tf.constant(images[:5]))["output_0"], -1)
         print(f"the saved model reads {predicted.tolist()} where {labels[:5].tolist()} is written")
     return 0
 

@@ -90,6 +90,7 @@ def test_a_pretrained_model_is_wrapped_and_learns_more(tmp_path: Path, cut: str)
     # Four epochs are few for ten digits, but not with weights that know five of them.
     assert float(re.findall(r"accuracy on 320 test images: (0\.\d+)", printed)[0]) > 0.85
     assert re.search(r"the saved model reads \[0, 1, \d, 3, 4\]", printed)
+    assert {"saved_model.pb", "digits.keras"} <= {path.name for path in (tmp_path / "model" / "fine_tuned").iterdir()}
 
 
 def test_what_comes_first_is_said(tmp_path: Path) -> None:
