@@ -16,7 +16,7 @@ from tensorflow.python.checkpoint import checkpoint_management
 import models
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPPeerLostError
-from smdistributed.modelparallel.tensorflow import session
+from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
 
 CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
@@ -273,6 +273,40 @@ def unwritable(directory: str) -> Any:
     except SMPCheckpointError as error:
         manager.restore()
         return str(error), (Path(manager.latest_checkpoint).name, int(value))
+    raise AssertionError
+
+
+def side_by_side(directory: str) -> Any:
+    """Managers whose names begin alike share a directory, and a checkpoint whose root is an object of the script."""
+    value, best = tf.Variable(1), tf.Variable(10)
+    manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), directory, max_to_keep=1)
+    other = smp.CheckpointManager(tf.train.Checkpoint(best=best), directory, checkpoint_name="ckpt-best")
+    root = tf.Module()
+    root.value, extra = tf.Variable(100), tf.Variable(1000)
+    rooted = smp.CheckpointManager(tf.train.Checkpoint(root, extra=extra), directory, checkpoint_name="rooted")
+    for each in (manager, other, rooted, manager):
+        each.save()
+    for variable in (value, best, root.value, extra):
+        variable.assign(-1)
+    restored = [Path(each.restore() or "").name for each in (manager, other, rooted)]
+    names = [[Path(path).name for path in each.checkpoints] for each in (manager, other, rooted)]
+    return restored, names, [int(variable) for variable in (value, best, root.value, extra)]
+
+
+def sent_badly(directory: str) -> str:
+    """Rank 1 sends files that rank 0 has no room for; what each says."""
+    value = tf.Variable(1)
+    smp.CheckpointManager(tf.train.Checkpoint(value=value), directory).save()
+    Path(f"{directory}/full").write_text("a file where a directory is wanted")
+    smp.barrier()
+    try:
+        if smp.mp_rank() == 1:
+            utils.send_checkpoint_files(directory, 0)
+        else:
+            utils.receive_checkpoint_files(f"{directory}/full", 1)
+    except SMPCheckpointError as error:
+        smp.barrier()
+        return str(error)
     raise AssertionError
 
 

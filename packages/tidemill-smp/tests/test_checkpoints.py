@@ -134,3 +134,15 @@ def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
     for message in run(2, checkpoints.refused, saves["chain"].directory, when):
         for part in ("rank 1", "head", "ckpt-1", "mp_rank_1", "shape"):
             assert part in message
+
+
+def test_managers_of_other_names_share_a_directory_and_a_checkpoint_may_have_a_root(tmp_path: Path) -> None:
+    for restored, names, values in run(2, checkpoints.side_by_side, str(tmp_path)):
+        assert restored == ["ckpt-2", "ckpt-best-1", "rooted-1"]
+        assert names == [["ckpt-2"], ["ckpt-best-1"], ["rooted-1"]]
+        assert values == [1, 10, 100, 1000]
+
+
+def test_files_that_cannot_be_received_fail_on_both_ranks(tmp_path: Path) -> None:
+    for message in run(2, checkpoints.sent_badly, str(tmp_path)):
+        assert "mp_rank_1" in message and "Not a directory" in message

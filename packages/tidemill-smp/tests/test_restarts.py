@@ -19,20 +19,20 @@ KILLED = 128 + 9
 
 
 def train(directory: Path, kill: str = "-1:0:step") -> tuple[int, str, float]:
-    """Start a job; its exit code, its output, and the seconds from the last word of a rank to the end of all."""
+    """Start a job; its exit code, its output, and the seconds from the death of a rank to the end of all."""
     environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3"}
     directory.mkdir(exist_ok=True)
     command = [*LAUNCHER, str(SCRIPT), str(directory), str(NUM_STEPS)]
-    lines, last = [], time.monotonic()
+    lines, died = [], time.monotonic()
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            if " step " in line:
-                last = time.monotonic()
-        return process.wait(timeout=120), "".join(lines), time.monotonic() - last
+            if line.endswith(" dies\n"):
+                died = time.monotonic()
+        return process.wait(timeout=120), "".join(lines), time.monotonic() - died
 
 
 def losses(output: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
 ) -> None:
     code, before, end_s = train(tmp_path, kill)
     assert code == KILLED, before
-    print(f"the job ended {end_s:.1f} s after its last step")
+    print(f"the job ended {end_s:.1f} s after the death")
     assert end_s < END_S
     assert f"rank {kill[0]} was killed by signal 9" in before
     assert "restores None" in before

@@ -61,6 +61,7 @@ def train_step(x: Any, y: Any) -> Any:
 
 
 def die(*_: Any, **__: Any) -> NoReturn:
+    print("dies", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
