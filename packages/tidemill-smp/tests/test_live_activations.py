@@ -1,0 +1,108 @@
+"""How many microbatches' activations a rank keeps at the same time, counted where they are made and freed."""
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ranks
+
+CONFIG = {"auto_partition": False, "default_partition": 0}
+BATCH = 8
+
+
+ATTEMPTS = 5
+
+
+@pytest.mark.parametrize(
+    ("partitions", "pipeline", "active", "expected"),
+    [
+        (2, "interleaved", None, [2, 1]),
+        (2, "simple", None, [BATCH, 1]),
+        (3, "interleaved", None, [3, 2, 1]),
+        (3, "simple", None, [BATCH, BATCH, 1]),
+        (3, "interleaved", 2, [2, 2, 1]),
+        (3, "simple", 4, [4, 4, 1]),
+    ],
+)
+def test_as_many_are_kept_as_the_schedule_allows(
+    partitions: int, pipeline: str, active: int | None, expected: list[int]
+) -> None:
+    seen = [0] * partitions
+    for _ in range(ATTEMPTS):
+        counts = ranks.run(partitions, count_live, pipeline, active, config=CONFIG)
+        assert all(count <= most for count, most in zip(counts, expected, strict=True)), counts
+        # TensorFlow copies an array now and then, and frees it at once: then one is missed.
+        seen = [max(pair) for pair in zip(seen, counts, strict=True)]
+        if seen == expected:
+            return
+    raise AssertionError(f"expected {expected}, seen at most {seen} in {ATTEMPTS} runs")
+
+
+ALIGNMENT = 64
+"""TensorFlow takes an array's memory as it is where it is aligned so, and else copies it."""
+
+
+class Counter:
+    """Arrays that are alive, and the most that were."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.alive = self.most = 0
+
+    def array(self, like: np.ndarray) -> np.ndarray:
+        """A copy that counts until its memory is freed."""
+        memory = np.empty(like.nbytes + ALIGNMENT, np.uint8)
+        weakref.finalize(memory, self.freed)
+        begin = -memory.ctypes.data % ALIGNMENT
+        copy = memory[begin : begin + like.nbytes].view(like.dtype).reshape(like.shape)
+        copy[...] = like
+        with self.lock:
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+        return copy
+
+    def freed(self) -> None:
+        with self.lock:
+            self.alive -= 1
+
+
+def count_live(pipeline: str, active: int | None) -> int:
+    """Train two steps of `BATCH` microbatches, and count on this rank."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from sessions import configured
+
+    counter = Counter()
+
+    @tf.custom_gradient
+    def keeping(x: Any) -> Any:
+        """Keeps an array for the backward pass, and takes its time."""
+        # TensorFlow frees arrays with the next call into Python after they were let go: so there is one before.
+        kept = tf.numpy_function(counter.array, [tf.numpy_function(np.copy, [x], x.dtype)], x.dtype)
+        kept.set_shape(x.shape)
+        return tf.identity(x), lambda upstream: upstream + 1e-6 * kept
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = [keras.layers.Dense(16) for _ in range(smp.mp_size())]
+
+        def call(self, x: Any, training: bool | None = None) -> Any:
+            for place, layer in enumerate(self.body):
+                with smp.partition(place):
+                    x = keeping(layer(x))
+            return x
+
+    x = np.ones([BATCH, 16], "float32")
+    with configured(microbatches=BATCH, pipeline=pipeline, active_microbatches=active):
+        models.smp_steps(Net(), keras.optimizers.SGD(0.1), [(x, x)] * 2)
+    gc.collect()
+    assert counter.alive == 0
+    return counter.most
