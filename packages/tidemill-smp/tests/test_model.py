@@ -1,6 +1,7 @@
 """`DistributedModel` beyond training with the same weights: who holds what, fit, wrapping, hooks, and mistakes."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,6 +244,9 @@ def evaluate_same() -> Any:
 
 
 MISTAKES = {
+    "eager functions": ("SMPUsageError", r"run_functions_eagerly"),
+    "unknown option": ("SMPUsageError", r"split_inputs.*allowed are"),
+    "compiled step": ("SMPUsageError", r"set_jit"),
     "model outside": ("SMPUsageError", r"called outside a function decorated with @smp.step"),
     "step in step": ("SMPUsageError", r"called inside another"),
     "no such partition": ("SMPPartitionError", r"smp.partition\(2\).*allowed are 0 to 1"),
@@ -304,7 +308,17 @@ def make_mistakes() -> dict[str, tuple[str, str]]:
     def by_rank(x: Any) -> Any:
         return net(x) * float(smp.rank()) if smp.rank() else tf.sin(net(x))
 
+    def eagerly() -> None:
+        tf.config.run_functions_eagerly(True)
+        try:
+            forward(x)
+        finally:
+            tf.config.run_functions_eagerly(False)
+
     calls = {
+        "eager functions": eagerly,
+        "unknown option": lambda: smp.step(split_inputs=["x"]),
+        "compiled step": lambda: smp.step(jit_compile=True),
         "model outside": lambda: net(x),
         "step in step": lambda: nested(x),
         "no such partition": lambda: outside_range(x),
@@ -567,3 +581,39 @@ def step_and_listen() -> str:
             os.close(stderr)
         heard.seek(0)
         return heard.read()
+
+
+def test_weights_are_read_back_from_one_file(tmp_path: Path) -> None:
+    for wrapped, subclassed in ranks.run(2, write_and_read_weights, str(tmp_path), config=MANUAL):
+        assert wrapped == subclassed == 0.0
+
+
+def write_and_read_weights(directory: str) -> list[float]:
+    """How far the loss of a model with the weights read is from that of the model that wrote them."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    def wrapped() -> Any:
+        inputs = keras.Input([models.FEATURES])
+        first = keras.layers.Dense(8, name="first")
+        last = keras.layers.Dense(models.CLASSES, name="last")
+        return smp.DistributedModel.wrap(keras.Model(inputs, last(first(inputs))), {"last": 1})
+
+    def prediction(net: Any) -> Any:
+        forward = smp.step(lambda x: net(x, training=False))
+        return tf.function(lambda x: forward(x).merge())(tf.ones([8, models.FEATURES]))
+
+    gaps = []
+    for make in (wrapped, lambda: models.distributed(models.Chain)(2)):
+        net, path = make(), f"{directory}/{len(gaps)}.weights.h5"
+        models.smp_steps(net, keras.optimizers.SGD(0.1), models.batches(2, 16))
+        net.save_weights(path)
+        smp.barrier()
+        fresh = make()
+        prediction(fresh)  # is cut, and a subclassed one gets its variables
+        fresh.load_weights(path)
+        gaps.append(float(tf.reduce_max(tf.abs(prediction(net) - prediction(fresh)))))
+    return gaps

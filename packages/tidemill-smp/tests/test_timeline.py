@@ -49,7 +49,7 @@ def _check_order(spans: list[dict[str, Any]]) -> None:
         assert both["ts"] + both["dur"] <= backward["ts"]
     for rank in (0, 1):
         line = sorted((e for e in spans if e["pid"] == rank), key=lambda e: (e["ts"], e["ts"] + e["dur"]))
-        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(line))
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1.0 for a, b in itertools.pairwise(line))
 
 
 def train_with_timeline(path: str, pipeline: str) -> dict[str, Any]:

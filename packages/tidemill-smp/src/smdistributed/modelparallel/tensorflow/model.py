@@ -12,7 +12,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, planning
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
-from smdistributed.modelparallel.tensorflow.engine.variables import is_traced_whole
+from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.partition.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model
@@ -140,7 +140,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             SMPUsageError: If the model cannot be described in a file: its class needs a `get_config`.
             SMPCheckpointError: If it could not be written; raised on all ranks.
         """
-        keras_file.save_keras(self._smp_plain, path, **options)
+        keras_file.save_keras(self._smp_plain(), path, **options)
 
     def save(self, filepath: str | os.PathLike[str], *_: Any, **options: Any) -> None:
         """Write a `.keras` file, or to a path without that ending a SavedModel; every rank calls it."""
@@ -151,15 +151,27 @@ class DistributedModel(Model):  # type: ignore[misc]
 
     def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Write the weights of all ranks as a `.weights.h5` file; every rank calls it."""
-        keras_file.save_weights(self._smp_plain, filepath, **options)
+        keras_file.save_weights(self._smp_plain(), filepath, **options)
+
+    def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
+        """Read weights that `save_weights` wrote, of this model however it was cut, or of the model in one piece.
+
+        Every rank reads what it holds. A model that has no variables before its first step reads them after it, or in a
+        hook (`smp.register_post_partition_hook`).
+
+        Args:
+            filepath: The file, readable on all ranks.
+            **options: Those of `keras.Model.load_weights`.
+        """
+        with dropping_foreign_values():
+            tf.keras.Model.load_weights(self._smp_plain(), filepath, **options)
 
     def all_variable_specs(self) -> list[VariableSpec]:
         """What variables the whole model has, and where, in one order on all ranks; see `VariableSpec`."""
         return variable_specs(self)
 
-    @property
     def _smp_plain(self) -> Any:
-        """The model to be saved in a file."""
+        """The model to be saved in a file; no property, which Keras would take for a layer to save."""
         return self
 
     @property

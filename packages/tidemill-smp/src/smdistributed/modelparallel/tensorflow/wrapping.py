@@ -24,7 +24,6 @@ class WrappedModel(DistributedModel):
         """Call the model."""
         return self.model(*args, **kwargs)
 
-    @property
     def _smp_plain(self) -> Any:
         return self.model
 

@@ -42,6 +42,10 @@ class Emission:
         self.timeline = timeline
         self.values: list[dict[Output, Any]] = [self._given(piece) for piece in pieces]
         self.after: list[Any] = []
+        """The last op of the rank's line: what comes next waits for it."""
+        self.finished: list[Any] = []
+        """What tells that the last segment is done. Its call does not: TensorFlow puts the function in place, and then
+        only the function's effects hold back what waits for the call. What is ready may be sent before."""
         self.stamps: list[Any] = []
 
     def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
@@ -108,9 +112,10 @@ class Emission:
 
     def _call(self, function: SegmentFunction, microbatch: int) -> None:
         values = self.values[microbatch]
-        with tf.control_dependencies(self.after):
+        with tf.control_dependencies([*self.after, *self.finished]):
             outputs, op = function([values[output] for output in function.inputs])
         self.after = [op]
+        self.finished = [tf.identity(tensor).op for tensor in outputs]
         values.update(zip(function.outputs, outputs, strict=True))
 
     def _receive_results(self) -> None:
@@ -141,7 +146,7 @@ class Emission:
     def _stamp(self) -> None:
         if self.timeline is None:
             return
-        with tf.control_dependencies(self.after):
+        with tf.control_dependencies([*self.after, *self.finished]):
             stamp = tf.timestamp()
         self.after = [stamp.op]
         self.stamps.append(stamp)

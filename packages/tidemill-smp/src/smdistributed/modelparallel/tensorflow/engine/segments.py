@@ -224,7 +224,9 @@ class _Cutter:
         )
 
     def _kind(self, members: Set[int]) -> str:
-        # Odd nodes of no weight, such as a shape of the forward pass that sank into the backward one, do not count.
+        # What all ranks compute, such as a loss, says nothing; nor do odd nodes of no weight, such as a shape of the
+        # forward pass that sank into the backward one.
+        members = {index for index in members if self.owners[index] != ALL} or members
         backward = sum(self.nodes[index].work for index in members if is_backward(self.nodes[index]))
         forward = sum(self.nodes[index].work for index in members) - backward
         if backward <= 0.02 * forward:

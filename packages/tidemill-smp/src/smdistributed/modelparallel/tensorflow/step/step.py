@@ -39,14 +39,34 @@ def step(
         function: The function; left out when arguments are given.
         non_split_inputs: Names of the arguments that every microbatch gets whole.
         input_split_axes: The axis to cut on, by name of the argument; 0 for those not named.
-        **options: Those of `tf.function`. `input_signature` describes the whole batch.
+        **options: Those of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` counts where
+            the step is called eagerly; the others have no effect.
 
     Returns:
         A `StepFunction`, or a decorator that makes one.
+
+    Raises:
+        SMPUsageError: If `tf.function` has no such option, or with `jit_compile`.
     """
+    _check_options(options)
     if function is None:
         return functools.partial(step, non_split_inputs=non_split_inputs, input_split_axes=input_split_axes, **options)
     return StepFunction(function, non_split_inputs, input_split_axes, options)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    allowed = [name for name in inspect.signature(tf.function).parameters if name != "func"]
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise SMPUsageError(
+            f"smp.step: unknown options {', '.join(unknown)}; allowed are non_split_inputs, input_split_axes, and "
+            f"those of tf.function: {', '.join(allowed)}"
+        )
+    if options.get("jit_compile"):
+        raise SMPUsageError(
+            "smp.step: jit_compile=True would compile all ranks' parts as one, which they are not; compile each by "
+            "tf.config.optimizer.set_jit(True) with TF_XLA_FLAGS=--tf_xla_cpu_global_jit"
+        )
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,11 @@ class StepFunction:
         if tracer() is not None:
             raise SMPUsageError(
                 f"{self._name} is decorated with smp.step and was called inside another smp.step: call it outside"
+            )
+        if tf.config.functions_run_eagerly():
+            raise SMPUsageError(
+                f"{self._name} is decorated with smp.step, which needs graphs: take "
+                "tf.config.run_functions_eagerly(True) out. To debug, print by tf.print, or train without smp"
             )
         if tf.executing_eagerly():
             return self._call_eagerly(args, kwargs)
