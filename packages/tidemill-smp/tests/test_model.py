@@ -617,3 +617,35 @@ def write_and_read_weights(directory: str) -> list[float]:
         fresh.load_weights(path)
         gaps.append(float(tf.reduce_max(tf.abs(prediction(net) - prediction(fresh)))))
     return gaps
+
+
+def test_a_weight_that_is_on_all_ranks_has_one_value() -> None:
+    first, second = ranks.run(2, use_outside_call, config=MANUAL)
+    assert first == second
+
+
+def use_outside_call() -> list[float]:
+    """A random weight without a seed that the step uses outside the model's call."""
+    import keras
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = self.add_weight(shape=(4,), initializer="random_normal")
+            self.layer = keras.layers.Dense(4)
+
+        def call(self, x: Any) -> Any:
+            return self.layer(x)
+
+    keras.utils.set_random_seed(100 + smp.rank())
+    net = Net()
+
+    @smp.step
+    def forward(x: Any) -> Any:
+        return tf.reduce_sum(net(x) * net.scale)
+
+    forward(tf.ones([4, 4]))
+    return net.scale.numpy().tolist()

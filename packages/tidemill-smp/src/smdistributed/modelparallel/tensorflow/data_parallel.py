@@ -63,7 +63,7 @@ def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
 
 
 def make_equal(variables: Sequence[Any], group: Group) -> None:
-    """Give the variables the values that they have in replica 0; collective over the replicas, eagerly."""
+    """Give the variables the values that they have on the first rank of a group; collective over the group, eagerly."""
     for variable in variables:
         if group.size > 1 and _SEEDS not in variable.name:
             is_source = group.rank == 0

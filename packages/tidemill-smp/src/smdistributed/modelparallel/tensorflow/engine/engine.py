@@ -187,6 +187,9 @@ class Engine:
             self._hooks.clear()
             for hook in hooks:
                 self._run(hook)
+        # Each rank has drawn its own value for a weight that the step uses outside all partitions.
+        common = [variable for variable in fresh if self.owners[id(variable)] == ALL]
+        self._run(lambda: make_equal(common, self.session.mp_group))
         if self.session.config.ddp:
             held = [variable for variable in fresh if not is_foreign(variable)]
             self._run(lambda: make_equal(held, self.session.dp_group))
