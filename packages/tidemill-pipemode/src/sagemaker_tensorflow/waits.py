@@ -8,6 +8,10 @@ handler: KeyboardInterrupt for Ctrl-C.
 One catch: TensorFlow makes its exception object by Python code of its own, in the middle of its C++, and a
 KeyboardInterrupt raised just there comes out as a RuntimeError. So Ctrl-C's handler looks where it is, and there waits
 until TensorFlow's exception has reached Python.
+
+Another: TensorFlow's C++ asks Python objects for attributes, and takes any exception for an answer. A KeyboardInterrupt
+that is raised just there is gone, and the wait begins. So the thread looks whether the main thread still is in the very
+call in which the handler ran, and if so sends the signal again.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 __all__ = ["interrupts", "is_stopping", "on_interrupt", "on_stop", "watch_signals"]
 
+_TENSORFLOW = "/tensorflow/python/"
 _EXCEPTION_SOURCE = "tensorflow/python/eager/core.py"
 _GRACE_S = 0.05
 _INTERVAL_S = 0.2
@@ -40,6 +45,7 @@ class _State:
     write_end = -1
     chained = -1
     served_s = float("-inf")  # when the handler of SIGINT ran last
+    served_in: tuple[tuple[FrameType, int], ...] = ()  # the frames it ran in, and the instruction of each
 
 
 def watch_signals() -> None:
@@ -100,6 +106,18 @@ def _interrupt_until_served() -> None:
     while _State.served_s < received_s - _LATENCY_S:
         _interrupt()
         time.sleep(_INTERVAL_S)
+    time.sleep(_INTERVAL_S)
+    if _was_swallowed():
+        signal.raise_signal(signal.SIGINT)
+
+
+def _was_swallowed() -> bool:
+    """Whether the main thread goes on in a call of TensorFlow in which it was when the handler of SIGINT ran."""
+    served_in, _State.served_in = _State.served_in, ()
+    now = sys._current_frames().get(threading.main_thread().ident or 0)
+    if now is None or _TENSORFLOW not in now.f_code.co_filename:
+        return False
+    return any(frame is now and place == now.f_lasti for frame, place in served_in)
 
 
 def _interrupt() -> None:
@@ -110,6 +128,7 @@ def _interrupt() -> None:
 
 def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
     """The default handler of SIGINT, but for one place."""
+    _State.served_in = tuple((one, one.f_lasti) for one in _frames(frame))
     _State.served_s = time.monotonic()
     inside = frame is not None and frame.f_code.co_filename.endswith(_EXCEPTION_SOURCE)
     caller = frame.f_back if frame is not None and inside else None
@@ -126,6 +145,12 @@ def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
 
     caller.f_trace = at_next_event
     sys.settrace(trace_nothing_else)
+
+
+def _frames(innermost: FrameType | None) -> Iterator[FrameType]:
+    while innermost is not None:
+        yield innermost
+        innermost = innermost.f_back
 
 
 def _stop() -> None:
