@@ -55,3 +55,39 @@ def draw(kind: str) -> list[list[float]]:
     with configured(microbatches=4):
         result = tf.function(lambda x: forward(x).outputs)(tf.zeros([4, 1]))
     return [piece.numpy().tolist() for piece in result]
+
+
+def test_a_function_that_two_steps_share_outlives_the_first() -> None:
+    (drawn,) = ranks.run(1, share_a_function, config=CONFIG)
+    assert drawn[0] == drawn[1]
+
+
+def share_a_function() -> list[list[list[float]]]:
+    """What two steps draw by one function, the second after the first is gone."""
+    import gc
+
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+    from sessions import configured
+
+    draw_some = tf.function(lambda: tf.random.normal([8], seed=3), input_signature=[])
+    draw_some.get_concrete_function()
+
+    class Net(smp.DistributedModel):
+        def call(self, x: Any) -> Any:
+            return draw_some() + 0.0 * tf.reduce_sum(x)
+
+    def train() -> Any:
+        net = Net()
+        forward = smp.step(lambda x: net(x))
+        return tf.function(lambda x: forward(x).outputs)
+
+    with configured(microbatches=4):
+        first, second = train(), train()
+        drawn = [[piece.numpy().tolist() for piece in first(tf.zeros([4, 1]))]]
+        concrete = second.get_concrete_function(tf.zeros([4, 1]))
+        del first
+        gc.collect()
+        drawn.append([piece.numpy().tolist() for piece in concrete(tf.zeros([4, 1]))])
+    return drawn

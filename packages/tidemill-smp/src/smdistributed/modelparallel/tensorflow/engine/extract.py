@@ -130,7 +130,5 @@ def _register(functions: Sequence[Any], user: SegmentFunction) -> None:
     """Make functions known to the runtime, which knows those that a script has traced, for as long as `user` is."""
     runtime = context.context()
     for function in functions:
-        name = function.signature.name
-        if not runtime.has_function(name):
-            runtime.add_function_def(function)
-            weakref.finalize(user, runtime.remove_function, name)
+        runtime.add_function_def(function)
+        weakref.finalize(user, runtime.remove_function, function.signature.name)

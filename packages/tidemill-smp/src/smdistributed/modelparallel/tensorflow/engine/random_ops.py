@@ -7,6 +7,7 @@ seeds. Ops without a seed, and the stateless ones that Keras's layers use, need 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from tensorflow.core.framework import graph_pb2
 
 __all__ = ["draws_numbers", "vary_seeds"]
 
+_copies = itertools.count()
 _STEP = 0x9E3779B1
 """Odd, so that multiples of it differ modulo 2^31."""
 _SEEDED = frozenset(
@@ -46,7 +48,8 @@ def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> list[Any]:
     if microbatch == 0:
         return []
     drawing = _drawing_functions(definition)
-    names = {name: f"{name}_microbatch_{microbatch}" for name in drawing}
+    # Steps may share a function of the script: each gets a copy of its own, which ends with it.
+    names = {name: f"{name}_microbatch_{microbatch}_{next(_copies)}" for name in drawing}
     made = []
     for function in list(definition.library.function):
         if function.signature.name in names:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, made_again
+from smdistributed.modelparallel.tensorflow.engine.steady import written_handles
 
 __all__ = ["Cut", "Message", "Segment", "cut"]
 
@@ -181,9 +182,7 @@ class _Cutter:
 
     def _again(self, members: dict[int, set[int]]) -> dict[int, frozenset[int]]:
         """What each level of a partition computes again."""
-        written = {
-            handle for node in self.nodes if node.stateful and node.type != "ReadVariableOp" for handle in node.handles
-        }
+        written = written_handles(self.nodes)
         found = {}
         for level, group in members.items():
             earlier = {

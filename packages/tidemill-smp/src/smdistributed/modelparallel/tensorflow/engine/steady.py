@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smdistributed.modelparallel.tensorflow.engine.nodes import Node
+from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 
-__all__ = ["steady_nodes"]
+__all__ = ["steady_nodes", "written_handles"]
+
+
+def written_handles(nodes: Sequence[Node]) -> frozenset[Output]:
+    """The resource handles that a step may write to: a value read from one is not the same at all times."""
+    # A handle that an Identity hands on may be written by that name.
+    return frozenset(
+        handle
+        for node in nodes
+        if node.type == "Identity" or (node.stateful and node.type != "ReadVariableOp")
+        for handle in node.handles
+    )
 
 
 def steady_nodes(nodes: Sequence[Node]) -> frozenset[int]:
@@ -15,13 +26,7 @@ def steady_nodes(nodes: Sequence[Node]) -> frozenset[int]:
     Args:
         nodes: In topological order.
     """
-    # A handle that an Identity hands on may be written by that name.
-    written = {
-        handle
-        for node in nodes
-        if node.handles and (node.type == "Identity" or (node.stateful and node.type != "ReadVariableOp"))
-        for handle in node.handles
-    }
+    written = written_handles(nodes)
     steady: set[int] = set()
     for node in nodes:
         if node.type == "ReadVariableOp":

@@ -12,6 +12,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
+from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from smdistributed.modelparallel.tensorflow.partition import units as graph
 
@@ -83,7 +84,7 @@ class _Reader:
             self._add(here, node)
             edges |= {(source, here, output): self._bytes(output) for source, output in self._sources(here, node)}
         for node in self.nodes:
-            if _is_backward(node.name):
+            if is_backward(node):
                 self._keep_activations(node)
         place = {unit: number for number, unit in enumerate(self.sums)}
         return graph.UnitGraph(
@@ -99,19 +100,19 @@ class _Reader:
 
     def _sources(self, here: str, node: Any) -> Iterator[tuple[str, Output]]:
         """What a node of the forward pass takes from other units."""
-        if _is_backward(node.name):
+        if is_backward(node):
             return
         for output in node.inputs:
             source = self.unit[output[0]]
             if source in (None, here, EVERYWHERE) or self.tensors[output].dtype == tf.resource:
                 continue
-            if not _is_backward(self.nodes[output[0]].name):
+            if not is_backward(self.nodes[output[0]]):
                 yield str(source), output
 
     def _add(self, unit: str, node: Any) -> None:
         sums = self.sums[unit]
         sums.ops += 1
-        if _is_backward(node.name):
+        if is_backward(node):
             sums.backward += node.work
         else:
             sums.forward += node.work
@@ -127,7 +128,7 @@ class _Reader:
                 output = self.nodes[output[0]].inputs[0]
             source = self.unit[output[0]]
             kept = self.nodes[output[0]].type not in ("Const", "Placeholder", "ReadVariableOp")
-            if source not in (None, EVERYWHERE) and kept and not _is_backward(self.nodes[output[0]].name):
+            if source not in (None, EVERYWHERE) and kept and not is_backward(self.nodes[output[0]]):
                 self.sums[source].activations[output] = self._bytes(output)
 
     def _unit(self, name: str, sums: _Sums) -> graph.Unit:
@@ -160,10 +161,6 @@ class _Reader:
 
     def _bytes(self, output: Output) -> int:
         return _size(self.tensors[output])
-
-
-def _is_backward(name: str) -> bool:
-    return "gradient_tape/" in name or "gradients/" in name or name.startswith("gradient_of_variable")
 
 
 def _size(tensor: Any) -> int:
