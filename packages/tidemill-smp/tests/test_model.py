@@ -649,3 +649,26 @@ def use_outside_call() -> list[float]:
 
     forward(tf.ones([4, 4]))
     return net.scale.numpy().tolist()
+
+
+def test_what_has_no_effect_is_said() -> None:
+    quiet = {**MANUAL, "pipeline": "_only_forward"}
+    with ranks.Job(1, {"partitions": 1, **quiet}) as job:
+        (messages,) = job.call(set_idle_options)
+        assert "taken for 'interleaved'" in job.output()
+    assert messages == ["smp.step: autograph: without effect on a step; leave it out"]
+
+
+def set_idle_options() -> list[str]:
+    import logging
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("smdistributed.modelparallel")
+    log.addHandler(handler)
+    smp.step(autograph=False, input_signature=None)(lambda x: x)
+    log.removeHandler(handler)
+    return messages

@@ -69,6 +69,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if parameters.horovod:
         start_horovod(session.current())
     _warn_of_lone_replicas(session.current())
+    _warn_of_schedule(session.current())
 
 
 def _warn_of_lone_replicas(joined: Session) -> None:
@@ -80,6 +81,13 @@ def _warn_of_lone_replicas(joined: Session) -> None:
             placement.replicas,
             placement.replicas * placement.partitions,
             placement.partitions,
+        )
+
+
+def _warn_of_schedule(joined: Session) -> None:
+    if joined.config.pipeline == "_only_forward" and joined.placement.rank == 0:
+        log.warning(
+            "smp: 'pipeline' is '_only_forward', which is taken for 'interleaved'; set 'interleaved' or 'simple'"
         )
 
 

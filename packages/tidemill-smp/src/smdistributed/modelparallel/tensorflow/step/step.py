@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from smdistributed.modelparallel.tensorflow.transport.errors import library_erro
 from tensorflow.python.eager import record
 
 __all__ = ["StepFunction", "step"]
+
+log = logging.getLogger("smdistributed.modelparallel")
+_HEEDED = ("input_signature", "reduce_retracing", "jit_compile")
 
 
 def step(
@@ -40,7 +44,7 @@ def step(
         non_split_inputs: Names of the arguments that every microbatch gets whole.
         input_split_axes: The axis to cut on, by name of the argument; 0 for those not named.
         **options: Those of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` counts where
-            the step is called eagerly; the others have no effect.
+            the step is called eagerly; the others have no effect, and a warning says so.
 
     Returns:
         A `StepFunction`, or a decorator that makes one.
@@ -49,9 +53,10 @@ def step(
         SMPUsageError: If `tf.function` has no such option, or with `jit_compile`.
     """
     _check_options(options)
-    if function is None:
-        return functools.partial(step, non_split_inputs=non_split_inputs, input_split_axes=input_split_axes, **options)
-    return StepFunction(function, non_split_inputs, input_split_axes, options)
+    make = functools.partial(
+        StepFunction, non_split_inputs=non_split_inputs, input_split_axes=input_split_axes, options=options
+    )
+    return make if function is None else make(function)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -67,6 +72,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
             "smp.step: jit_compile=True would compile all ranks' parts as one, which they are not; compile each by "
             "tf.config.optimizer.set_jit(True) with TF_XLA_FLAGS=--tf_xla_cpu_global_jit"
         )
+    idle = sorted(name for name, value in options.items() if name not in _HEEDED and value is not None)
+    if idle:
+        log.warning("smp.step: %s: without effect on a step; leave it out", ", ".join(idle))
 
 
 @dataclass(frozen=True)
