@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from smdistributed.modelparallel.tensorflow.partition.cost import CutOptions, evaluate
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions, evaluate
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
 
 def chain(times: Sequence[float], parameter_bytes: Sequence[int] | None = None, size: int = 1000) -> UnitGraph:

@@ -1,4 +1,4 @@
-"""Rank processes that live on between tests, because TensorFlow takes seconds to import.
+"""Ranks that live on between tests, because TensorFlow takes long to trace and to import.
 
     def forward_of(scale):               # at module level of any file; runs on every rank
         ...
@@ -21,7 +21,6 @@ import os
 import pickle
 import secrets
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -32,10 +31,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rank_processes import RankProcess, close_servers, fork_rank
+
 TIMEOUT_S = 180.0
 AFTER_FAILURE_S = 15.0
 """How long other ranks get after one has failed: they may wait for it."""
-MAX_RANKS_ALIVE = 9
+MAX_RANKS_ALIVE = 16
 _SIZE = struct.Struct("<Q")
 
 
@@ -100,32 +101,27 @@ class Job:
     ) -> None:
         self.size = size
         self._directory = tempfile.TemporaryDirectory(prefix="smp-test-")
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[RankProcess] = []
         self._pipes: list[tuple[Any, Any]] = []
         secret = secrets.token_hex(32)
         for rank in range(size):
             place = {"SMP_RANK": rank, "SMP_SIZE": size, "SMP_LOCAL_RANK": rank, "SMP_LOCAL_SIZE": size}
-            variables = {
-                **os.environ,
-                **{name: str(value) for name, value in place.items()},
-                "SMP_STORE": self._directory.name,
-                "SMP_SECRET": secret,
-                "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
-                **(environment or {}),
-            }
-            self._start(rank, variables, config)
+            variables = {name: str(value) for name, value in place.items()}
+            store = {"SMP_STORE": self._directory.name, "SMP_SECRET": secret}
+            self._start(rank, variables | store, environment or {}, config)
 
-    def _start(self, rank: int, variables: dict[str, str], config: Mapping[str, Any] | None) -> None:
+    def _start(
+        self,
+        rank: int,
+        variables: Mapping[str, str],
+        environment: Mapping[str, str],
+        config: Mapping[str, Any] | None,
+    ) -> None:
         requests, requests_end = os.pipe()
         answers_end, answers = os.pipe()
         with self._log(rank).open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, __file__, str(requests), str(answers)],
-                env=variables,
-                pass_fds=(requests, answers),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+            process = fork_rank(
+                {**os.environ, **variables, **environment}, environment, requests, answers, log.fileno()
             )
         os.close(requests)
         os.close(answers)
@@ -192,17 +188,21 @@ class Job:
     def _log(self, rank: int) -> Path:
         return Path(self._directory.name) / f"output.{rank}"
 
-    def close(self) -> None:
-        """End the ranks."""
+    def release(self) -> None:
+        """Tell the ranks to leave, and do not wait for it."""
         for requests, _ in self._pipes:
             with contextlib.suppress(BrokenPipeError):
                 requests.close()  # a rank that reads its end of requests leaves
+
+    def close(self) -> None:
+        """End the ranks."""
+        self.release()
         deadline = time.monotonic() + 10
         for process in self.processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 process.wait()
         for _, answers in self._pipes:
             answers.close()
@@ -238,9 +238,12 @@ def _forget(job: Job) -> None:
 
 
 def close_all() -> None:
-    """End all ranks that are kept."""
+    """End all ranks that are kept, and what they were forked from."""
+    for job in _alive.values():
+        job.release()
     while _alive:
         _alive.popitem()[1].close()
+    close_servers()
 
 
 atexit.register(close_all)
@@ -284,7 +287,8 @@ def _write(stream: Any, value: Any) -> None:
     stream.flush()
 
 
-def _serve(requests: Any, answers: Any) -> None:
+def serve(requests: Any, answers: Any) -> None:
+    """Be a rank, until there are no more requests."""
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp
@@ -305,11 +309,3 @@ def _serve(requests: Any, answers: Any) -> None:
             _write(answers, result)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             _write(answers, Failure(type(error).__name__, f"the result cannot be pickled: {error}", "", 0.0))
-
-
-if __name__ == "__main__":
-    import ranks  # so that a Failure is that of the test's module, not of __main__
-
-    Failure = ranks.Failure
-    with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as answers:
-        ranks._serve(requests, answers)

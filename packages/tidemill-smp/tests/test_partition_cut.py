@@ -15,11 +15,11 @@ from hypothesis import given, settings
 
 from partition_graphs import all_cuts, best, chain, graphs, is_legal, measures, options
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs, CutOptions
-from smdistributed.modelparallel.tensorflow.partition.cut import cut
-from smdistributed.modelparallel.tensorflow.partition.groups import group
-from smdistributed.modelparallel.tensorflow.partition.search import Position, first_key, refine
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs, CutOptions
+from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
+from smdistributed.modelparallel.tensorflow.partitioning.groups import group
+from smdistributed.modelparallel.tensorflow.partitioning.search import Position, first_key, refine
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
 SPEED = CutOptions(partitions=2, microbatches=4, optimize="speed")
 MEMORY = CutOptions(partitions=2, microbatches=4)
@@ -312,9 +312,9 @@ def test_the_decision_is_the_same_in_every_process_and_for_every_order_of_edges(
     graph = random_network(60, generator)
     script = (
         "import sys, json\n"
-        "from smdistributed.modelparallel.tensorflow.partition.cost import CutOptions\n"
-        "from smdistributed.modelparallel.tensorflow.partition.cut import cut\n"
-        "from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph\n"
+        "from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions\n"
+        "from smdistributed.modelparallel.tensorflow.partitioning.cut import cut\n"
+        "from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph\n"
         "graph = UnitGraph.from_json(sys.stdin.read())\n"
         "print(json.dumps([cut(graph, CutOptions(partitions=4, microbatches=4, optimize=o)).assignment\n"
         "                  for o in ('memory', 'speed')]))\n"

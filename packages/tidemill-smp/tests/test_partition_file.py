@@ -13,8 +13,8 @@ import pytest
 
 from partition_graphs import chain
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.file import load_partition, save_partition
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.file import load_partition, save_partition
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
 GRAPH = chain([1, 2, 3, 4])
 ASSIGNMENT = (0, 0, 1, 1)

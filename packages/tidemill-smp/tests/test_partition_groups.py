@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partition_graphs import chain, graphs
-from smdistributed.modelparallel.tensorflow.partition.groups import Anchor, group
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.groups import Anchor, group
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
 
 def linked(names: str, edges: str, **shared: str) -> UnitGraph:

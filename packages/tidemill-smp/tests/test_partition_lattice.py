@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partition_graphs import graphs, is_whole
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs, CutOptions
-from smdistributed.modelparallel.tensorflow.partition.groups import group
-from smdistributed.modelparallel.tensorflow.partition.lattice import INFINITE, Downsets, Linear, Slices
-from smdistributed.modelparallel.tensorflow.partition.orders import contraction, orders
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs, CutOptions
+from smdistributed.modelparallel.tensorflow.partitioning.groups import group
+from smdistributed.modelparallel.tensorflow.partitioning.lattice import INFINITE, Downsets, Linear, Slices
+from smdistributed.modelparallel.tensorflow.partitioning.orders import contraction, orders
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 
 @given(graph=graphs(most=12), data=st.data())

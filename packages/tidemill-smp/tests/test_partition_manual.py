@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.manual import (
+from smdistributed.modelparallel.tensorflow.partitioning.manual import (
     Rules,
     assign_by_rules,
     match_layers,
     split_variables,
 )
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
 LAYERS = ["embedding", "encoder/block_1/dense", "encoder/block_1/norm", "encoder/block_2/dense", "head"]
 

@@ -10,11 +10,11 @@ import pytest
 
 from partition_graphs import chain
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.cost import CutOptions
-from smdistributed.modelparallel.tensorflow.partition.cut import cut
-from smdistributed.modelparallel.tensorflow.partition.picture import bars, dot, svg
-from smdistributed.modelparallel.tensorflow.partition.report import PartitionReport, report
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions
+from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
+from smdistributed.modelparallel.tensorflow.partitioning.picture import bars, dot, svg
+from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, report
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
 FREE = CutOptions(partitions=2, microbatches=4, optimize="speed", message_us=0.0, byte_us=0.0)
 

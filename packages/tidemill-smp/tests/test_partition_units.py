@@ -16,8 +16,8 @@ from hypothesis import given, settings
 
 from partition_graphs import graphs
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition import units as units_module
-from smdistributed.modelparallel.tensorflow.partition.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning import units as units_module
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
 A, B = Unit(name="a", forward_us=1), Unit(name="b", variables=frozenset({"w", "v", "u"}))
 GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (Output("b", 2),), loss_us=3)
@@ -63,7 +63,7 @@ def test_the_hash_does_not_depend_on_the_order_of_edges_nor_on_int_or_float() ->
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     script = (
-        "import sys; from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph;"
+        "import sys; from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph;"
         "graph = UnitGraph.from_json(sys.stdin.read()); print(graph.hash, graph.structure_hash)"
     )
     for seed in ("1", "2"):
@@ -97,7 +97,7 @@ def test_a_text_that_is_no_graph_is_refused(text: str) -> None:
 
 
 def test_the_algorithms_import_neither_tensorflow_nor_keras() -> None:
-    room = "smdistributed.modelparallel.tensorflow.partition"
+    room = "smdistributed.modelparallel.tensorflow.partitioning"
     allowed = {"numpy", "smdistributed.modelparallel.backend.exceptions", *sys.stdlib_module_names}
     directory = Path(units_module.__file__).parent
     names = [

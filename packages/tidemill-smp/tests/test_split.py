@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
-from smdistributed.modelparallel.tensorflow.step.split import (
+from smdistributed.modelparallel.tensorflow.stepping.split import (
     Sliced,
     Split,
     SplitArguments,

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.tensorflow import keras2
-from smdistributed.modelparallel.tensorflow.step.split import split_arguments
+from smdistributed.modelparallel.tensorflow.stepping.split import split_arguments
 
 keras2.install()
 tf.keras.utils.set_random_seed(7)

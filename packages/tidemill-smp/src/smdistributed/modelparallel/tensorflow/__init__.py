@@ -1,98 +1,26 @@
-"""Model parallelism for TensorFlow: `import smdistributed.modelparallel.tensorflow as smp`."""
+"""Model parallelism for TensorFlow: `import smdistributed.modelparallel.tensorflow as smp`.
 
-from smdistributed.modelparallel.tensorflow import core
-from smdistributed.modelparallel.tensorflow.checkpoint.manager import CheckpointManager
-from smdistributed.modelparallel.tensorflow.clipping import clip_by_global_norm
-from smdistributed.modelparallel.tensorflow.core import (
-    dp_rank,
-    dp_size,
-    get_dp_group,
-    get_mp_group,
-    local_rank,
-    local_size,
-    mp_rank,
-    mp_size,
-    pp_rank,
-    pp_size,
-    rank,
-    rdp_rank,
-    rdp_size,
-    size,
-    tp_rank,
-    tp_size,
-)
-from smdistributed.modelparallel.tensorflow.engine.timeline import timeline
-from smdistributed.modelparallel.tensorflow.initialization import init
-from smdistributed.modelparallel.tensorflow.model import DistributedModel
-from smdistributed.modelparallel.tensorflow.partition.context import partition
-from smdistributed.modelparallel.tensorflow.planning import plan
-from smdistributed.modelparallel.tensorflow.post_partition import register_post_partition_hook
-from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, local_variables
-from smdistributed.modelparallel.tensorflow.step.output import StepOutput
-from smdistributed.modelparallel.tensorflow.step.step import step
-from smdistributed.modelparallel.tensorflow.world.communication import (
-    allgather,
-    barrier,
-    broadcast,
-    dp_barrier,
-    mp_barrier,
-    recv_from,
-    send,
-)
-from smdistributed.modelparallel.tensorflow.world.groups import (
-    DP_GROUP,
-    MP_GROUP,
-    PP_GROUP,
-    RDP_GROUP,
-    TP_GROUP,
-    WORLD,
-    CommGroup,
-    RankType,
-)
+Its names are those of `api`, which is imported with the first that is asked for: importing TensorFlow takes seconds,
+and the launcher (`python -m smdistributed.modelparallel.tensorflow.run`) does without.
+"""
 
-__all__ = [
-    "DP_GROUP",
-    "MP_GROUP",
-    "PP_GROUP",
-    "RDP_GROUP",
-    "TP_GROUP",
-    "WORLD",
-    "CheckpointManager",
-    "CommGroup",
-    "DistributedModel",
-    "RankType",
-    "StepOutput",
-    "VariableSpec",
-    "allgather",
-    "barrier",
-    "broadcast",
-    "clip_by_global_norm",
-    "core",
-    "dp_barrier",
-    "dp_rank",
-    "dp_size",
-    "get_dp_group",
-    "get_mp_group",
-    "init",
-    "local_rank",
-    "local_size",
-    "local_variables",
-    "mp_barrier",
-    "mp_rank",
-    "mp_size",
-    "partition",
-    "plan",
-    "pp_rank",
-    "pp_size",
-    "rank",
-    "rdp_rank",
-    "rdp_size",
-    "recv_from",
-    "register_post_partition_hook",
-    "send",
-    "size",
-    "step",
-    "timeline",
-    "tp_rank",
-    "tp_size",
-]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.tensorflow.api import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        # Python asks for a module's own attributes too, and for those of modules that are being imported.
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        api = importlib.import_module(f"{__name__}.api")
+        if not hasattr(api, name):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(api, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *importlib.import_module(f"{__name__}.api").__all__})

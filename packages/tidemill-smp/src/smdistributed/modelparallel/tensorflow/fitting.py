@@ -19,7 +19,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     unscaled,
 )
 from smdistributed.modelparallel.tensorflow.session import current
-from smdistributed.modelparallel.tensorflow.step.step import StepFunction, step
+from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
 from tensorflow.python.eager import context
 
 __all__ = ["Steps", "agree_on_shuffling", "is_quiet"]

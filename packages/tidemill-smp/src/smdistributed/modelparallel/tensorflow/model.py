@@ -14,7 +14,7 @@ from smdistributed.modelparallel.tensorflow.engine.layers import Container, ente
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
-from smdistributed.modelparallel.tensorflow.partition.context import unit_of
+from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, variable_specs

@@ -13,9 +13,9 @@ from smdistributed.modelparallel.tensorflow.engine.profile import measure as pro
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.variables import Deferred, tensorflow_variable, variables_of
-from smdistributed.modelparallel.tensorflow.partition.automatic import cut_options
-from smdistributed.modelparallel.tensorflow.partition.cut import cut
-from smdistributed.modelparallel.tensorflow.partition.report import PartitionReport, report
+from smdistributed.modelparallel.tensorflow.partitioning.automatic import cut_options
+from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
+from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, report
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 
 __all__ = ["plan", "profile", "trace_model"]

@@ -24,8 +24,8 @@ from smdistributed.modelparallel.tensorflow.engine.variables import (
     tensorflow_variable,
     variables_of,
 )
-from smdistributed.modelparallel.tensorflow.partition.automatic import decide, follow
-from smdistributed.modelparallel.tensorflow.partition.context import partition_of
+from smdistributed.modelparallel.tensorflow.partitioning.automatic import decide, follow
+from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
 from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["Engine", "engine"]

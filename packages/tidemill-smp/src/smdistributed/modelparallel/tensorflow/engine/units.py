@@ -14,7 +14,7 @@ from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
-from smdistributed.modelparallel.tensorflow.partition import units as graph
+from smdistributed.modelparallel.tensorflow.partitioning import units as graph
 
 __all__ = ["unit_graph"]
 

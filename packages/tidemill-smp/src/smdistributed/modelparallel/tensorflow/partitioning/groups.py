@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["Anchor", "Groups", "Tensor", "apart", "group"]
 

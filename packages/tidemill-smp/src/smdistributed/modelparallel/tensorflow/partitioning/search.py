@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
 
 __all__ = ["Position", "refine"]
 

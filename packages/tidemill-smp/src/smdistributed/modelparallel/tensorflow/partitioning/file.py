@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["load_partition", "save_partition"]
 

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["Rules", "assign_by_rules", "match_layers", "split_variables"]
 

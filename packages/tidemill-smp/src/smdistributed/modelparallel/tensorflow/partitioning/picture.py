@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from smdistributed.modelparallel.tensorflow.partition.report import PartitionReport, PartitionRow
+from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, PartitionRow
 
 __all__ = ["bars", "dot", "svg"]
 

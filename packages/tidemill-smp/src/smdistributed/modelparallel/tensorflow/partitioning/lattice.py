@@ -25,7 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
 
 __all__ = [
     "INFINITE",

@@ -16,19 +16,19 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.bound import Proven, prove
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs, CutOptions, Evaluation, evaluate
-from smdistributed.modelparallel.tensorflow.partition.groups import Anchor, Groups, group
-from smdistributed.modelparallel.tensorflow.partition.lattice import (
+from smdistributed.modelparallel.tensorflow.partitioning.bound import Proven, prove
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs, CutOptions, Evaluation, evaluate
+from smdistributed.modelparallel.tensorflow.partitioning.groups import Anchor, Groups, group
+from smdistributed.modelparallel.tensorflow.partitioning.lattice import (
     INFINITE,
     Downsets,
     Linear,
     best_walk,
     slackened,
 )
-from smdistributed.modelparallel.tensorflow.partition.orders import contraction, orders
-from smdistributed.modelparallel.tensorflow.partition.search import Position, first_key, refine, second_key
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.orders import contraction, orders
+from smdistributed.modelparallel.tensorflow.partitioning.search import Position, first_key, refine, second_key
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["Cut", "cut"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from smdistributed.modelparallel.tensorflow.partition.groups import Groups
+from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups
 
 __all__ = ["contraction", "orders"]
 

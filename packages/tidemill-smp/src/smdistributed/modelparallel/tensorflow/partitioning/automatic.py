@@ -6,11 +6,11 @@ import logging
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.config import Config
-from smdistributed.modelparallel.tensorflow.partition.cut import CutOptions, cut
-from smdistributed.modelparallel.tensorflow.partition.file import load_partition, save_partition
-from smdistributed.modelparallel.tensorflow.partition.manual import Rules, assign_by_rules
-from smdistributed.modelparallel.tensorflow.partition.report import report
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.cut import CutOptions, cut
+from smdistributed.modelparallel.tensorflow.partitioning.file import load_partition, save_partition
+from smdistributed.modelparallel.tensorflow.partitioning.manual import Rules, assign_by_rules
+from smdistributed.modelparallel.tensorflow.partitioning.report import report
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["cut_options", "decide", "follow"]
 

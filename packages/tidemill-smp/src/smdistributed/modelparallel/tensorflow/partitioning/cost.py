@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.partition.groups import Groups, apart
-from smdistributed.modelparallel.tensorflow.partition.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups, apart
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 __all__ = ["Costs", "CutOptions", "Evaluation", "evaluate"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smdistributed.modelparallel.tensorflow.partition.cost import Costs
-from smdistributed.modelparallel.tensorflow.partition.lattice import (
+from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
+from smdistributed.modelparallel.tensorflow.partitioning.lattice import (
     INFINITE,
     Downsets,
     Row,

@@ -24,7 +24,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
-from smdistributed.modelparallel.tensorflow.step.structure import (
+from smdistributed.modelparallel.tensorflow.stepping.structure import (
     Container,
     Identity,
     LeafNode,
