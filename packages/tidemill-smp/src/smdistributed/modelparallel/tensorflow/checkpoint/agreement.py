@@ -1,0 +1,98 @@
+"""What the ranks of a job do together while they save and restore: all of them succeed, or all of them raise."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.session import Session
+
+__all__ = ["Agreement"]
+
+
+class Agreement:
+    """One rank among those that save and restore together, and its part in it."""
+
+    def __init__(self, session: Session) -> None:
+        """Agree with the ranks of `session`."""
+        self._session = session
+        placement = session.placement
+        self.rank: int = session.world.rank
+        self.mp_rank: int = placement.mp_rank
+        self.partitions: int = placement.partitions
+        self.is_writer: bool = placement.dp_rank == 0
+        """Whether this rank writes files: those of the first replica do."""
+        self.is_leader: bool = self.is_writer and placement.mp_rank == 0
+        """Whether this rank writes what is there once for all."""
+        self._writers = [placement.rank_at(partition, 0) for partition in range(placement.partitions)]
+
+    def together(self, doing: str, function: Callable[[], Any]) -> list[Any]:
+        """Do something on all ranks.
+
+        Args:
+            doing: What, as it is said after "could not".
+            function: Does it on this rank.
+
+        Returns:
+            The results by rank.
+
+        Raises:
+            SMPCheckpointError: If it failed on any rank.
+        """
+        result, failure = None, None
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001 - it is raised again on all ranks
+            failure = error
+        said = None if failure is None else f"{type(failure).__name__}: {str(failure).strip()[:1000]}"
+        answers = self._exchanged((said, result))
+        failed = {rank: text for rank, (text, _) in enumerate(answers) if text is not None}
+        if failed:
+            where = "; ".join(f"rank {rank}: {text}" for rank, text in failed.items())
+            raise SMPCheckpointError(f"could not {doing}: {where}") from failure
+        return [value for _, value in answers]
+
+    def by_writers(self, doing: str, function: Callable[[], Any]) -> list[Any]:
+        """Do something on the ranks that write; their results by partition."""
+        results = self.together(doing, lambda: function() if self.is_writer else None)
+        return [results[rank] for rank in self._writers]
+
+    def by_leader(self, doing: str, function: Callable[[], Any]) -> Any:
+        """Do something on one rank; its result, on all."""
+        return self.together(doing, lambda: function() if self.is_leader else None)[self._writers[0]]
+
+    def by_machine(self, doing: str, function: Callable[[], None]) -> None:
+        """Do something in the directory of each machine; not by two at a time, should they share it."""
+        world = self._session.world
+        self.together(doing, lambda: function() if world.rank == 0 else None)
+        self.together(doing, lambda: function() if world.rank != 0 and world.local_rank == 0 else None)
+
+    def token(self, name: str) -> str:
+        """A fresh word for one attempt to write `name`.
+
+        Raises:
+            SMPCheckpointError: If the ranks write different names.
+        """
+        answers = self._exchanged((name, secrets.token_hex(8)))
+        _refuse_different("save under different names", "give the same number on all ranks", [n for n, _ in answers])
+        return str(answers[0][1])
+
+    def same_step(self, step: int) -> None:
+        """Compare the steps of the ranks.
+
+        Raises:
+            SMPCheckpointError: If they differ.
+        """
+        _refuse_different("save at different steps", "count step_counter alike on all", self._exchanged(step))
+
+    def _exchanged(self, value: Any) -> list[Any]:
+        answers: list[Any] = self._session.world_group.allgather_objects(value, what="checkpoint")
+        return answers
+
+
+def _refuse_different(doing: str, advice: str, answers: list[Any]) -> None:
+    if len(set(answers)) > 1:
+        said = ", ".join(f"rank {rank}: {theirs}" for rank, theirs in enumerate(answers))
+        raise SMPCheckpointError(f"the ranks {doing} ({said}): {advice}")

@@ -1,0 +1,84 @@
+"""Which checkpoint to restore: the last that every rank sees, or the one that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.bundles import exists
+from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
+from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
+
+__all__ = ["find"]
+
+
+def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None:
+    """Find what to restore; the same on all ranks.
+
+    Args:
+        ranks: Who restores.
+        files: Where to look.
+        wanted: A name, or the path of a plain checkpoint; None for the latest.
+
+    Returns:
+        The checkpoint, or None if no rank sees it.
+
+    Raises:
+        SMPCheckpointError: If some ranks see it and some do not.
+    """
+    answers = ranks.together("look for checkpoints", lambda: _candidates(files, wanted))
+    mine = answers[ranks.rank]
+    everywhere = [name for name in mine if all(name in theirs for theirs in answers)]
+    if not everywhere:
+        if any(answers):
+            _refuse_partly_visible(files, answers)
+        return None
+    name = everywhere[-1]
+    prefixes = mine[name]
+    if not prefixes:
+        return Saved(name, [Path(name)])
+    return Saved.of_ranks(str(files.root / name), [Path(p) for p in prefixes], first=ranks.mp_rank)
+
+
+def _candidates(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
+    """Name -> prefixes by rank, of the checkpoints that this rank sees, oldest first; no prefixes of a plain one."""
+    if wanted is None:
+        return _visible(files, None)
+    is_plain = exists(wanted) and Path(wanted).resolve().parent.parent != files.root.resolve()
+    return {wanted: ()} if is_plain else _visible(files, Path(wanted).name)
+
+
+def _visible(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
+    commits = files.commits()
+    found = {commit.name: _prefixes(files, commit.name, commit.partitions) for commit in commits}
+    if not commits:
+        found = _uncommitted(files, wanted)
+    return {name: prefixes for name, prefixes in found.items() if wanted in (None, name)}
+
+
+def _uncommitted(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
+    """Files of ranks that came here without a commit: sent by `smp.utils`, or saved by another library."""
+    ranks = files.mp_ranks()
+    states = [tf.train.get_checkpoint_state(str(files.rank(rank))) for rank in ranks]
+    if wanted is not None:
+        names = [wanted] if any(exists(files.prefix(wanted, rank)) for rank in ranks) else []
+    else:
+        listed = [[Path(p).name for p in state.all_model_checkpoint_paths] for state in states if state is not None]
+        names = [name for name in listed[0] if all(name in others for others in listed)] if listed else []
+    return {name: _prefixes(files, name, ranks[-1] + 1) for name in names}
+
+
+def _prefixes(files: Directory, name: str, partitions: int) -> tuple[str, ...]:
+    return tuple(str(files.prefix(name, rank)) for rank in range(partitions))
+
+
+def _refuse_partly_visible(files: Directory, answers: list[Mapping[str, Any]]) -> None:
+    said = "; ".join(f"rank {rank}: {', '.join(names) or 'none'}" for rank, names in enumerate(answers))
+    raise SMPCheckpointError(
+        f"the ranks see different checkpoints in {files.root} ({said}), so there is none that all can "
+        "restore: use a directory that all machines share, or copy it to all"
+    )
