@@ -155,6 +155,9 @@ bench: setup
 	$(BIN)/python benchmarks/pipe_feed.py
 	$(IN_JOB) benchmarks/pipe_read.py
 	$(IN_JOB) benchmarks/serving_overhead.py
+	$(IN_JOB) benchmarks/smp_pipeline.py --rounds 3 --attempts 8
+	$(IN_JOB) benchmarks/smp_memory.py
+	$(IN_JOB) benchmarks/smp_partition.py --rounds 3
 
 wheels: .venv/ready
 	rm -rf dist
