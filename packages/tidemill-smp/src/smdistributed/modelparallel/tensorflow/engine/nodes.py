@@ -89,7 +89,7 @@ def _work(op: Any) -> float:
     if op.type in ("MatMul", "BatchMatMul", "BatchMatMulV2", "Einsum"):
         return 1.0 + elements * _contracted(op) / 10_000
     if op.type.startswith(("Conv", "DepthwiseConv")):
-        return 1.0 + max(elements, *map(_elements, op.inputs)) * _kernel(op) / 10_000
+        return 1.0 + _products_of_convolution(op) / 10_000
     if op.type in ("While", "StatelessWhile"):
         return 1_000.0
     return 1.0 + elements / 1_000
@@ -105,5 +105,13 @@ def _contracted(op: Any) -> float:
     return math.sqrt(max(1.0, left * right / max(1, _elements(op.outputs[0]))))
 
 
-def _kernel(op: Any) -> int:
-    return min(map(_elements, list(op.inputs)[:2])) if len(op.inputs) > 1 else 1
+def _products_of_convolution(op: Any) -> float:
+    """Of a convolution or one of its gradients: each result takes as many products as the filter has per channel."""
+    inputs = list(op.inputs)
+    if not op.type.endswith(("BackpropInput", "BackpropFilter", "BackpropInputV2", "BackpropFilterV2")):
+        result, kernel = op.outputs[0], inputs[1]
+    else:  # the result's gradient comes last
+        result, kernel = inputs[2], (inputs[1] if "BackpropInput" in op.type else op.outputs[0])
+    channels_first = op.node_def.attr["data_format"].s.startswith((b"NC", b"CHANNELS_FIRST"))
+    channels = result.shape[1 if channels_first else -1] if result.shape.rank else None
+    return _elements(result) * _elements(kernel) / (channels or 1)
