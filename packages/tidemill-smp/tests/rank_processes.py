@@ -66,14 +66,17 @@ class RankServer:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="smp-ranks-")
         self._address = str(Path(self._directory.name) / "socket")
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("rank_server.py")), self._address],
-            env=os.environ | dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        complaints = Path(self._directory.name) / "output"
+        with complaints.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("rank_server.py")), self._address],
+                env=os.environ | dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n", "the server of ranks has not started"
+        assert self._process.stdout.readline() == b"ready\n", complaints.read_text()
 
     def fork(self, variables: Mapping[str, str], requests: int, answers: int, output: int) -> RankProcess:
         """Start a rank; the descriptors stay open here."""

@@ -11,14 +11,8 @@ import pytest
 import tensorflow as tf
 
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
-from smdistributed.modelparallel.tensorflow.stepping.split import (
-    Sliced,
-    Split,
-    SplitArguments,
-    Static,
-    Whole,
-    split_arguments,
-)
+from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Split, Static, Whole
+from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 
 
 def step(x: Any = None, y: Any = None, *rest: Any, flag: Any = None) -> None:

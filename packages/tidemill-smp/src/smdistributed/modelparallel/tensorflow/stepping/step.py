@@ -16,8 +16,9 @@ from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
+from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
-from smdistributed.modelparallel.tensorflow.stepping.split import Sliced, SplitArguments, Static, Whole, split_arguments
+from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
 

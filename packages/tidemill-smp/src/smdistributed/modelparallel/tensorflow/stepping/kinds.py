@@ -1,0 +1,50 @@
+"""Kinds of values in a batch: what can be cut, and what describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+__all__ = ["Sliceable", "common_spec", "is_composite", "is_sliceable", "is_tensor_like", "spec_of"]
+
+
+@runtime_checkable
+class Sliceable(Protocol):
+    """An object that knows how to cut itself."""
+
+    def smp_slice(self, num_mb: int, mb: int, axis: int) -> Any:
+        """The piece of microbatch `mb` of `num_mb`."""
+        ...
+
+
+def is_sliceable(value: Any) -> bool:
+    return isinstance(value, Sliceable) and not isinstance(value, type)
+
+
+def is_tensor_like(value: Any) -> bool:
+    if isinstance(value, (type, str, bytes)):
+        return False
+    return tf.is_tensor(value) or isinstance(value, tf.Variable) or hasattr(value, "__array__") or is_composite(value)
+
+
+def is_composite(value: Any) -> bool:
+    return isinstance(value, tf.__internal__.CompositeTensor) and not isinstance(value, tf.Variable)
+
+
+def spec_of(tensor: Any) -> tf.TypeSpec:
+    # The spec of a symbolic tensor carries its name, which must not keep equal arguments apart.
+    return (
+        tf.TensorSpec(tensor.shape, tensor.dtype)
+        if tf.is_tensor(tensor) and not is_composite(tensor)
+        else (tf.type_spec_from_value(tensor))
+    )
+
+
+def common_spec(pieces: Sequence[Any]) -> tf.TypeSpec:
+    specs = [spec_of(piece) for piece in pieces]
+    common = specs[0].most_specific_common_supertype(specs[1:])
+    if common is None:
+        raise ValueError(f"the pieces have nothing in common: {specs}")
+    return common
