@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,13 @@ import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPPeerLostError
 from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.keras_api import (
+    IS_TF_KERAS,
+    layers_of,
+    seeds_of,
+    tensorflow_variable,
+    tracked_variables,
+)
 
 CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 BATCH = 8
@@ -31,11 +39,16 @@ def forget_the_step_before() -> None:
 class Training:
     """A model with its optimizer and a counter of steps, and how a script trains it."""
 
-    def __init__(self, model: str = "chain", *, seed: int = 3, cut_for: int | None = None) -> None:
+    def __init__(
+        self, model: str = "chain", optimizer: str = "Adam", *, seed: int = 3, cut_for: int | None = None
+    ) -> None:
         forget_the_step_before()
+        if IS_TF_KERAS:
+            # Else random layers draw from ops whose state no checkpoint holds.
+            tf.keras.backend.experimental.enable_tf_random_generator()
         tf.keras.utils.set_random_seed(seed)
         self.model = models.distributed(models.MODELS[model])(cut_for or smp.mp_size())
-        self.optimizer = tf.keras.optimizers.Adam(0.01)
+        self.optimizer = make_optimizer(optimizer)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.optimizer, step=self.step)
         self._train: Any = None
@@ -64,7 +77,8 @@ class Training:
             return model(x, training=False)
 
         evaluate(tf.zeros((BATCH, models.FEATURES)))
-        self.optimizer.build(model.trainable_variables)
+        build = getattr(self.optimizer, "build", None) or self.optimizer._create_all_weights
+        build(model.trainable_variables)
         return self.held()
 
     def _make(self) -> Any:
@@ -87,18 +101,29 @@ class Training:
 
     def held(self) -> dict[str, Any]:
         """What this rank holds, model and optimizer, by place."""
-        listed = [("model", self.model.variables), ("optimizer", self.optimizer.variables)]
-        return {
-            f"{whose}/{number}": np.array(variable)
-            for whose, variables in listed
-            for number, variable in enumerate(variables)
-            if not is_foreign(variable)
-        }
+        return held(self.model, self.optimizer)
 
 
-def saved(model: str, directory: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def make_optimizer(name: str) -> Any:
+    """The optimizer of that name in `tf.keras.optimizers`."""
+    options = {"use_ema": True, "ema_overwrite_frequency": 2} if name == "RMSprop" else {}
+    return operator.attrgetter(name)(tf.keras.optimizers)(0.01, **options)
+
+
+def held(model: Any, optimizer: Any) -> dict[str, Any]:
+    """What this rank holds of them, by place."""
+    listed = [("model", tracked_variables(model)), ("optimizer", optimizer.variables())]
+    return {
+        f"{whose}/{number}": np.array(variable)
+        for whose, variables in listed
+        for number, variable in enumerate(variables)
+        if not is_foreign(variable)
+    }
+
+
+def saved(model: str, directory: str, optimizer: str = "Adam") -> tuple[dict[str, Any], dict[str, Any]]:
     """Train to step 3 and save, go on to 5; what is held at either."""
-    training = Training(model)
+    training = Training(model, optimizer)
     training.run_to(3)
     training.manager(directory).save()
     at_three = training.held()
@@ -106,9 +131,9 @@ def saved(model: str, directory: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return at_three, training.held()
 
 
-def resumed(model: str, directory: str, when: str, prefix: str | None = None) -> Any:
+def resumed(model: str, directory: str, when: str, prefix: str | None = None, optimizer: str = "Adam") -> Any:
     """Begin anew with other weights, restore, and go on to step 5; what is held before that and then."""
-    training = Training(model, seed=99)
+    training = Training(model, optimizer, seed=99)
     manager = training.manager(directory)
     if when == "after":
         training.run_to(1)
@@ -310,30 +335,26 @@ def sent_badly(directory: str) -> str:
     raise AssertionError
 
 
-def exported(model: str, path: str) -> Any:
+def exported(model: str, path: str, optimizer: str = "Adam") -> Any:
     """Train, and write a plain checkpoint."""
-    training = Training(model)
+    training = Training(model, optimizer)
     training.run_to(3)
     training.manager(Path(path).parent / "unused").export(path)
     return training.held()
 
 
-def read_and_written_plainly(model: str, source: str, target: str) -> Any:
+def read_and_written_plainly(model: str, source: str, target: str, optimizer: str = "Adam") -> Any:
     """In one process without the library's manager: read a plain checkpoint, and write one."""
     plain = models.MODELS[model](smp.mp_size())  # it uses smp.partition, which then allows for one
-    optimizer, step = tf.keras.optimizers.Adam(0.5), tf.Variable(0, dtype=tf.int64)
-    models.plain_steps(plain, optimizer, models.batches(1, BATCH), 2)
-    checkpoint = tf.train.Checkpoint(model=plain, optimizer=optimizer, step=step)
+    updates, step = make_optimizer(optimizer), tf.Variable(0, dtype=tf.int64)
+    models.plain_steps(plain, updates, models.batches(1, BATCH), 2)
+    checkpoint = tf.train.Checkpoint(model=plain, optimizer=updates, step=step)
     checkpoint.restore(source).assert_existing_objects_matched()
     assert int(step) == 3
     checkpoint.write(target)
-    listed = [("model", plain.variables), ("optimizer", optimizer.variables)]
-    return {
-        f"{whose}/{number}": np.array(variable)
-        for whose, variables in listed
-        for number, variable in enumerate(variables)
-        if "seed_generator" not in variable.path
-    }
+    seeds = {id(tensorflow_variable(seed)) for layer in layers_of(plain) for seed in seeds_of(layer)}
+    left_out = {f"model/{place}" for place, v in enumerate(tracked_variables(plain)) if id(v) in seeds}
+    return {name: value for name, value in held(plain, updates).items() if name not in left_out}
 
 
 def refused(directory: str, when: str) -> str:
@@ -349,6 +370,23 @@ def refused(directory: str, when: str) -> str:
         except SMPCheckpointError as error:
             return str(error)
         return ""
+
+
+@dataclasses.dataclass
+class Save:
+    """What ranks have saved."""
+
+    directory: str
+    at_three: dict[str, Any]
+    """What was held when it was saved, at step 3."""
+    at_five: dict[str, Any]
+    """What was held two steps later."""
+
+    @classmethod
+    def of(cls, directory: str, results: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> "Save":
+        """Put together what `saved` gave on each rank."""
+        at_three, at_five = zip(*results, strict=True)
+        return cls(directory, merged(at_three), merged(at_five))
 
 
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

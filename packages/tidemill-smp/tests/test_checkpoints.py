@@ -1,7 +1,6 @@
 """Checkpoints: each rank writes its own, and all go on from them as if nothing had happened."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,11 @@ import pytest
 
 import checkpoints
 import ranks
-from checkpoints import CONFIG
+from checkpoints import CONFIG, Save
 
 
 def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
     return ranks.run(size, function, *args, config=CONFIG, **kwargs)
-
-
-@dataclass
-class Save:
-    """What two partitions have saved."""
-
-    directory: str
-    at_three: dict[str, Any]
-    """What was held when it was saved, at step 3."""
-    at_five: dict[str, Any]
-    """What was held two steps later."""
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +21,7 @@ def saves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Save]:
 
 
 def _save(model: str, directory: str) -> Save:
-    at_three, at_five = zip(*run(2, checkpoints.saved, model, directory), strict=True)
-    return Save(directory, checkpoints.merged(at_three), checkpoints.merged(at_five))
+    return Save.of(directory, run(2, checkpoints.saved, model, directory))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -18,9 +18,9 @@ END_S = 50.0
 KILLED = 128 + 9
 
 
-def train(directory: Path, kill: str = "-1:0:step") -> tuple[int, str, float]:
+def train(directory: Path, kill: str = "-1:0:step", **environment: str) -> tuple[int, str, float]:
     """Start a job; its exit code, its output, and the seconds from the death of a rank to the end of all."""
-    environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     directory.mkdir(exist_ok=True)
     command = [*LAUNCHER, str(SCRIPT), str(directory), str(NUM_STEPS)]
     lines, died = [], time.monotonic()
@@ -80,13 +80,33 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
 
     code, after, _ = train(tmp_path)
     assert code == 0, after
+    # It went on where it had saved, not from the start.
     assert re.search(r"rank 0 restores \S+/mp_rank_0/ckpt-[12]\n", after)
-    # It went on where it had saved, not from the start, and every loss on the way is that of the undisturbed run.
     assert min(losses(after)) in ("step 2 on 0", "step 4 on 0")
+    assert_went_on(before, after, tmp_path, whole)
+
+
+@pytest.mark.parametrize("optimizer", ["legacy.Adam", pytest.param("Adam", marks=pytest.mark.matrix)])
+def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
+    environment = {"TF_USE_LEGACY_KERAS": "1", "OPTIMIZER": optimizer}
+    code, output, _ = train(tmp_path / "whole", **environment)
+    assert code == 0, output
+    code, before, _ = train(tmp_path / "killed", "1:5:step", **environment)
+    assert code == KILLED, before
+    code, after, _ = train(tmp_path / "killed", **environment)
+    assert code == 0, after
+    assert min(losses(after)) == "step 4 on 0"
+    assert_went_on(before, after, tmp_path / "killed", (losses(output), held(tmp_path / "whole")))
+
+
+def assert_went_on(
+    before: str, after: str, directory: Path, whole: tuple[dict[str, str], dict[str, np.ndarray]]
+) -> None:
+    """Every loss on the way, and what is held at the end, is that of the undisturbed run."""
     for printed in (losses(before), losses(after)):
         assert printed.items() <= whole[0].items()
     assert losses(before).keys() | losses(after).keys() == whole[0].keys()
-    at_end = held(tmp_path)
+    at_end = held(directory)
     assert at_end.keys() == whole[1].keys()
     for name, value in whole[1].items():
         np.testing.assert_array_equal(at_end[name], value, err_msg=name)

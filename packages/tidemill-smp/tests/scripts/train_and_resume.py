@@ -2,11 +2,13 @@
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 train_and_resume.py DIRECTORY NUM_STEPS
 
-Prints a line per step, and writes what each rank holds at the end. KILL=<rank>:<step>:<where> ends a rank with SIGKILL:
-before that step, or in the save after it, at the numbered operation on files, `save<number>`.
+Prints a line per step, and writes what each rank holds at the end. OPTIMIZER is one of tf.keras.optimizers.
+KILL=<rank>:<step>:<where> ends a rank with SIGKILL: before that step, or in the save after it, at the numbered
+operation on files, `save<number>`.
 """
 
 import itertools
+import operator
 import os
 import signal
 import sys
@@ -19,6 +21,8 @@ import tensorflow as tf
 import smdistributed.modelparallel.tensorflow as smp
 
 smp.init({"partitions": 2, "microbatches": 2, "auto_partition": False, "default_partition": 0})
+if os.environ.get("TF_USE_LEGACY_KERAS"):
+    tf.keras.backend.experimental.enable_tf_random_generator()  # so that dropout has seeds to save
 tf.keras.utils.set_random_seed(11)
 L = tf.keras.layers
 
@@ -38,7 +42,8 @@ class Net(smp.DistributedModel):
             return self.head(self.norm(x, training=training))
 
 
-net, optimizer = Net(), tf.keras.optimizers.Adam(0.01)
+net = Net()
+optimizer = operator.attrgetter(os.environ.get("OPTIMIZER", "Adam"))(tf.keras.optimizers)(0.01)
 step = tf.Variable(0, dtype=tf.int64, trainable=False)
 order = tf.random.Generator.from_seed(5)
 """Draws the batches: its state is saved too."""

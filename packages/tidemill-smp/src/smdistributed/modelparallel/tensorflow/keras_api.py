@@ -33,6 +33,7 @@ __all__ = [
     "loss_of",
     "metrics_after",
     "scaled_loss",
+    "seeds_of",
     "set_random_seed",
     "tensorflow_variable",
     "tracked_variables",
@@ -88,11 +89,23 @@ def containers_of(layer: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, (list, tuple, dict, set))}
 
 
+def seeds_of(layer: Any) -> list[Any]:
+    """The variables from which a random layer draws, such as dropout; TensorFlow's checkpoints have none of them.
+
+    Layers of tf_keras have one where `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
+    """
+    if not IS_TF_KERAS:
+        return [generator.state for generator in getattr(layer, "_seed_generators", ())]
+    generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
+    return [] if generator is None else [generator.state]
+
+
 def tracked_variables(model: Any) -> list[Any]:
     """All tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
     Others are those that a layer keeps as attributes, in lists and dictionaries, or in a `tf.Module` of the script's
-    own: Keras 3 does not list them. Optimizers and metrics are no part of the model.
+    own: Keras 3 does not list them; and the seeds of tf_keras's random layers. Optimizers and metrics are no part of
+    the model.
     """
     found: dict[int, Any] = {}
     for variable in model.variables:
@@ -102,7 +115,8 @@ def tracked_variables(model: Any) -> list[Any]:
     while waiting:
         tracked = waiting.pop(0)
         held = [_held(container) for container in containers_of(tracked).values()]
-        for child in itertools.chain(tracked._trackable_children().values(), *held):
+        seeds = map(tensorflow_variable, seeds_of(tracked) if isinstance(tracked, Layer) else ())
+        for child in itertools.chain(tracked._trackable_children().values(), *held, seeds):
             if id(child) in seen or isinstance(child, (tf.keras.metrics.Metric, *_optimizers)):
                 continue
             seen.add(id(child))

@@ -1,6 +1,7 @@
-"""What `tf.train.Checkpoint` does not see of the layers of Keras 3, though Keras counts it among a model's variables.
+"""What `tf.train.Checkpoint` does not see of Keras's layers.
 
-* Lists, dictionaries and sets of layers: a model with `self.body = [Dense(...), Dense(...)]` would lose its body.
+* Lists, dictionaries and sets of layers of Keras 3: a model with `self.body = [Dense(...), Dense(...)]` would lose its
+  body.
 * The seeds of dropout and other random layers: a restored model would draw other random numbers than the one saved.
 """
 
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import slots_among
 from smdistributed.modelparallel.tensorflow.keras_api import (
     Layer,
     containers_of,
     layers_of,
+    seeds_of,
     tensorflow_variable,
     tracked_variables,
 )
@@ -40,8 +43,8 @@ def all_listed(*, seeds: bool = True) -> Iterator[None]:
             container = _wrapped(value, containers)
             if container.children:
                 listed[name] = container
-        for number, generator in enumerate(getattr(layer, "_seed_generators", ()) if seeds else ()):
-            listed[f"smp_seed_{number}"] = generator.state
+        for number, seed in enumerate(seeds_of(layer) if seeds else ()):
+            listed[f"smp_seed_{number}"] = seed
         return listed
 
     Layer._trackable_children = children
@@ -68,6 +71,7 @@ def objects_below(checkpoint: Any) -> Iterator[Any]:
             if id(child.ref) not in seen:
                 seen[id(child.ref)] = child.ref
                 queue.append(child.ref)
+    yield from slots_among(seen.values())
 
 
 def lost_variables(checkpoint: Any) -> list[Any]:

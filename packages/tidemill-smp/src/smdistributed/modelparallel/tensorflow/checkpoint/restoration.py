@@ -8,13 +8,19 @@ holds is passed over. Each object is restored once: what the script does to it a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, graph_of, objects_below
+from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
+    after_build,
+    awaits_slots,
+    prepare,
+    slot_of,
+)
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
@@ -54,6 +60,8 @@ class Restoration:
         if self.is_cancelled:
             return
         with tf.init_scope(), all_listed():
+            for live in objects_below(self._checkpoint):
+                prepare(live)
             for bundle, graph in self._saved.bundles():
                 for node, live in self._matches(graph):
                     self._restore(bundle, node, live)
@@ -93,6 +101,12 @@ class Restoration:
                 if child.node_id not in matched and child.local_name in children:
                     matched[child.node_id] = children[child.local_name]
                     queue.append(child.node_id)
+        for number, live in matched.items():
+            for edge in graph.nodes[number].slot_variables:
+                variable = matched.get(edge.original_variable_node_id)
+                slot = slot_of(live, variable, edge.slot_name)
+                if slot is not None:
+                    yield graph.nodes[edge.slot_variable_node_id], slot
 
     def _restore(self, bundle: Bundle, node: Any, live: Any) -> None:
         if not node.attributes or id(live) in self._done or not _can_take(live):
@@ -121,24 +135,13 @@ class Restoration:
     def _await_optimizers(self) -> None:
         """Keras's optimizers make their slots when they are first applied: restore those then."""
         for live in objects_below(self._checkpoint):
-            if isinstance(live, tf.keras.optimizers.Optimizer) and not live.built and id(live) not in self._awaited:
+            if awaits_slots(live) and id(live) not in self._awaited:
                 self._awaited[id(live)] = live
-                _after_build(live, self._complete)
+                after_build(live, self._complete)
 
-    def _complete(self) -> None:
+    def _complete(self, variables: Sequence[Any]) -> None:
         if tracer() is None:  # inside a step the slots get their values when it is known who holds them
             self.apply()
-
-
-def _after_build(optimizer: Any, then: Any) -> None:
-    build = optimizer.build
-
-    def build_and_restore(*args: Any, **kwargs: Any) -> None:
-        optimizer.__dict__.pop("build", None)
-        build(*args, **kwargs)
-        then()
-
-    optimizer.__dict__["build"] = build_and_restore
 
 
 def _can_take(live: Any) -> bool:

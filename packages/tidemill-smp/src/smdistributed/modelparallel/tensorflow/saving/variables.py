@@ -30,7 +30,8 @@ def local_variables(model: Any) -> list[Any]:
     Args:
         model: A model, a layer or an optimizer.
     """
-    return [variable for variable in model.variables if not is_foreign(variable)]
+    listed = model.variables() if callable(model.variables) else model.variables  # Keras 2 and 3
+    return [variable for variable in listed if not is_foreign(variable)]
 
 
 def variable_specs(model: Any) -> list[VariableSpec]:

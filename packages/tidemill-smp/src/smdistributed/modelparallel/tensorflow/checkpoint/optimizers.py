@@ -1,0 +1,75 @@
+"""What of an optimizer comes to be late: the slots, made when it is first applied; and where TensorFlow names them.
+
+| optimizers | make slots in | in the graph of objects a slot is |
+|---|---|---|
+| of Keras 3, and those of today in tf_keras | `build`, once | a child of the optimizer |
+| the legacy ones of tf_keras | `_create_all_weights`, more each time | found by optimizer, variable and name |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+
+__all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
+
+
+def awaits_slots(live: Any) -> bool:
+    """Whether `live` is an optimizer that may make slots yet."""
+    if _is_legacy(live):
+        return True
+    return isinstance(live, tf.keras.optimizers.Optimizer) and not getattr(
+        live, "_built" if IS_TF_KERAS else "built", 0
+    )
+
+
+def prepare(live: Any) -> None:
+    """Make what an optimizer has beside slots and would make when it is first applied: counter, hyperparameters."""
+    if _is_legacy(live):
+        live.iterations  # noqa: B018 - made by being asked for
+        live._create_hypers()
+
+
+def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
+    """Call `then` with the variables to be trained, where the optimizer has made slots for them."""
+    name = "_create_all_weights" if _is_legacy(optimizer) else "build"
+    make = getattr(optimizer, name)
+
+    def make_and_restore(var_list: Any, *args: Any, **kwargs: Any) -> None:
+        variables = list(var_list)
+        if not _is_legacy(optimizer):
+            optimizer.__dict__.pop(name, None)
+        before = _num_variables(optimizer)
+        make(variables, *args, **kwargs)
+        if _num_variables(optimizer) > before:
+            then(variables)
+
+    optimizer.__dict__[name] = make_and_restore
+
+
+def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
+    """The slot of that name of a legacy optimizer; None if there is none."""
+    try:
+        return optimizer.get_slot(variable, name)
+    except (AttributeError, KeyError):
+        return None
+
+
+def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
+    """The slots that legacy optimizers among the objects have for variables among them."""
+    known = list(objects)
+    for optimizer in filter(_is_legacy, known):
+        for name in optimizer.get_slot_names():
+            slots = (slot_of(optimizer, live, name) for live in known if isinstance(live, tf.Variable))
+            yield from (slot for slot in slots if slot is not None)
+
+
+def _is_legacy(live: Any) -> bool:
+    return IS_TF_KERAS and isinstance(live, tf.keras.optimizers.legacy.Optimizer)
+
+
+def _num_variables(optimizer: Any) -> int:
+    return len(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)
