@@ -58,14 +58,15 @@ class Training:
         return smp.CheckpointManager(self.checkpoint, directory, **options)
 
     def run_to(self, last: int) -> None:
-        """Train until the counter says `last`; each batch depends on the number of its step."""
+        """Train until the counter says `last`; each batch, shared by replicas, depends on the number of its step."""
         if self._train is None:
             self._train = self._make()
         for number in range(int(self.step), last):
             random = np.random.RandomState(number)
             x = random.randn(BATCH, models.FEATURES).astype("float32")
             y = random.randn(BATCH, models.CLASSES).astype("float32")
-            self._train(tf.constant(x), tf.constant(y))
+            mine = slice(smp.dp_rank(), None, smp.dp_size())
+            self._train(tf.constant(x[mine]), tf.constant(y[mine]))
             self.step.assign_add(1)
 
     def look(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Training:
         def evaluate(x: Any) -> Any:
             return model(x, training=False)
 
-        evaluate(tf.zeros((BATCH, models.FEATURES)))
+        evaluate(tf.zeros((BATCH // smp.dp_size(), models.FEATURES)))
         build = getattr(self.optimizer, "build", None) or self.optimizer._create_all_weights
         build(model.trainable_variables)
         return self.held()
@@ -142,6 +143,55 @@ def resumed(model: str, directory: str, when: str, prefix: str | None = None, op
     at_three = training.look()
     training.run_to(5)
     return at_three, training.held()
+
+
+def written_by(directory: str) -> bool:
+    """Train and save; whether this rank wrote a file of the checkpoint."""
+    training = Training()
+    training.run_to(1)
+    with mock.patch.object(tf.train.Checkpoint, "write", autospec=True, side_effect=tf.train.Checkpoint.write) as write:
+        training.manager(directory).save()
+    return bool(write.called)
+
+
+def seeds_after_a_step() -> dict[str, Any]:
+    """Train with dropout that each replica seeds by itself; what its random layers draw from next, by place."""
+    training = Training("language", seed=3 + smp.dp_rank())
+    training.run_to(1)
+    seeds = [seed for layer in layers_of(training.model) for seed in seeds_of(layer)]
+    return {str(place): np.array(seed) for place, seed in enumerate(seeds) if not is_foreign(seed)}
+
+
+def saved_now_and_then(directory: str) -> Any:
+    """Ask for a save after each step, with an interval of two; once begun anew. Steps at which there was one."""
+    value, step = tf.Variable(0), tf.Variable(0, dtype=tf.int64)
+    saved = []
+    for last in (4, 8):
+        manager = smp.CheckpointManager(
+            tf.train.Checkpoint(value=value, step=step),
+            directory,
+            checkpoint_interval=2,
+            step_counter=step,
+            init_fn=lambda: value.assign(100),
+        )
+        step.assign(0)
+        value.assign(0)
+        restored = manager.restore_or_initialize()
+        assert (restored is None) == (last == 4)
+        assert int(value) == 100, "initialized once, and restored then"
+        while step < last:
+            step.assign_add(1)
+            if manager.save() is not None:
+                saved.append(int(step))
+    assert manager.save() is None
+    assert manager.save(check_interval=False) is not None
+    assert manager.save(check_interval=False) is None, "there is one of this step"
+    step.assign_add(1 + smp.rank())
+    try:
+        manager.save()
+    except SMPCheckpointError as error:
+        return saved, str(error), [Path(path).name for path in manager.checkpoints]
+    raise AssertionError
 
 
 def nothing_to_restore(directory: str, when: str) -> Any:

@@ -147,6 +147,8 @@ class CheckpointManager(tf.train.CheckpointManager):
             if not engine().is_partitioned:
                 self._ranks.together(f"restore {saved.name}", restoration.apply)
             engine().after_partition(lambda: self._finish(restoration, saved.name))
+            if self._checkpoint_interval is not None:
+                self._last_checkpoint_step = int(self._step_counter)
             return str(saved.prefixes[0])
 
     def restore_or_initialize(self) -> str | None:
@@ -154,8 +156,6 @@ class CheckpointManager(tf.train.CheckpointManager):
         restored = self.restore()
         if restored is None and self._init_fn is not None:
             self._init_fn()
-        if restored is not None and self._checkpoint_interval is not None:
-            self._last_checkpoint_step = int(self._step_counter)
         return restored
 
     def export(self, path: str | os.PathLike[str]) -> str:

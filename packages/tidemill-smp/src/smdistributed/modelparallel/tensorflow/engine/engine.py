@@ -21,6 +21,7 @@ from smdistributed.modelparallel.tensorflow.engine.variables import (
     dropping_foreign_values,
     is_foreign,
     make_foreign,
+    seeds_among,
     tensorflow_variable,
     variables_of,
 )
@@ -191,7 +192,8 @@ class Engine:
         common = [variable for variable in fresh if self.owners[id(variable)] == ALL]
         self._run(lambda: make_equal(common, self.session.mp_group))
         if self.session.config.ddp:
-            held = [variable for variable in fresh if not is_foreign(variable)]
+            seeds = seeds_among(traced.tracer.models)  # replicas see different data, and draw different masks
+            held = [variable for variable in fresh if not is_foreign(variable) and id(variable) not in seeds]
             self._run(lambda: make_equal(held, self.session.dp_group))
 
     def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:

@@ -18,6 +18,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableErr
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.keras_api import (
     creating_without_memory,
+    layers_of,
+    seeds_of,
     tensorflow_variable,
     tracked_variables,
     without_memory,
@@ -32,6 +34,7 @@ __all__ = [
     "is_foreign",
     "is_traced_whole",
     "make_foreign",
+    "seeds_among",
     "standing_in",
     "tensorflow_variable",
     "variables_of",
@@ -209,3 +212,9 @@ def variables_of(models: Iterable[Any]) -> list[Any]:
         for variable in tracked_variables(model):
             found.setdefault(id(variable), variable)
     return list(found.values())
+
+
+def seeds_among(models: Iterable[Any]) -> set[int]:
+    """The ids of the tf.Variables from which random layers of the models draw."""
+    layers = (layer for model in models for layer in (model, *layers_of(model)))
+    return {id(tensorflow_variable(seed)) for layer in layers for seed in seeds_of(layer)}
