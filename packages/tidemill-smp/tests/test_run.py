@@ -61,9 +61,17 @@ def test_the_launcher_runs_a_script(count, expected):
     assert places(done.stdout) == expected
 
 
-@pytest.mark.parametrize(("count", "expected"), [("2", TWO), ("4", FOUR)])
-@pytest.mark.parametrize("kind", mpi.KINDS)
-@pytest.mark.parametrize("runner", [(), ("-m", "mpi4py")], ids=["plain", "mpi4py"])
+def mpi_jobs():
+    """Each two of number, MPI and runner in every run, and all three in the matrix."""
+    for count, expected, is_two in (("2", TWO, True), ("4", FOUR, False)):
+        for kind in mpi.KINDS:
+            for runner in ((), ("-m", "mpi4py")):
+                is_odd = (is_two + (kind == "mpich") + bool(runner)) % 2
+                marks = [] if is_odd else [pytest.mark.matrix]
+                yield pytest.param(count, expected, runner, kind, marks=marks, id=" ".join([kind, count, *runner[1:]]))
+
+
+@pytest.mark.parametrize(("count", "expected", "runner", "kind"), list(mpi_jobs()))
 def test_mpirun_runs_the_same_script(count, expected, runner, kind):
     job = [*mpi.launch(kind, count), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
     done = launch(*job, **mpi.variables(kind))
