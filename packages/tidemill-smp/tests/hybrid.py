@@ -38,11 +38,13 @@ def share(batch: Any) -> Any:
     return np.split(batch, smp.dp_size())[smp.dp_rank()]
 
 
-def train(optimizer: Any, apply: Apply, *, seed: int = 3, wrap_tape: Any = lambda tape: tape) -> Any:
+def train(
+    optimizer: Any, apply: Apply, *, seed: int = 3, wrap_tape: Any = lambda tape: tape, kind: type[keras.Model] = Net
+) -> Any:
     """Train on this rank's share of the batches; the model, and the loss of each step averaged over the replicas."""
     keras.backend.clear_session()  # names count on: rank 0 alone has made a model in one process
     keras.utils.set_random_seed(seed)
-    net = models.distributed(Net)()
+    net = models.distributed(kind)()
 
     @smp.step
     def forward_backward(x: Any, y: Any) -> Any:

@@ -55,19 +55,19 @@ def _clip(gradients: list[Any], clip_norm: Any, use_norm: Any, session: Session)
     places = [place for place, gradient in enumerate(gradients) if gradient is not None]
     if use_norm is None:
         local = [gradients[place] for place in places]
-        use_norm = global_norm_of(local, places, len(gradients), model_parallel_group(session))
+        use_norm = global_norm_of(local, places, len(gradients), [model_parallel_group(session)])
     scaled = iter(scaled_to(use_norm, clip_norm, [gradients[place] for place in places]))
     return [None if gradient is None else next(scaled) for gradient in gradients], use_norm
 
 
-def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, group: TensorGroup) -> Any:
-    """The norm of all gradients of the group together; one that several ranks have counts once.
+def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, groups: Sequence[TensorGroup]) -> Any:
+    """The norm of all gradients of the groups together; one that several ranks have counts once.
 
     Args:
         gradients: Those of this rank.
         places: Their places among all gradients.
         total: How many gradients there are on all ranks together.
-        group: The ranks of the replica.
+        groups: Which ranks have the others: those of the replica, or of the other replicas, or both.
     """
     if not total:
         raise SMPUsageError("a norm over all gradients needs the list of all gradients, received an empty one")
@@ -76,10 +76,11 @@ def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, 
     if gradients:
         norms = tf.stack([tf.cast(tf.nn.l2_loss(_values(gradient)), tf.float64) for gradient in gradients])
         mine = tf.tensor_scatter_nd_update(mine, [[place] for place in places], norms)
-    norms, *others = group.gather([mine], "norms of gradients")[0]
-    for other in others:
-        norms = tf.where(tf.equal(norms, _MISSING), other, norms)
-    norms = tf.cast(tf.where(tf.equal(norms, _MISSING), tf.zeros_like(norms), norms), dtype)
+    for group in groups:
+        mine, *others = group.gather([mine], "norms of gradients")[0]
+        for other in others:
+            mine = tf.where(tf.equal(mine, _MISSING), other, mine)
+    norms = tf.cast(tf.where(tf.equal(mine, _MISSING), tf.zeros_like(mine), mine), dtype)
     return tf.sqrt(tf.reduce_sum(norms) * tf.constant(2.0, dtype))
 
 

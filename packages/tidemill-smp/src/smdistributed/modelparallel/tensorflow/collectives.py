@@ -67,6 +67,25 @@ class TensorGroup:
                 after.append(_op(received))
         return gathered
 
+    def exchange(self, tensors: Sequence[Any], dtypes: Sequence[Any], what: str) -> list[Any]:
+        """Give each member a tensor of its own.
+
+        Args:
+            tensors: By member: what it gets, or None. What is for this rank itself stays out of it.
+            dtypes: By member: the dtype of what comes from there, or None if nothing does.
+            what: The same words on all members; for error messages.
+
+        Returns:
+            By member what came from there, or None.
+        """
+        after = [self._send(tensors[peer], peer, what, []) for peer in self._others() if tensors[peer] is not None]
+        received: list[Any] = [None] * self.size
+        for peer in range(self.size):
+            if peer != self.rank and dtypes[peer] is not None:
+                received[peer] = self._receive(dtypes[peer], peer, what, after)
+                after.append(_op(received[peer]))
+        return received
+
     def sum(self, vectors: Sequence[Any], what: str) -> list[Any]:
         """The sums over the group of vectors of known sizes, bit-equal on all members."""
         if self.size == 1:

@@ -1,11 +1,15 @@
 """Data parallelism with `"ddp"`: replicas that start equal and stay equal, as each applies the mean of all gradients.
 
 Each rank talks to those that hold the same partition in the other replicas. Gradients travel in a few large messages.
+Where each replica updates its share of the variables, each gets the means of those, and sends what they become to the
+others: that is as much as all means for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["average_gradients", "make_equal", "marked_as_means"]
+__all__ = ["average_gradients", "average_shares", "make_equal", "marked_as_means", "spread"]
 
 _BUCKET_BYTES = 32 << 20
 _IS_MEAN = "_smp_is_mean"
@@ -46,12 +50,69 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
             means[place] = tf.convert_to_tensor(gradient)
             dense.append(place)
     buckets = _buckets(means, dense)
-    flat = [tf.concat([tf.reshape(means[place], [-1]) for place in bucket], 0) for bucket in buckets]
+    flat = [_flat([means[place] for place in bucket]) for bucket in buckets]
     for bucket, total in zip(buckets, group.sum(flat, "mean of gradients"), strict=True):
-        parts = tf.split(total / group.size, [means[place].shape.num_elements() for place in bucket])
-        for place, part in zip(bucket, parts, strict=True):
-            means[place] = tf.reshape(part, means[place].shape)
+        for place, mean in _unpacked(total / group.size, means, bucket):
+            means[place] = mean
     return marked_as_means(means)
+
+
+def average_shares(gradients: Sequence[Any], owners: Sequence[int | None], session: Session) -> list[Any]:
+    """The means over the replicas of what this replica updates; the rest stays as it came, and is no mean.
+
+    Args:
+        gradients: As for `average_gradients`.
+        owners: For each the replica that updates its variable; None for what this rank has no gradient of.
+        session: This process among the others.
+    """
+    group = data_parallel_group(session)
+    means = list(gradients)
+    dense: list[list[int]] = [[] for _ in range(group.size)]
+    for place, (gradient, owner) in enumerate(zip(gradients, owners, strict=True)):
+        if gradient is None or owner is None or getattr(gradient, _IS_MEAN, False):
+            continue
+        if isinstance(gradient, tf.IndexedSlices):
+            means[place] = _mean_of_slices_for(gradient, owner, group)
+        else:
+            dense[owner].append(place)
+            means[place] = tf.convert_to_tensor(gradient)
+    for number, places in enumerate(_rounds(means, dense)):
+        flat = [_flat([means[place] for place in bucket]) for bucket in places]
+        mine = flat[group.rank]
+        dtypes = [None if mine is None or peer == group.rank else mine.dtype for peer in range(group.size)]
+        parts = group.exchange(flat, dtypes, f"mean of shared gradients {number}")
+        if mine is not None:
+            parts[group.rank] = mine
+            for place, mean in _unpacked(reduce(tf.add, parts) / group.size, means, places[group.rank]):
+                means[place] = mean
+    return means
+
+
+def spread(variables: Sequence[Any], owners: Sequence[int], session: Session) -> None:
+    """Give variables the values that they have on the replica that updates them; collective over the replicas.
+
+    Args:
+        variables: tf.Variables, as many of the same kinds on all replicas.
+        owners: For each that replica.
+        session: This process among the others.
+    """
+    group = data_parallel_group(session)
+    owned: list[list[int]] = [[] for _ in range(group.size)]
+    for place, owner in enumerate(owners):
+        owned[owner].append(place)
+    after: list[Any] = []
+    for number, places in enumerate(_rounds(variables, owned)):
+        with tf.control_dependencies(after):  # so that no more than one message to each is in memory
+            mine = _flat([variables[place].read_value() for place in places[group.rank]])
+        dtypes = [variables[bucket[0]].dtype if bucket else None for bucket in places]
+        received = group.exchange([mine] * group.size, dtypes, f"updated variables {number}")
+        changes = [
+            variables[place].assign(value, read_value=False)
+            for part, bucket in zip(received, places, strict=True)
+            if part is not None
+            for place, value in _unpacked(part, variables, bucket)
+        ]
+        after = [] if tf.executing_eagerly() else changes
 
 
 def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
@@ -88,9 +149,50 @@ def _buckets(tensors: Sequence[Any], places: Sequence[int]) -> list[list[int]]:
     return buckets
 
 
+def _rounds(tensors: Sequence[Any], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
+    """By owner the places of what goes in one message: all first messages, then all second ones."""
+    buckets = [_buckets(tensors, places) for places in owned]
+    for messages in itertools.zip_longest(*buckets, fillvalue=()):
+        yield [list(bucket) for bucket in messages]
+
+
+def _flat(tensors: Sequence[Any]) -> Any:
+    """One vector of all elements; None of nothing."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
+
+
+def _unpacked(vector: Any, tensors: Sequence[Any], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Places with the parts of a vector that belong there, in the shapes of the tensors there."""
+    parts = tf.split(vector, [tensors[place].shape.num_elements() for place in places])
+    for place, part in zip(places, parts, strict=True):
+        yield place, tf.reshape(part, tensors[place].shape)
+
+
 def _mean_of_slices(slices: tf.IndexedSlices, group: TensorGroup) -> tf.IndexedSlices:
     values, indices = group.gather([slices.values, slices.indices], "mean of sparse gradients", same_shapes=False)
+    return _concatenated(values, indices, slices, group.size)
+
+
+def _mean_of_slices_for(slices: tf.IndexedSlices, owner: int, group: TensorGroup) -> tf.IndexedSlices:
+    """The mean, at its owner; elsewhere what came."""
+    is_mine = group.rank == owner
+    parts = []
+    for name, tensor in (("values", slices.values), ("indices", slices.indices)):
+        tensors = [tensor if peer == owner else None for peer in range(group.size)]
+        dtypes = [tensor.dtype if is_mine else None] * group.size
+        received = group.exchange(tensors, dtypes, f"mean of shared sparse gradients, {name}")
+        received[group.rank] = tensor
+        parts.append(received)
+    if not is_mine:
+        return slices
+    values, indices = parts
+    return _concatenated(values, indices, slices, group.size)
+
+
+def _concatenated(
+    values: Sequence[Any], indices: Sequence[Any], slices: tf.IndexedSlices, replicas: int
+) -> tf.IndexedSlices:
     shape = slices.values.shape
     for value in values:
         value.set_shape([None, *shape[1:]] if shape.rank is not None else None)
-    return tf.IndexedSlices(tf.concat(values, 0) / group.size, tf.concat(indices, 0), slices.dense_shape)
+    return tf.IndexedSlices(tf.concat(values, 0) / replicas, tf.concat(indices, 0), slices.dense_shape)

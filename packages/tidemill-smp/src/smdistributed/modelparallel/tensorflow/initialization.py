@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError, SMPPeerLostError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
@@ -58,11 +58,6 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     placement = place(standing.rank, size=standing.size, partitions=parameters.partitions)
     if parameters.horovod:
         require_horovod(placement.replicas)
-    if parameters.shard_optimizer_state:
-        raise SMPConfigurationError(
-            "'shard_optimizer_state' is True; allowed is False: each replica keeps the optimizer's slots of its "
-            "partitions whole, so leave it out"
-        )
     session.set_current(_join(parameters))
     keras2.install()
     optimizer_hooks.install(_is_distributed)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, lost_variables
+from smdistributed.modelparallel.tensorflow.engine.slots import replica_of
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in
 
 __all__ = ["write_part"]
@@ -47,4 +48,9 @@ class _LeftOut:
         variable._refuse("read")
 
     def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+        if replica_of(variable) is not None:
+            raise SMPCheckpointError(
+                f"{variable.name} cannot be written to a checkpoint, as 'shard_optimizer_state' is True: write "
+                "checkpoints without the optimizer, or set it to False"
+            )
         return {}

@@ -7,6 +7,7 @@
 | `global_clipnorm` | by the norm over all partitions |
 | `LossScaleOptimizer` | skips a step on all ranks if a gradient on any of them is not finite |
 | `"ddp"` | averages the gradients over the replicas first |
+| `"shard_optimizer_state"` | each replica keeps the slots of its share, updates it, and sends it to the others |
 
 `clipnorm`, `clipvalue` and weight decay concern single variables and need nothing.
 """
@@ -14,7 +15,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,25 +25,20 @@ from keras.src.optimizers import base_optimizer
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
-from smdistributed.modelparallel.tensorflow.collectives import model_parallel_group
+from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
+from smdistributed.modelparallel.tensorflow.engine import slots
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     Deferred,
-    ForeignVariable,
+    dropping_foreign_values,
     is_foreign,
-    make_foreign,
-    tensorflow_variable,
 )
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 
-__all__ = ["install", "release_foreign_slots"]
+__all__ = ["install"]
 
 _originals: dict[str, Callable[..., Any]] = {}
-_predicates: list[Callable[[Any], bool]] = []
-"""Whether a variable belongs to a distributed model, as `install` was told."""
-_slots: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
-"""(variable, slot) of optimizers that were built while nobody knew yet who holds the variable."""
 _local = threading.local()
 _LISTS = ("_model_variables_moving_average", "_accumulated_gradients")
 """Lists of an optimizer with an entry for each trainable variable, which it goes through."""
@@ -60,25 +55,20 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
     """
     if _originals:
         return
-    _predicates.append(is_distributed)
+    slots.install(is_distributed)
     base, scaling = base_optimizer.BaseOptimizer, keras.optimizers.LossScaleOptimizer
+    _patch(base, "build", _prepare_and_build)
     _patch(base, "apply", _apply)
     _patch(base, "add_variable_from_reference", _add_variable_from_reference)
     _patch(base, "_clip_gradients", _clip_gradients)
     _patch(TFOptimizer, "_overwrite_model_variables_with_average_value", _overwrite_with_averages)
+    _patch(keras.optimizers.Adafactor, "build", _build_adafactor, name="build_adafactor")
+    if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
+        _patch(keras.optimizers.ScheduleFreeAdamW, "build", _build_schedule_free, name="build_schedule_free")
     _patch(scaling, "apply", _apply_scaled, name="apply_scaled")
     _patch(scaling, "build", _build_scaled, name="build_scaled")
     _patch(scaling, "check_finite", _check_finite)
     _patch(scaling, "scale_loss", _scale_loss)
-
-
-def release_foreign_slots() -> None:
-    """Let go of the slots of variables that have become foreign."""
-    for variable_ref, slot_ref in _slots:
-        variable, slot = variable_ref(), slot_ref()
-        if variable is not None and slot is not None and is_foreign(variable):
-            make_foreign(slot, tensorflow_variable(variable)._smp_owner)
-    _slots[:] = [pair for pair in _slots if pair[0]() is not None and pair[1]() is not None]
 
 
 def _patch(kind: type, attribute: str, new: Callable[..., Any], *, name: str | None = None) -> None:
@@ -93,7 +83,7 @@ def _shared_session(variables: Sequence[Any]) -> Session | None:
     session = current()
     if session.config.partitions == 1 and not session.config.ddp:
         return None
-    return session if any(map(_predicates[0], variables)) else None
+    return session if slots.is_distributed(variables) else None
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
@@ -103,19 +93,25 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     original = _originals["apply"]
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+    slots.refuse_in_a_step()
     session = _shared_session(variables)
     if session is None or not grads or len(grads) != len(variables):
         original(self, grads, trainable_variables)
         return
     _build(self, variables)
-    grads = _averaged(grads, session)
-    local = [place for place, variable in enumerate(variables) if not is_foreign(variable)]
-    with _with_places(self, grads, variables):
-        if all(grads[place] is None for place in local):
+    shares = slots.shares_of(self)
+    if shares is not None:
+        _require_shareable(self)
+    grads = _averaged(grads, variables, shares, session)
+    here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, shares)]
+    with _with_places(self, grads, variables, here), _without_foreign_entries(self):
+        has_others = shares is not None or session.config.partitions > 1
+        if has_others and all(grads[place] is None for place in here):
             _apply_nothing(self)
         else:
-            with _without_foreign_entries(self):
-                original(self, [grads[place] for place in local], [variables[place] for place in local])
+            original(self, [grads[place] for place in here], [variables[place] for place in here])
+    if shares is not None:
+        _spread_updates(self, grads, variables, shares)
 
 
 def _build(self: Any, variables: list[Any]) -> None:
@@ -125,30 +121,50 @@ def _build(self: Any, variables: list[Any]) -> None:
         self.built = True
 
 
+def _require_shareable(self: Any) -> None:
+    if type(self).__module__.startswith("keras."):
+        return  # what those keep beside slots, all replicas keep alike
+    common = (self._iterations, self._learning_rate)
+    slots.require_known(self, [one for one in self._variables if all(one is not other for other in common)])
+
+
 def _apply_nothing(self: Any) -> None:
     """Take part in what the other ranks decide, and count."""
-    steps = self.gradient_accumulation_steps
-    if _clips_by_global_norm(self):
-        if steps:
-            is_update_step = tf.equal((tf.convert_to_tensor(self._iterations) + 1) % steps, 0)
-            tf.cond(is_update_step, lambda: _global_norm(self, []), lambda: 0.0)
-        else:
-            _global_norm(self, [])
+    with base_optimizer.backend.name_scope(self.name, caller=self):
+        self._backend_apply_gradients([], [])
     self._iterations.assign_add(1)
 
 
-def _averaged(grads: list[Any], session: Session) -> list[Any]:
+def _averaged(grads: list[Any], variables: list[Any], shares: slots.Shares | None, session: Session) -> list[Any]:
     if not session.config.ddp or getattr(_local, "averaged", False):
         return grads
-    return average_gradients(grads, session)
+    if shares is None:
+        return average_gradients(grads, session)
+    return shares.means(grads, variables)
+
+
+def _spread_updates(self: Any, grads: Sequence[Any], variables: Sequence[Any], shares: slots.Shares) -> None:
+    """Send what was updated here to the other replicas, and take what they have updated."""
+    is_overwriting = self.use_ema and self.ema_overwrite_frequency  # also variables without gradients
+    updated = [variable for grad, variable in zip(grads, variables, strict=True) if grad is not None or is_overwriting]
+    steps = None if is_overwriting else self.gradient_accumulation_steps
+
+    def send() -> Any:
+        shares.spread(updated)
+        return tf.constant(True)
+
+    if steps:
+        tf.cond(tf.equal(tf.convert_to_tensor(self._iterations) % steps, 0), send, lambda: tf.constant(False))
+    else:
+        send()
 
 
 @contextmanager
-def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Iterator[None]:
+def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any], here: Sequence[int]) -> Iterator[None]:
     places = [
         place
-        for place, (grad, variable) in enumerate(zip(grads, variables, strict=True))
-        if grad is not None and not is_foreign(variable) and not getattr(variable, "overwrite_with_gradient", False)
+        for place in here
+        if grads[place] is not None and not getattr(variables[place], "overwrite_with_gradient", False)
     ]
     vars(self)[_PLACES] = (places, len(variables))  # past Keras, which would track it
     try:
@@ -174,13 +190,16 @@ def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> N
     pairs = [
         (variable, average)
         for variable, average in zip(trainable_variables, averages, strict=True)
-        if average is not None and not is_foreign(variable)
+        if average is not None and not is_foreign(average)
     ]
     vars(self)["_model_variables_moving_average"] = [average for _, average in pairs]
     try:
         _originals["_overwrite_model_variables_with_average_value"](self, [variable for variable, _ in pairs])
     finally:
         vars(self)["_model_variables_moving_average"] = averages
+    shares = slots.shares_of(self)
+    if shares is not None and _PLACES not in vars(self):  # else they are sent when all is applied
+        shares.spread(trainable_variables)
 
 
 # --- clipping ---------------------------------------------------------------------------------------------------------
@@ -193,14 +212,20 @@ def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
 
 
 def _clips_by_global_norm(self: Any) -> bool:
-    if current().config.partitions == 1 or (self.clipnorm and self.clipnorm > 0):
+    if (current().config.partitions == 1 and slots.shares_of(self) is None) or (self.clipnorm and self.clipnorm > 0):
         return False
     return bool(self.global_clipnorm and self.global_clipnorm > 0)
 
 
 def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
     places, total = vars(self)[_PLACES]
-    return global_norm_of(grads, places, total, model_parallel_group(current()))
+    return global_norm_of(grads, places, total, _groups(current(), slots.shares_of(self)))
+
+
+def _groups(session: Session, shares: slots.Shares | None) -> list[TensorGroup]:
+    """The ranks that have the other gradients."""
+    replicas = [] if shares is None else [data_parallel_group(session)]
+    return replicas if session.config.partitions == 1 else [*replicas, model_parallel_group(session)]
 
 
 # --- loss scaling -----------------------------------------------------------------------------------------------------
@@ -210,9 +235,10 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     session = _shared_session(variables)
+    slots.refuse_in_a_step()
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
-        grads = _averaged(grads, session)
+        grads = _averaged(grads, variables, slots.shares_of(self.inner_optimizer), session)
     before = getattr(_local, "averaged", False)
     _local.averaged = True  # the optimizer inside gets what has been averaged
     try:
@@ -225,10 +251,10 @@ def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
     session = _shared_session(self._trainable_variables)
-    if session is None or session.config.partitions == 1:
-        return finite
-    gathered = model_parallel_group(session).gather([finite], "whether gradients are finite")[0]
-    return tf.reduce_all(tf.stack(gathered))
+    for group in [] if session is None else _groups(session, slots.shares_of(self.inner_optimizer)):
+        gathered = group.gather([finite], "whether gradients are finite")[0]
+        finite = tf.reduce_all(tf.stack(gathered))
+    return finite
 
 
 def _scale_loss(self: Any, loss: Any) -> Any:
@@ -265,15 +291,35 @@ def _build_scaled(self: Any, var_list: Any) -> None:
 # --- slots ------------------------------------------------------------------------------------------------------------
 
 
+def _prepare_and_build(self: Any, variables: Any) -> None:
+    slots.prepare(self, variables)
+    _originals["build"](self, variables)
+
+
 def _add_variable_from_reference(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
     original = _originals["add_variable_from_reference"]
-    if not is_foreign(reference_variable):
+    if slots.is_kept_here(self, reference_variable):
         slot = original(self, reference_variable, *args, **kwargs)
-        _slots.append((weakref.ref(tensorflow_variable(reference_variable)), weakref.ref(tensorflow_variable(slot))))
-        return slot
-    reference = tensorflow_variable(reference_variable)
-    assert isinstance(reference, ForeignVariable)
-    with Deferred().collecting():
-        slot = original(self, reference_variable, *args, **kwargs)
-    make_foreign(slot, reference._smp_owner)
+    else:
+        with Deferred().collecting():
+            slot = original(self, reference_variable, *args, **kwargs)
+    slots.add(self, reference_variable, slot)
     return slot
+
+
+def _build_adafactor(self: Any, var_list: Any) -> None:
+    if self.built:
+        return
+    made = Deferred()
+    with made.collecting():
+        _originals["build_adafactor"](self, var_list)
+    for factors in (self._r, self._c):  # Keras makes them as if they belonged to no variable
+        for variable, factor in zip(var_list, factors, strict=True):
+            if factor is not None and factor.shape:
+                slots.add(self, variable, factor)
+    made.initialize(lambda slot: not is_foreign(slot))
+
+
+def _build_schedule_free(self: Any, var_list: Any) -> None:
+    with dropping_foreign_values():  # each slot begins as its variable
+        _originals["build_schedule_free"](self, var_list)

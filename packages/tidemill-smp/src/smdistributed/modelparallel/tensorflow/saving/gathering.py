@@ -1,13 +1,17 @@
-"""Give one rank the values of all variables of a replica, one at a time, when it asks for them."""
+"""Give one rank the values of all variables, one at a time, when it asks for them.
+
+The ranks of its replica have them all, but for slots of optimizers that replicas share out.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPError
+from smdistributed.modelparallel.tensorflow.engine.slots import is_sharding
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     ForeignVariable,
     is_foreign,
@@ -69,23 +73,26 @@ def on_first_rank(
     """
     failure, said = None, None
     inner = [tensorflow_variable(variable) for variable in variables]
-    if session.placement.dp_rank == 0:
+    group = session.world_group if is_sharding(session) else session.mp_group
+    if group is session.world_group or session.placement.dp_rank == 0:
         held = [not is_foreign(variable) for variable in inner]
-        holding = session.mp_group.allgather_objects(held, what="save a whole model")
-        first, *others = session.placement.mp_group
-        if session.placement.mp_rank == 0:
+        holding = dict(zip(group.ranks, group.allgather_objects(held, what="save a whole model"), strict=True))
+        first = session.placement.rank_at(0, 0)
+        if session.world.rank == first:
             try:
-                if len({len(flags) for flags in holding}) > 1:
+                if len({len(flags) for flags in holding.values()}) > 1:
                     raise error(
-                        f"the ranks have {[len(flags) for flags in holding]} variables; they must have the same"
+                        f"the ranks have {[len(flags) for flags in holding.values()]} variables; they must have the "
+                        "same"
                     )
-                values = Values(session, inner, _holders(holding, session.placement.mp_group))
+                values = Values(session, inner, _holders(holding, first))
                 with standing_in(values):
                     work(values)
             except Exception as caught:  # noqa: BLE001 - it is raised again on all ranks
                 failure, said = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
-            for peer in others:
-                session.objects.send(None, (peer,), doing=doing)
+            for peer in holding:
+                if peer != first:
+                    session.objects.send(None, (peer,), doing=doing)
         else:
             _serve(session, inner, first, doing)
     answers = session.world_group.allgather_objects(said, what="save a whole model")
@@ -99,9 +106,8 @@ def _serve(session: Session, variables: Sequence[Any], asking: int, doing: str) 
         session.objects.send(variables[number].numpy(), (asking,), doing=f"send {variables[number].name}")
 
 
-def _holders(holding: Sequence[Sequence[bool]], ranks: Sequence[int]) -> list[int]:
-    found = []
-    for flags in zip(*holding, strict=True):
-        place = flags.index(True) if True in flags else 0
-        found.append(ranks[place])
-    return found
+def _holders(holding: Mapping[int, Sequence[bool]], first: int) -> list[int]:
+    """For each variable a rank that has it; the first one where it does."""
+    order = [first, *(rank for rank in holding if rank != first)]
+    places = range(len(holding[first]))
+    return [next((rank for rank in order if holding[rank][place]), first) for place in places]
