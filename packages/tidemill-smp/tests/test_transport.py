@@ -168,6 +168,91 @@ def test_64_mb_travel_both_ways_at_once(config):
     assert ranks.run(2, large_both_ways, config=config) == [(True, True)] * 2
 
 
+SIZES = (0, 1, 3, 100, 8184, 8185, 16384, 16385, 100_000, 300_000)
+
+
+def many_at_once():
+    """Messages of all sizes on a channel for each of several threads, in both directions. What came wrong."""
+    import threading
+
+    transport, peer = here()
+
+    def exchange(channel):
+        @tf.function(input_signature=[tf.TensorSpec(None)])
+        def both(x):
+            transport.send(x, peer=peer, channel=channel, label="one of many")
+            return transport.receive(tf.float32, peer=peer, channel=channel, label="one of many")
+
+        random = np.random.default_rng(channel)
+        for number in range(40):
+            # The ranks draw the same sizes, and send one after the other's.
+            size, shift = SIZES[random.integers(len(SIZES))], smp.rank()
+            sent = tf.reshape(tf.range(shift, shift + size, dtype=tf.float32), (1,) * (number % 7) + (size,))
+            came = both(sent)
+            if came.shape != sent.shape or not np.array_equal(came, sent - shift + (1 - shift)):
+                wrong.append((channel, number))
+
+    wrong = []
+    threads = [threading.Thread(target=exchange, args=(channel,)) for channel in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
+
+
+def test_many_messages_of_all_sizes_from_many_threads():
+    # In Python a receive that waits occupies its thread, of which a rank has one.
+    assert ranks.run(2, many_at_once, config={"transport": "native"}) == [[], []]
+
+
+def cancel_while_waiting():
+    """What a function comes to that is cancelled while its receive waits, and the next message."""
+    import threading
+
+    from tensorflow.python.eager import cancellation
+
+    transport, peer = here()
+
+    @tf.function
+    def wait():
+        return transport.receive(tf.float32, peer=peer, channel=1, label="late")
+
+    @tf.function
+    def again():
+        transport.send(tf.fill([3], 7.0), peer=peer, channel=1, label="after")
+        return transport.receive(tf.float32, peer=peer, channel=1, label="after")
+
+    if smp.rank() == 1:
+        smp.barrier()
+        transport.send(tf.constant(5.0), peer=peer, channel=1, label="late")
+        return "", again().numpy().tolist()
+    found = []
+    canceller = cancellation.CancellationManager()
+    call = canceller.get_cancelable_function(wait.get_concrete_function())
+
+    def run():
+        try:
+            found.append(float(call()))
+        except tf.errors.CancelledError:
+            found.append("cancelled")
+
+    waiter = threading.Thread(target=run)
+    waiter.start()
+    while not transport.waiting():
+        time.sleep(0.01)
+    canceller.start_cancel()
+    smp.barrier()
+    waiter.join()
+    return found[0], again().numpy().tolist()
+
+
+def test_a_receive_that_is_cancelled_takes_its_message_with_it(config):
+    (found, first), (_, second) = ranks.run(2, cancel_while_waiting, config=config)
+    assert found in (5.0, "cancelled")
+    assert first == second == [7.0] * 3
+
+
 def several_functions():
     transport, peer = here()
 

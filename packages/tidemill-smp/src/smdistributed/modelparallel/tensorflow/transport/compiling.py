@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["LIBRARY_NAME", "SOURCES", "CompileError", "compile_library", "find_compiler"]
+__all__ = ["LIBRARY_NAME", "SOURCES", "CompileError", "cached_library", "compile_library", "find_compiler"]
 
 LIBRARY_NAME = "libtidemill_smp.so"
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -33,6 +35,15 @@ def find_compiler() -> list[str] | None:
         if name and name == os.environ.get("CXX"):
             return None  # the one that was asked for, or none
     return None
+
+
+def cached_library() -> Path:
+    """Where a checkout keeps the library that it has compiled from these sources."""
+    digest = hashlib.sha256(repr((FLAGS, LINK_FLAGS, os.uname().machine, sys.platform)).encode())
+    for path in sorted((*NATIVE.glob("*.cc"), *NATIVE.glob("*.h"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tidemill" / "smp" / digest.hexdigest()[:16] / LIBRARY_NAME
 
 
 def compile_library(target: Path) -> None:

@@ -7,20 +7,15 @@ sources; where that fails, tensors travel by Python.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.transport.compiling import (
-    FLAGS,
     LIBRARY_NAME,
-    LINK_FLAGS,
-    NATIVE,
     CompileError,
+    cached_library,
     compile_library,
 )
 
@@ -56,20 +51,8 @@ def _find() -> tuple[Path, str]:
     shipped = Path(__file__).with_name(LIBRARY_NAME)
     if shipped.is_file():
         return shipped, "wheel"
-    cached = _cache_dir() / _fingerprint() / LIBRARY_NAME
+    cached = cached_library()
     if not cached.is_file():
         cached.parent.mkdir(parents=True, exist_ok=True)
         compile_library(cached)
     return cached, "compiled"
-
-
-def _cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "tidemill" / "smp"
-
-
-def _fingerprint() -> str:
-    digest = hashlib.sha256(repr((FLAGS, LINK_FLAGS, os.uname().machine, sys.platform)).encode())
-    for path in sorted((*NATIVE.glob("*.cc"), *NATIVE.glob("*.h"))):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -180,6 +180,15 @@ void ComputeSend(void* raw, TF_OpKernelContext* context) {
 
 void FreeData(void* data, std::size_t, void*) { std::free(data); }
 
+// Whether a tensor of its dtype and shape has as many bytes as came. TensorFlow ends the process over one that cannot be.
+bool Fits(const Message& message) {
+  std::uint64_t bytes = tf.TF_DataTypeSize(message.dtype);
+  for (const std::int64_t size : message.shape) {
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return false;
+  }
+  return bytes == message.size;
+}
+
 void Answer(TF_OpKernelContext* context, const Kernel& kernel, const Connection& connection, Outcome outcome) {
   Status status;
   Message& message = outcome.message;
@@ -195,9 +204,7 @@ void Answer(TF_OpKernelContext* context, const Kernel& kernel, const Connection&
     status.Set(TF_INVALID_ARGUMENT, connection.name() + " sent dtype " + std::to_string(message.dtype) + " where " +
                                         std::to_string(kernel.dtype) + " was expected: " + kernel.label);
   } else {
-    std::uint64_t elements = 1;
-    for (const std::int64_t size : message.shape) elements *= static_cast<std::uint64_t>(size);
-    if (elements * tf.TF_DataTypeSize(message.dtype) != message.size) {
+    if (!Fits(message)) {
       status.Set(TF_INTERNAL, connection.name() + " sent a message whose size does not fit its shape: " + kernel.label);
     } else {
       TF_Tensor* const tensor =

@@ -1,0 +1,105 @@
+"""Run the native transport with sanitizers in it.
+
+    python run_sanitized.py SECONDS
+
+First without TensorFlow: a program that sends, receives and breaks connections from many threads (`native/`), for
+SECONDS with the address and undefined-behaviour sanitizers and as long with the thread sanitizer, which would take
+TensorFlow's own locks for none. Then the tests of the transport inside TensorFlow, with the first two. Leaks are not
+looked for: the connections live as long as the process, and the interpreter leaves memory behind. Uses clang, else what
+CXX names or c++.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src/smdistributed/modelparallel/tensorflow/transport"))
+
+from compiling import NATIVE, SOURCES, cached_library
+
+HERE = Path(__file__).resolve().parent
+MEMORY = "address,undefined"
+FRAMEWORK = "libtensorflow_framework.so.2"
+OPTIONS = {
+    # A message that says it has 2**60 bytes is refused like any for which there is no memory.
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_segv=0",
+    "TSAN_OPTIONS": "allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
+
+def main(seconds: int) -> int:
+    """The exit status."""
+    clang = next(
+        filter(None, map(shutil.which, ("clang++", *(f"clang++-{major}" for major in range(21, 10, -1))))), None
+    )
+    compiler = clang or os.environ.get("CXX", "c++")
+    with tempfile.TemporaryDirectory(prefix="tidemill-smp-sanitized-") as directory:
+        return (
+            stress(compiler, MEMORY, Path(directory) / "memory", seconds)
+            or stress(compiler, "thread", Path(directory) / "threads", seconds)
+            or in_tensorflow(compiler, Path(directory))
+        )
+
+
+def stress(compiler: str, sanitizers: str, directory: Path, seconds: int) -> int:
+    """The transport without TensorFlow, in the place of which stands a library of few lines."""
+    directory.mkdir()
+    build(compiler, sanitizers, HERE / "native" / "fake_tensorflow.cc", "-shared", target=directory / FRAMEWORK)
+    build(
+        compiler,
+        sanitizers,
+        HERE / "native" / "stress_transport.cc",
+        *(NATIVE / source for source in SOURCES),
+        f"-L{directory}",
+        f"-l:{FRAMEWORK}",
+        f"-Wl,-rpath,{directory}",
+        target=directory / "stress",
+    )
+    print(f"-fsanitize={sanitizers}, for {seconds} s:", end=" ", flush=True)
+    command = [directory / "stress", str(seconds), str(os.getpid())]
+    return subprocess.run(command, env=os.environ | OPTIONS, check=False).returncode
+
+
+def in_tensorflow(compiler: str, directory: Path) -> int:
+    """The tests of the transport, with a library that has sanitizers where the compiled one is looked for."""
+    os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
+    library = cached_library()
+    library.parent.mkdir(parents=True)
+    shared = ("-shared-libsan",) if "clang" in Path(compiler).name else ()
+    build(compiler, MEMORY, *(NATIVE / source for source in SOURCES), "-shared", *shared, target=library)
+    print(f"-fsanitize={MEMORY}, inside TensorFlow:", flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not python"]
+    environment = os.environ | OPTIONS | {"LD_PRELOAD": " ".join(runtimes(compiler))}
+    status = subprocess.run([*command, HERE / "test_transport.py"], env=environment, check=False).returncode
+    others = [path for path in (directory / "cache").rglob("*.so") if path != library]
+    assert not others, f"the tests have compiled a library without sanitizers: {others}"
+    return status
+
+
+def build(compiler: str, sanitizers: str, *words: str | Path, target: Path) -> None:
+    """Compile and link."""
+    flags = ["-std=c++17", "-O1", "-g", "-fPIC", "-pthread", "-fno-omit-frame-pointer", "-Wall", "-Wextra"]
+    flags += [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", f"-I{NATIVE}", f"-Wl,-soname,{target.name}"]
+    if "clang" in Path(compiler).name:
+        # TensorFlow's functions are looked up by name, and its callback is called by what is known of its layout.
+        flags.append("-fno-sanitize=function")
+    subprocess.run([compiler, *flags, *map(str, words), "-o", str(target), "-ldl"], check=True)
+
+
+def runtimes(compiler: str) -> list[str]:
+    """The libraries of the sanitizers, which have to be in a process before anything else."""
+    names = ["libclang_rt.asan-x86_64.so"] if "clang" in Path(compiler).name else ["libasan.so", "libubsan.so"]
+    return [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in names
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
