@@ -1,6 +1,6 @@
 """How good the automatic cut is: its longest stage beside that of the best manual cut of the same model.
 
-    .venvs/tf-2.21/bin/python benchmarks/smp_partition.py [--only chain skip bytes] [--rounds 7] [--no-runs]
+    .venvs/tf-2.21/bin/python benchmarks/smp_partition.py [--only chain skip bytes] [--rounds 5] [--no-runs]
 
 A stage is what a partition does for one microbatch: its layers forward and backward, and what it sends and receives.
 `smp.plan(..., measured=True)` measures the layers on one core. Manual are all cuts of the layers, in the order of the
@@ -13,15 +13,18 @@ the ratio when both are judged by a second measurement, which neither of them ha
 automatic cut knows estimated times only, as without `model.profile` (`estimated`). With `optimize="memory"` it is the
 largest partition that is compared; up to 1.05 is spent on time on purpose.
 
-Two partitions are run as well, the automatic cut and the best manual one in turn, each by two ranks with a core each.
-Where both are one and the same cut, what their ratio differs from 1 is noise. `others` are the CPUs that other
-processes took meanwhile.
+Two partitions are run as well, by two ranks with a core each, in turn: the automatic cut, the best manual one, and the
+two beside that, with one layer more and one less. `CPU ms` is what the busiest rank works per step, whatever else the
+machine does; `step ms` can be believed where two cores are free. Both ratios are the median over rounds (of the steps
+also the quartiles) of the automatic cut's figure by this one's: above 1.03 a manual cut was better. Where both are one
+and the same cut, what differs from 1 is noise. `others` are the CPUs that other processes took meanwhile.
 
 Models: `chain`, 14 dense layers that become narrower; `skip`, 12 layers and a connection from the second to the last
 but one; `bytes`, where an embedding and a wide layer have the bytes, and convolutions the time.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import statistics
@@ -45,7 +48,7 @@ MICROBATCHES = 4
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=sorted(MODELS), default=list(MODELS), help="models")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of each run")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each run")
     parser.add_argument("--steps", type=int, default=10, help="steps of each round")
     parser.add_argument("--no-runs", action="store_true", help="judge the cuts by measured times alone")
     options = parser.parse_args()
@@ -53,19 +56,28 @@ def main() -> None:
     found = {model: planned(model) for model in options.only}
     if options.no_runs:
         return
-    print("\nmodel  automatic step ms  manual step ms  ratio (quartiles)    cuts      others")
+    print("\nmodel  cut before    longest ms  CPU ms  automatic by it  step ms  automatic by it        others")
     for model, cuts in found.items():
-        print(run_both(model, cuts, options), flush=True)
+        run_in_turn(model, cuts, options)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """The two cuts into two partitions that are run."""
+    """The cuts into two partitions that are run."""
 
     graph: Any
     automatic: tuple[int, ...]
-    manual: tuple[int, ...]
-    rules: dict[str, int]
+    manual: list[tuple[dict[str, int], tuple[int, ...]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Some steps on both ranks."""
+
+    step_s: float
+    busiest_s: float
+    """CPU time of the rank that works most, per step."""
+    foreign_cpus: float
 
 
 def planned(model: str) -> Cuts:
@@ -75,8 +87,9 @@ def planned(model: str) -> Cuts:
     for partitions in (2, 4):
         cuts = manual_cuts(graph, partitions)
         automatic = automatic_cut(graph, partitions, "speed")
-        rules, manual = min(cuts, key=lambda cut: longest_ms(graph, cut[1], partitions))
-        two = two or Cuts(graph, automatic, manual, rules)
+        place = min(range(len(cuts)), key=lambda place: longest_ms(graph, cuts[place][1], partitions))
+        manual = cuts[place][1]
+        two = two or Cuts(graph, automatic, cuts[max(place - 1, 0) : place + 2])
         own, best = longest_ms(graph, automatic, partitions), longest_ms(graph, manual, partitions)
         again = longest_ms(second, automatic, partitions) / longest_ms(second, manual, partitions)
         guessed = longest_ms(graph, automatic_cut(estimated, partitions, "speed"), partitions) / best
@@ -141,43 +154,58 @@ def cut_options(partitions: int, optimize: str) -> Any:
     )
 
 
-def run_both(model: str, cuts: Cuts, options: argparse.Namespace) -> str:
-    """Train with both cuts in turn."""
+def run_in_turn(model: str, cuts: Cuts, options: argparse.Namespace) -> None:
+    """Train with all cuts, and print what each comes to."""
     from smdistributed.modelparallel.tensorflow.partitioning.file import save_partition
 
     config = {"partitions": 2, "microbatches": MICROBATCHES, "optimize": "speed"}
     environment = {**smp_pipeline.ENVIRONMENT, **smp_pipeline.ONE_THREAD}
-    with tempfile.TemporaryDirectory() as directory, smp_pipeline.all_cores():
-        file = Path(directory) / "cut.json"
+    units = [unit.name for unit in cuts.graph.units]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(smp_pipeline.all_cores())
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "cut.json"
         save_partition(file, cuts.graph, cuts.automatic, partitions=2)
         from_file = {"partition_file": str(file), "load_partition": True}
-        with ranks.Job(2, config | from_file, environment) as first, ranks.Job(2, config, environment) as second:
-            for job, rules, wanted in ((first, None, cuts.automatic), (second, cuts.rules, cuts.manual)):
-                places = smp_pipeline.finish(job.call(prepare, model, rules))
-                units = [unit.name for unit in cuts.graph.units]
-                assert places == [dict(zip(units, wanted, strict=True))] * 2, "the ranks have taken another cut"
-            pairs = [rounds(first, second, options.steps, turn % 2 == 1) for turn in range(options.rounds)]
-    ratios = [automatic.step_s / manual.step_s for automatic, manual in pairs]
+        jobs = []
+        for rules, wanted in [(None, cuts.automatic), *cuts.manual]:
+            jobs.append(stack.enter_context(ranks.Job(2, config if rules else config | from_file, environment)))
+            places = smp_pipeline.finish(jobs[-1].call(prepare, model, rules))
+            assert places == [dict(zip(units, wanted, strict=True))] * 2, "the ranks have taken another cut"
+        rounds = [in_turn(jobs, options.steps, turn) for turn in range(options.rounds)]
+    for place, assignment in enumerate([cuts.automatic, *(wanted for _, wanted in cuts.manual)]):
+        name = "automatic" if place == 0 else units[assignment.index(1)].rpartition("/")[2]
+        longest = longest_ms(cuts.graph, assignment, 2)
+        print(
+            f"{model:6} {name:13} {longest:10.3f}  {line([(found[0], found[place]) for found in rounds])}", flush=True
+        )
+
+
+def in_turn(jobs: list[ranks.Job], steps: int, turn: int) -> list[Sample]:
+    """Some steps of each job, one job behind the other; which is first changes."""
+    first = turn % len(jobs)
+    found = {place: sample(jobs[place], steps) for place in (*range(first, len(jobs)), *range(first))}
+    return [found[place] for place in range(len(jobs))]
+
+
+def line(pairs: list[tuple[Sample, Sample]]) -> str:
+    """Of one cut, each round of it beside the automatic cut's."""
+    cpu = statistics.median(automatic.busiest_s / this.busiest_s for automatic, this in pairs)
+    ratios = [automatic.step_s / this.step_s for automatic, this in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    own, best = (statistics.median(pair[side].step_s for pair in pairs) * 1e3 for side in (0, 1))
-    others = statistics.median(max(sample.foreign_cpus for sample in pair) for pair in pairs)
-    same = "the same" if cuts.automatic == cuts.manual else "differ"
-    return f"{model:6} {own:17.2f}  {best:14.2f}  {middle:5.3f} ({low:.3f}-{high:.3f})  {same:8}  {others:6.2f}"
+    step, busiest, others = (
+        statistics.median(getattr(this, name) for _, this in pairs) for name in ("step_s", "busiest_s", "foreign_cpus")
+    )
+    return (
+        f"{busiest * 1e3:6.1f}  {cpu:15.3f}  {step * 1e3:7.1f}  {middle:5.3f} ({low:.3f} to {high:.3f})  {others:6.2f}"
+    )
 
 
-def rounds(first: ranks.Job, second: ranks.Job, steps: int, reverse: bool) -> tuple[Any, Any]:
-    """Some steps of both jobs, one behind the other."""
-    if reverse:
-        return rounds(second, first, steps, reverse=False)[::-1]
-    return sample(first, steps), sample(second, steps)
-
-
-def sample(job: ranks.Job, steps: int) -> smp_pipeline.Sample:
+def sample(job: ranks.Job, steps: int) -> Sample:
     busy, own, begin = smp_pipeline.busy_s(), smp_pipeline.own_s(job), time.monotonic()
-    times = smp_pipeline.finish(job.call(run, steps))
+    found = smp_pipeline.finish(job.call(run, steps))
     wall, own = time.monotonic() - begin, smp_pipeline.own_s(job) - own
     others = max(0.0, (smp_pipeline.busy_s() - busy - own) / wall)
-    return smp_pipeline.Sample(max(times), own / steps, others)
+    return Sample(max(step_s for step_s, _ in found), max(cpu_s for _, cpu_s in found), others)
 
 
 # --- on the ranks -------------------------------------------------------------------------------------------------
@@ -226,15 +254,15 @@ def prepare(model: str, rules: dict[str, int] | None) -> dict[str, int]:
     return dict(engine().decisions)
 
 
-def run(steps: int) -> float:
-    """Seconds per step."""
+def run(steps: int) -> tuple[float, float]:
+    """Seconds per step, and of CPU time."""
     import smdistributed.modelparallel.tensorflow as smp
 
     smp.barrier()
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     losses = [_step[0]() for _ in range(steps)]
     float(losses[-1])
-    return (time.perf_counter() - begin) / steps
+    return (time.perf_counter() - begin) / steps, (time.process_time() - cpu) / steps
 
 
 def chain() -> tuple[Any, Any]:
