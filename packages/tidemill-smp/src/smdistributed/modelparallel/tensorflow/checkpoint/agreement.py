@@ -54,9 +54,11 @@ class Agreement:
             raise SMPCheckpointError(f"could not {doing}: {where}") from failure
         return [value for _, value in answers]
 
-    def by_writers(self, doing: str, function: Callable[[], Any]) -> list[Any]:
-        """Do something on the ranks that write; their results by partition."""
-        results = self.together(doing, lambda: function() if self.is_writer else None)
+    def by_writers(
+        self, doing: str, function: Callable[[], Any], *, helped_by: Callable[[], None] = lambda: None
+    ) -> list[Any]:
+        """Do something on the ranks that write, while the others help; the writers' results, by partition."""
+        results = self.together(doing, function if self.is_writer else helped_by)
         return [results[rank] for rank in self._writers]
 
     def by_leader(self, doing: str, function: Callable[[], Any]) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
 from smdistributed.modelparallel.tensorflow.checkpoint.merging import merge
-from smdistributed.modelparallel.tensorflow.checkpoint.parts import write_part
+from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 
 __all__ = ["export"]
 
@@ -22,7 +22,11 @@ def export(ranks: Agreement, checkpoint: tf.train.Checkpoint, target: Path) -> N
     parts = target.parent / f".{target.name}.{ranks.token(str(target))}"
     prefixes = [parts / f"mp_rank_{rank}" / "part" for rank in range(ranks.partitions)]
     try:
-        ranks.by_writers(f"export {target}", lambda: write_part(checkpoint, prefixes[ranks.mp_rank], None, seeds=False))
+        ranks.by_writers(
+            f"export {target}",
+            lambda: write_part(checkpoint, prefixes[ranks.mp_rank], None, seeds=False),
+            helped_by=lambda: help_to_write(checkpoint, seeds=False),
+        )
         ranks.by_leader(f"export {target}", lambda: merge(prefixes, target, room=parts / "merging"))
     finally:
         if ranks.is_leader:

@@ -8,10 +8,12 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, lost_variables
-from smdistributed.modelparallel.tensorflow.engine.slots import replica_of
-from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in
+from smdistributed.modelparallel.tensorflow.checkpoint.shared_slots import SharedSlots, serve
+from smdistributed.modelparallel.tensorflow.engine.slots import is_sharding
+from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, StandIn, standing_in
+from smdistributed.modelparallel.tensorflow.session import current
 
-__all__ = ["write_part"]
+__all__ = ["help_to_write", "write_part"]
 
 
 def write_part(
@@ -28,6 +30,27 @@ def write_part(
     Raises:
         SMPCheckpointError: If variables of the model would be left out unnoticed.
     """
+    session = current()
+    if not is_sharding(session):
+        _write(checkpoint, prefix, options, _LeftOut(), seeds=seeds)
+        return
+    with all_listed(seeds=seeds):
+        shared = SharedSlots(session, checkpoint)
+    try:
+        _write(checkpoint, prefix, options, shared, seeds=seeds)
+        shared.fill(prefix)
+    finally:
+        shared.release()
+
+
+def help_to_write(checkpoint: tf.train.Checkpoint, *, seeds: bool = True) -> None:
+    """On ranks of other replicas, while the first one calls `write_part`: give it what they keep for it."""
+    if is_sharding(current()):
+        with all_listed(seeds=seeds):
+            serve(current(), checkpoint)
+
+
+def _write(checkpoint: tf.train.Checkpoint, prefix: Path, options: Any, stand_in: StandIn, *, seeds: bool) -> None:
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with standing_in(_LeftOut()), all_listed():
         lost = [variable.name for variable in lost_variables(checkpoint)]
@@ -37,7 +60,7 @@ def write_part(
                 "object that TensorFlow does not track, or two of a set's layers have one name; keep their layers "
                 "as attributes of the model, or in its lists and dictionaries"
             )
-    with standing_in(_LeftOut()), all_listed(seeds=seeds):
+    with standing_in(stand_in), all_listed(seeds=seeds):
         checkpoint.write(str(prefix), options=options)
 
 
@@ -48,9 +71,4 @@ class _LeftOut:
         variable._refuse("read")
 
     def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
-        if replica_of(variable) is not None:
-            raise SMPCheckpointError(
-                f"{variable.name} cannot be written to a checkpoint, as 'shard_optimizer_state' is True: write "
-                "checkpoints without the optimizer, or set it to False"
-            )
         return {}

@@ -11,7 +11,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, Directory, sync_files
-from smdistributed.modelparallel.tensorflow.checkpoint.parts import write_part
+from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 
 __all__ = ["Transaction"]
 
@@ -54,7 +54,8 @@ class Transaction:
             return _written(Bundle(staged / self._name))
 
         try:
-            return self._ranks.by_writers(f"save {self._path}, so it does not count", write)
+            doing = f"save {self._path}, so it does not count"
+            return self._ranks.by_writers(doing, write, helped_by=lambda: help_to_write(checkpoint))
         except SMPCheckpointError:
             if self._ranks.is_writer:
                 shutil.rmtree(staged, ignore_errors=True)

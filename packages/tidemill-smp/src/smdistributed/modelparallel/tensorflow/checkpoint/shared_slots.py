@@ -1,0 +1,125 @@
+"""Slots that replicas share out, on their way into the files of the first replica.
+
+The rank of the first replica writes marks where the slots of other replicas belong. Then it writes its files once
+more, and asks for the values one by one, so that no more than a piece of them is ever in its memory. The other replicas
+answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
+from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_below
+from smdistributed.modelparallel.tensorflow.engine.slots import replica_of
+from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, is_foreign, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.keras_api import is_keras_variable
+from smdistributed.modelparallel.tensorflow.session import Session
+
+__all__ = ["SharedSlots", "serve"]
+
+_MARK = b"smp: a slot of replica "
+
+
+class SharedSlots:
+    """Stands in for what is foreign, on the rank of the first replica."""
+
+    def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
+        """Stand in for what hangs on `checkpoint`; to be made where all of it is listed."""
+        self._session = session
+        self._variables = _variables_below(checkpoint)
+        self._numbers = {id(variable): number for number, variable in enumerate(self._variables)}
+        self._num_marks = 0
+
+    def value(self, variable: ForeignVariable) -> Any:
+        """Refuse: a checkpoint is written of tensors."""
+        variable._refuse("read")
+
+    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+        """A mark for a slot of another replica; nothing for what another partition holds."""
+        replica = replica_of(variable)
+        if replica is None:
+            return {}
+        self._num_marks += 1
+        mark = _MARK + f"{replica} {self._numbers[id(variable)]}".encode()
+        return {"VARIABLE_VALUE": tf.constant(mark)}
+
+    def fill(self, prefix: Path) -> None:
+        """Write the files that begin with `prefix` again, with values in the place of marks.
+
+        Raises:
+            SMPCheckpointError: If another replica has no such slot.
+        """
+        if not self._num_marks:
+            return
+        bundle = Bundle(prefix)
+        writer = BundleWriter(prefix.parent / f".{prefix.name}.filling")
+        for key, (dtype, shape) in bundle.forms.items():
+            tensor = bundle.read(key)
+            if dtype == tf.string and not shape and tensor.numpy().startswith(_MARK):
+                replica, number = map(int, tensor.numpy()[len(_MARK) :].split())
+                tensor = tf.convert_to_tensor(self._fetch(replica, number))
+            writer.add(key, tensor)
+        writer.close(prefix)
+
+    def release(self) -> None:
+        """Let the other replicas go on; to be called also after a failure."""
+        _, *others = self._session.dp_group.ranks
+        self._session.objects.send(None, tuple(others), doing="end a checkpoint of shared slots")
+
+    def _fetch(self, replica: int, number: int) -> Any:
+        rank, variable = self._session.dp_group.ranks[replica], self._variables[number]
+        doing = f"fetch {variable.name} from {self._session.world.name_of(rank)}"
+        self._session.objects.send((number, _form(variable)), (rank,), doing=doing)
+        value, failure = self._session.objects.receive(rank, doing=doing)
+        if failure is not None:
+            raise SMPCheckpointError(f"cannot {doing}: {failure}")
+        return value
+
+
+def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
+    """Answer the first replica until it has all slots; on the others, and to be called where all is listed."""
+    writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"
+    variables: list[Any] = []
+    while (asked := session.objects.receive(writer, doing=doing)) is not None:
+        try:
+            variables = variables or _variables_below(checkpoint)
+            answer = _value(variables, *asked), None
+        except Exception as error:  # noqa: BLE001 - it is raised on the rank that asks, and by that on all
+            answer = None, f"{type(error).__name__}: {error}"
+        session.objects.send(answer, (writer,), doing=doing)
+
+
+def _value(variables: Sequence[Any], number: int, form: tuple[str, list[int]]) -> Any:
+    variable = variables[number] if number < len(variables) else None
+    if variable is None or _form(variable) != form or is_foreign(variable):
+        raise SMPCheckpointError(
+            f"this replica has {_described(variable)} in its place: make tf.train.Checkpoint(...) of the same objects "
+            "on all ranks"
+        )
+    return variable.numpy()
+
+
+def _variables_below(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """All variables, each once, in an order that is the same on all replicas."""
+    found: dict[int, Any] = {}
+    for live in objects_below(checkpoint):
+        inner = tensorflow_variable(live) if is_keras_variable(live) else live
+        if isinstance(inner, tf.Variable):
+            found.setdefault(id(inner), inner)
+    return list(found.values())
+
+
+def _form(variable: Any) -> tuple[str, list[int]]:
+    return variable.dtype.name, variable.shape.as_list()
+
+
+def _described(variable: Any) -> str:
+    if variable is None:
+        return "nothing"
+    where = f", held by {variable._smp_owner}" if is_foreign(variable) else ""
+    return f"{variable.name} (shape {variable.shape}, {variable.dtype.name}{where})"
