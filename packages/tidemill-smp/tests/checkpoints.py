@@ -407,6 +407,72 @@ def read_and_written_plainly(model: str, source: str, target: str, optimizer: st
     return {name: value for name, value in held(plain, updates).items() if name not in left_out}
 
 
+def unreadable_slots(directory: str, way: str, optimizer: str) -> str:
+    """Restore from a checkpoint one slot of which cannot be read on one rank; what each says, where slots are made."""
+    training = Training(optimizer=optimizer, seed=99)
+    assert training.manager(directory).restore() is not None
+    assert int(training.step) == 3, "what can be read is restored at once"
+    try:
+        if way == "train":
+            training.run_to(5)
+        else:
+            training.look()
+    except SMPCheckpointError as error:
+        return str(error)
+    raise AssertionError
+
+
+class Pair:
+    """Two models, each with a step of its own, as in adversarial training."""
+
+    def __init__(self, seed: int) -> None:
+        forget_the_step_before()
+        tf.keras.utils.set_random_seed(seed)
+        self.models = [models.distributed(models.Chain)(smp.mp_size()) for _ in range(2)]
+        self.optimizers = [tf.keras.optimizers.Adam(0.01) for _ in range(2)]
+        self.steps = [
+            self._make(model, optimizer) for model, optimizer in zip(self.models, self.optimizers, strict=True)
+        ]
+        self.checkpoint = tf.train.Checkpoint(models=self.models, optimizers=self.optimizers)
+
+    def run(self, numbers: range) -> dict[str, Any]:
+        """Train both on the batches of these numbers; what this rank holds then."""
+        for number in numbers:
+            random = np.random.RandomState(number)
+            x = tf.constant(random.randn(BATCH, models.FEATURES), tf.float32)
+            y = tf.constant(random.randn(BATCH, models.CLASSES), tf.float32)
+            for step in self.steps:
+                step(x, y)
+        both = zip(self.models, self.optimizers, strict=True)
+        return {f"{place}/{name}": value for place, pair in enumerate(both) for name, value in held(*pair).items()}
+
+    @staticmethod
+    def _make(model: Any, optimizer: Any) -> Any:
+        @smp.step
+        def forward_backward(x: Any, y: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = models.loss_of(model, x, y)
+            return tape.gradient(loss, model.trainable_variables)
+
+        @tf.function
+        def train(x: Any, y: Any) -> None:
+            grads = [grad.accumulate() for grad in forward_backward(x, y)]
+            optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+        return train
+
+
+def both_go_on(directory: str) -> Any:
+    """Train two models, save and go on; begin anew, restore before any step, and go on. What is held after either."""
+    pair = Pair(3)
+    pair.run(range(2))
+    smp.CheckpointManager(pair.checkpoint, directory).save()
+    undisturbed = pair.run(range(2, 4))
+    again = Pair(99)
+    assert smp.CheckpointManager(again.checkpoint, directory).restore() is not None
+    return undisturbed, again.run(range(2, 4))
+
+
 def refused(directory: str, when: str) -> str:
     """Restore into a model whose head, which rank 1 holds, has another size."""
     with mock.patch.object(models, "CLASSES", 5):

@@ -123,6 +123,27 @@ def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
             assert part in message
 
 
+@pytest.mark.parametrize("way", ["train", "build"])
+@pytest.mark.parametrize(("optimizer", "environment"), [("Adam", {}), ("legacy.Adam", {"TF_USE_LEGACY_KERAS": "1"})])
+def test_a_slot_that_one_rank_cannot_read_when_it_is_made_is_told_on_all(
+    tmp_path: Path, optimizer: str, environment: dict[str, str], way: str
+) -> None:
+    results = run(2, checkpoints.saved, "chain", str(tmp_path), optimizer=optimizer, environment=environment)
+    slots = [value for name, value in results[1][0].items() if name.startswith("optimizer") and value.size > 1]
+    data = tmp_path / "mp_rank_1" / "ckpt-1.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[content.index(slots[-1].tobytes())] ^= 1
+    data.write_bytes(content)
+    for message in run(2, checkpoints.unreadable_slots, str(tmp_path), way, optimizer, environment=environment):
+        assert "rank 1: " in message and "rank 0: " not in message
+        assert "optimizer" in message and str(tmp_path / "mp_rank_1" / "ckpt-1") in message
+
+
+def test_a_model_that_a_later_step_brings_is_restored_too(tmp_path: Path) -> None:
+    undisturbed, restored = zip(*run(2, checkpoints.both_go_on, str(tmp_path)), strict=True)
+    checkpoints.assert_equal(checkpoints.merged(undisturbed), checkpoints.merged(restored))
+
+
 def test_managers_of_other_names_share_a_directory_and_a_checkpoint_may_have_a_root(tmp_path: Path) -> None:
     for restored, names, values in run(2, checkpoints.side_by_side, str(tmp_path)):
         assert restored == ["ckpt-2", "ckpt-best-1", "rooted-1"]

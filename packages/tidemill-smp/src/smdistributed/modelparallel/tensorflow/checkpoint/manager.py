@@ -142,11 +142,11 @@ class CheckpointManager(tf.train.CheckpointManager):
                 return None
             self._checkpoint.save_counter  # noqa: B018 - made by being asked for, so that its value has a place
             if self._restoration is not None:
-                self._restoration.is_cancelled = True
-            restoration = self._restoration = Restoration(self._checkpoint, saved, rank=self._ranks.rank)
+                self._restoration.cancel()
+            restoration = self._restoration = Restoration(self._checkpoint, saved, self._ranks)
             if not engine().is_partitioned:
-                self._ranks.together(f"restore {saved.name}", restoration.apply)
-            engine().after_partition(lambda: self._finish(restoration, saved.name))
+                restoration.begin()
+            engine().after_partition(restoration.proceed, and_later=True)
             if self._checkpoint_interval is not None:
                 self._last_checkpoint_step = int(self._step_counter)
             return str(saved.prefixes[0])
@@ -194,7 +194,3 @@ class CheckpointManager(tf.train.CheckpointManager):
         if not self._is_cleaned:
             self._ranks.by_machine(f"look at the checkpoints in {self._files.root}", self._files.clean)
             self._is_cleaned = True
-
-    def _finish(self, restoration: Restoration, name: str) -> None:
-        if not restoration.is_cancelled:
-            self._ranks.together(f"restore {name}", restoration.finish)

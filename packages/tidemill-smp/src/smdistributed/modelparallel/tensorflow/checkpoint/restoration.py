@@ -8,11 +8,12 @@ holds is passed over. Each object is restored once: what the script does to it a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, graph_of, objects_below
 from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
@@ -22,6 +23,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
     slot_of,
 )
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
@@ -35,30 +37,50 @@ _log = logging.getLogger(__name__)
 class Restoration:
     """One checkpoint on its way back into live objects."""
 
-    def __init__(self, root: Any, saved: Saved, *, rank: int) -> None:
+    def __init__(self, root: Any, saved: Saved, ranks: Agreement) -> None:
         """Restore into what hangs on `root`.
 
         Args:
             root: A tf.train.Checkpoint; with or without a root object of its own.
             saved: What was saved.
-            rank: This process, for messages.
+            ranks: Who restores.
         """
         self._checkpoint = root
         self._saved = saved
-        self._rank = rank
+        self._ranks = ranks
         self._done: dict[int, Any] = {}
         self._awaited: dict[int, Any] = {}
-        self.is_cancelled = False
-        """Set where another checkpoint is restored over this one."""
+        self._told: dict[int, Any] = {}
+        self._is_cancelled = False
 
-    def apply(self) -> None:
-        """Restore what is here and has not been restored.
+    def begin(self) -> None:
+        """Restore what is here; on all ranks.
 
         Raises:
-            SMPCheckpointError: If a value cannot be read, does not fit, or lies on another machine.
+            SMPCheckpointError: If a value cannot be read, or does not fit, on any rank.
         """
-        if self.is_cancelled:
-            return
+        self._together(self._apply)
+
+    def proceed(self) -> None:
+        """Restore what is here by now, where the model is cut; on all ranks. Tell what the checkpoint has no value for.
+
+        Raises:
+            SMPCheckpointError: If a value cannot be read, does not fit, or lies on another machine, on any rank.
+        """
+        self._together(self._apply_and_tell)
+
+    def cancel(self) -> None:
+        """Restore nothing more: another checkpoint is restored over this one."""
+        self._is_cancelled = True
+        for kept in (self._done, self._awaited, self._told):
+            kept.clear()
+        self._saved.close()
+
+    def _together(self, function: Callable[[], None]) -> None:
+        if not self._is_cancelled:
+            self._ranks.together(f"restore {self._saved.name}", function)
+
+    def _apply(self) -> None:
         with tf.init_scope(), all_listed():
             for live in objects_below(self._checkpoint):
                 prepare(live)
@@ -67,13 +89,12 @@ class Restoration:
                     self._restore(bundle, node, live)
         self._await_optimizers()
 
-    def finish(self) -> None:
-        """Apply, and tell what the checkpoint had no value for: call it when the model is there."""
-        self.apply()
-        if self.is_cancelled:
-            return
+    def _apply_and_tell(self) -> None:
+        self._apply()
         with all_listed():
-            lacking = [_name(live) for live in objects_below(self._checkpoint) if self._lacks(live)]
+            found = [live for live in objects_below(self._checkpoint) if self._lacks(live)]
+        self._told |= {id(live): live for live in found}
+        lacking = [_name(live) for live in found]
         if not lacking:
             return
         listed = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
@@ -85,7 +106,7 @@ class Restoration:
             )
         later = " until the optimizer is applied, which may bring them" if self._awaited else ""
         _log.warning(
-            "rank %s: %s has no value for %s, which keep theirs%s", self._rank, self._saved.name, listed, later
+            "rank %s: %s has no value for %s, which keep theirs%s", self._ranks.rank, self._saved.name, listed, later
         )
 
     def _matches(self, graph: Any) -> Iterator[tuple[Any, Any]]:
@@ -130,7 +151,7 @@ class Restoration:
 
     def _lacks(self, live: Any) -> bool:
         is_variable = isinstance(live, tf.Variable) or is_keras_variable(live)
-        return is_variable and id(live) not in self._done and _can_take(live)
+        return is_variable and id(live) not in self._done and id(live) not in self._told and _can_take(live)
 
     def _await_optimizers(self) -> None:
         """Keras's optimizers make their slots when they are first applied: restore those then."""
@@ -140,8 +161,12 @@ class Restoration:
                 after_build(live, self._complete)
 
     def _complete(self, variables: Sequence[Any]) -> None:
-        if tracer() is None:  # inside a step the slots get their values when it is known who holds them
-            self.apply()
+        if tracer() is not None:  # inside a step the slots get their values when it is known who holds them
+            return
+        if engine().holds_any(variables):
+            self._together(self._apply)
+        elif not self._is_cancelled:  # maybe an optimizer of one rank alone
+            self._apply()
 
 
 def _can_take(live: Any) -> bool:

@@ -43,3 +43,7 @@ class Saved:
                 bundle = Bundle(prefix)
                 self._opened[prefix] = bundle, bundle.object_graph()
             yield self._opened[prefix]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._opened.clear()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.loose import loose_variables
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.optimizer_hooks import release_foreign_slots
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
@@ -45,6 +46,8 @@ class Engine:
         """id of a tf.Variable -> the partition that holds it, or `ALL`."""
         self.settled: list[Any] = []
         """The variables of `owners`, kept alive; their order is that of the models."""
+        self._loose: list[Any] = []
+        """Those of `settled` that no model keeps."""
         self.is_partitioned = False
         self.decisions: dict[str, int] = {}
         """Unit -> partition, as the automatic cut decided."""
@@ -54,13 +57,25 @@ class Engine:
         self._num_plans = 0
         self.deferred = Deferred()
         self._hooks: list[Hook] = []
+        self._later_hooks: list[Hook] = []
 
-    def after_partition(self, hook: Hook) -> None:
-        """Run `hook` eagerly where the model is cut and its variables are there; at once if that is past."""
+    def after_partition(self, hook: Hook, *, and_later: bool = False) -> None:
+        """Run `hook` eagerly where the model is cut and its variables are there; at once if that is past.
+
+        Args:
+            hook: What to run.
+            and_later: Whether it is run again where a later step brings variables, as of a second model.
+        """
         if self.is_partitioned:
             self._run(hook)
         else:
             self._hooks.append(hook)
+        if and_later:
+            self._later_hooks.append(hook)
+
+    def holds_any(self, variables: Iterable[Any]) -> bool:
+        """Whether one of the variables is known to belong to a distributed model."""
+        return any(id(tensorflow_variable(variable)) in self.owners for variable in variables)
 
     def plan(
         self,
@@ -84,8 +99,11 @@ class Engine:
         config, placement = self.session.config, self.session.placement
         with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition)
-        variables = variables_of(traced.tracer.models)
+        variables = [*variables_of(traced.tracer.models), *self._loose]
         assignment = self._assign(traced, variables)
+        loose = loose_variables(traced, assignment, variables)
+        self._loose += loose
+        variables += loose
         self._warn_of_shared(traced, assignment, variables)
         self._num_plans += 1
         plan = make_plan(
@@ -182,9 +200,9 @@ class Engine:
                 rank = self.session.placement.rank_at(owner, self.session.placement.dp_rank)
                 make_foreign(variable, f"rank {rank} (partition {owner})")
         release_foreign_slots()
-        if traced.tracer.models and not self.is_partitioned:
+        if traced.tracer.models:
+            hooks = self._later_hooks.copy() if self.is_partitioned and fresh else self._hooks.copy()
             self.is_partitioned = True
-            hooks = self._hooks.copy()
             self._hooks.clear()
             for hook in hooks:
                 self._run(hook)
