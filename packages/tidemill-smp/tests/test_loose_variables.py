@@ -1,0 +1,130 @@
+"""Variables that no layer of the model keeps: each is right on a rank, or cannot be read there."""
+
+from typing import Any
+
+import pytest
+
+import ranks
+
+CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
+STEPS = 3
+
+
+def test_what_changes_on_one_rank_is_read_there_alone() -> None:
+    [plain] = ranks.run(1, train, config=CONFIG)
+    assert plain["scale"] != pytest.approx(2.0)
+    assert plain["count"] == 2 * STEPS
+    first, second = ranks.run(2, train, config=CONFIG)
+    assert first["losses"] == second["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+    assert second["scale"] == pytest.approx(plain["scale"], rel=1e-6)
+    assert first["count"] == plain["count"]
+    assert "cannot read scale:0 (shape (), float32) here: it is held by rank 1 (partition 1)" in first["scale"]
+    assert "cannot read count:0 (shape (), int32) here: it is held by rank 0 (partition 0)" in second["count"]
+
+
+def test_what_changes_nowhere_or_everywhere_is_read_on_all_ranks() -> None:
+    for result in ranks.run(2, train, config=CONFIG):
+        assert result["table"] == [1.0, 2.0, 3.0]
+        assert result["seen"] == 2 * STEPS
+
+
+def test_a_later_step_uses_them_where_they_are() -> None:
+    [plain] = ranks.run(1, evaluate, config=CONFIG)
+    for loss in ranks.run(2, evaluate, config=CONFIG):
+        assert loss == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_checkpoint_has_them(tmp_path: Any) -> None:
+    first, second = ranks.run(2, save_and_restore, str(tmp_path), config=CONFIG)
+    assert first[1] == second[1] == "refused"
+    assert first[0] == 2 * STEPS
+    assert second[0] == pytest.approx(ranks.run(1, train, config=CONFIG)[0]["scale"], rel=1e-6)
+
+
+# --- on the ranks -----------------------------------------------------------------------------------------------------
+
+
+def made() -> Any:
+    """A model, a step that trains it, and the variables of neither."""
+    import numpy as np
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    tf.keras.utils.set_random_seed(11)
+    loose = {
+        "scale": tf.Variable(2.0, name="scale"),
+        "count": tf.Variable(0, name="count", trainable=False),
+        "table": tf.Variable([1.0, 2.0, 3.0], name="table", trainable=False),
+        "seen": tf.Variable(0, name="seen", trainable=False),
+    }
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)
+
+        def call(self, x: Any, training: Any = None) -> Any:
+            with smp.partition(0):
+                loose["count"].assign_add(1)
+                x = self.first(x)
+            with smp.partition(min(1, smp.mp_size() - 1)):
+                return self.second(x * loose["table"]) * loose["scale"]
+
+    net, optimizer = Net(), tf.keras.optimizers.SGD(0.1, momentum=0.9)
+
+    @smp.step
+    def forward_backward(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(net(x, training=True) - y))
+        loose["seen"].assign_add(1)
+        return tape.gradient(loss, [*net.trainable_variables, loose["scale"]]), loss
+
+    @smp.step
+    def forward(x: Any, y: Any) -> Any:
+        return tf.reduce_mean(tf.square(net(x, training=False) - y))
+
+    random = np.random.RandomState(5)
+    x, y = tf.constant(random.randn(8, 4), tf.float32), tf.constant(random.randn(8, 1), tf.float32)
+
+    @tf.function
+    def train_step() -> Any:
+        grads, loss = forward_backward(x, y)
+        variables = [*net.trainable_variables, loose["scale"]]
+        optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], variables, strict=True))
+        return loss.reduce_mean()
+
+    losses = [float(train_step()) for _ in range(STEPS)]
+    return net, optimizer, loose, losses, lambda: float(forward(x, y).reduce_mean())
+
+
+def _read(variable: Any) -> Any:
+    from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
+
+    try:
+        return variable.numpy().tolist()
+    except SMPForeignVariableError as error:
+        return str(error)
+
+
+def train() -> Any:
+    _, _, loose, losses, _ = made()
+    return {name: _read(variable) for name, variable in loose.items()} | {"losses": losses}
+
+
+def evaluate() -> float:
+    return made()[4]()
+
+
+def save_and_restore(directory: str) -> Any:
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net, optimizer, loose, _, _ = made()
+    manager = smp.CheckpointManager(tf.train.Checkpoint(model=net, optimizer=optimizer, **loose), directory)
+    manager.save()
+    mine, other = ("count", "scale") if smp.rank() == 0 else ("scale", "count")
+    loose[mine].assign(tf.zeros_like(loose[mine]))
+    assert manager.restore() is not None
+    return loose[mine].numpy().item(), "refused" if isinstance(_read(loose[other]), str) else "read"
