@@ -1,5 +1,9 @@
-"""Two replicas of two partitions, averaged by Horovod in the script, train as one process on the whole batch."""
+"""Two replicas of two partitions, averaged by Horovod in the script, train as one process on the whole batch.
 
+Horovod is tidemill-horovod, or one that knows nothing of partitions, as Horovod itself (`other_horovod`).
+"""
+
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +13,25 @@ import ranks
 CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
 
 
-def test_horovod_counts_the_replicas() -> None:
-    assert ranks.run(4, places, config=CONFIG) == [(0, 2, 0, 2), (0, 2, 0, 2), (1, 2, 1, 2), (1, 2, 1, 2)]
+KINDS: dict[str, dict[str, str]] = {
+    "tidemill": {},
+    "other": {"PYTHONPATH": str(Path(__file__).resolve().parent / "other_horovod")},
+}
+
+
+@pytest.fixture(params=KINDS)
+def horovod(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """How ranks with a Horovod of each kind are started."""
+    return {"config": CONFIG, "environment": KINDS[request.param]}
+
+
+def test_horovod_counts_the_replicas(horovod: dict[str, Any]) -> None:
+    assert ranks.run(4, places, **horovod) == [(0, 2, 0, 2), (0, 2, 0, 2), (1, 2, 1, 2), (1, 2, 1, 2)]
 
 
 @pytest.mark.parametrize("form", ["allreduce", "grouped", "tape"])
-def test_training_equals_one_process_on_the_whole_batch(form: str) -> None:
-    results = ranks.run(4, train_both, form, config=CONFIG)
+def test_training_equals_one_process_on_the_whole_batch(horovod: dict[str, Any], form: str) -> None:
+    results = ranks.run(4, train_both, form, **horovod)
     for rank, (losses, plain_losses, gaps, weights) in enumerate(results):
         assert losses == pytest.approx(plain_losses, rel=1e-5)
         assert max(gaps.values()) < 2e-6
@@ -23,11 +39,28 @@ def test_training_equals_one_process_on_the_whole_batch(form: str) -> None:
         assert weights == results[rank % 2][3], "replicas differ in some bit"
 
 
-def test_broadcasting_on_the_first_batch_makes_replicas_equal() -> None:
-    results = ranks.run(4, train_from_other_seeds, config=CONFIG)
+def test_broadcasting_on_the_first_batch_makes_replicas_equal(horovod: dict[str, Any]) -> None:
+    results = ranks.run(4, train_from_other_seeds, **horovod)
     for rank, (model, optimizer, before) in enumerate(results):
         assert (model, optimizer) == results[rank % 2][:2]
         assert (before == results[rank % 2][2]) == (rank < 2), "without it they are not"
+
+
+def test_a_horovod_that_knows_nothing_of_partitions_is_given_what_is_here() -> None:
+    results = ranks.run(4, call_the_other, config=CONFIG, environment=KINDS["other"])
+    for rank, (none, several, refused, handed_in) in enumerate(results):
+        assert none is None
+        assert several == [None, 1.0 + 3.0, None]
+        assert refused == ["None values not supported."] * 2, "it is as strict as Horovod"
+        assert handed_in == {"broadcast": [("in place", 1, 3 if rank % 2 == 0 else 2)], "reduced": ["a", "b", None]}
+
+
+@pytest.mark.parametrize("kind", ["tidemill", "other"])
+def test_a_horovod_that_the_script_has_started_is_refused(kind: str) -> None:
+    with ranks.Job(2, None, KINDS[kind]) as job:
+        for text in job.call(start_by_itself):
+            assert "Horovod was started before smp.init() and counts 1 processes, where there are 2 replicas" in text
+            assert "Leave hvd.init() out" in text
 
 
 def test_replicas_without_horovod_are_refused_and_those_that_nobody_averages_are_warned_of() -> None:
@@ -140,3 +173,48 @@ def start_in_vain_and_then_alone() -> str:
     assert not smp.core.initialized, "so that it can be called again"
     smp.init({"partitions": 1})
     return said
+
+
+def call_the_other() -> Any:
+    """The functions that the library wraps: with None, with variables of other partitions, with keywords."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+    import hybrid
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net = models.distributed(hybrid.Net)()
+    smp.step(lambda x: net(x))(tf.zeros([4, models.FEATURES]))
+    hvd.handed_in.update(broadcast=[], reduced=[])
+    none = hvd.allreduce(None, op=hvd.Average)
+    mine = tf.constant(float(smp.rank()))
+    reduced = [hvd.allreduce(mine, name="a"), hvd.allreduce(mine, True, name="b")]
+    assert reduced[0] == reduced[1]
+    several = hvd.grouped_allreduce([None, tf.constant(1.0 + 2.0 * smp.dp_rank()), None], op=hvd.Sum)
+    hvd.broadcast_variables(net.variables, root_rank=1, inplace=True)
+    refused = []
+    for function, given in ((hvd.allreduce, None), (hvd.grouped_allreduce, [None])):
+        with pytest.raises(ValueError, match="None") as error:
+            function.__wrapped__(given)
+        refused.append(str(error.value))
+    return none, [None if one is None else float(one) for one in several], refused, dict(hvd.handed_in)
+
+
+def start_by_itself() -> str:
+    import os
+
+    import horovod.tensorflow as hvd
+    import smdistributed.modelparallel.tensorflow as smp
+
+    rank = os.environ["SMP_RANK"]
+    if hasattr(hvd, "Communicator"):
+        hvd.init()
+    else:
+        hvd.init(comm=[int(rank)])
+    try:
+        smp.init({"partitions": 1, "horovod": True})
+    except ValueError as error:
+        assert not smp.core.initialized
+        return str(error)
+    return ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
@@ -54,7 +55,7 @@ class HorovodGroup:
 
 
 def require_horovod(replicas: int) -> None:
-    """Refuse several replicas that want Horovod where there is none.
+    """Refuse several replicas that want Horovod where there is none, and a Horovod that the script has started.
 
     Raises:
         SMPConfigurationError: If so.
@@ -63,6 +64,12 @@ def require_horovod(replicas: int) -> None:
         raise SMPConfigurationError(
             f"'horovod' is True and there are {replicas} replicas, but Horovod is not installed: install horovod or "
             "tidemill-horovod, or set 'ddp' instead of 'horovod' to have the library average gradients"
+        )
+    horovod = sys.modules.get("horovod.tensorflow")
+    if horovod is not None and horovod.is_initialized() and horovod.size() != replicas:
+        raise SMPConfigurationError(
+            f"Horovod was started before smp.init() and counts {horovod.size()} processes, where there are {replicas} "
+            "replicas: it would average over partitions. Leave hvd.init() out; smp.init() calls it"
         )
 
 
@@ -87,6 +94,8 @@ def pass_over_foreign(horovod: Any) -> None:
     if not hasattr(horovod.allreduce, "__wrapped__"):
         horovod.allreduce = _passing_none(horovod.allreduce)
         horovod.broadcast_variables = _passing_foreign(horovod.broadcast_variables)
+        if hasattr(horovod, "grouped_allreduce"):  # not in its older releases
+            horovod.grouped_allreduce = _passing_nones(horovod.grouped_allreduce)
 
 
 def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,10 +106,22 @@ def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:
     return allreduce_or_none
 
 
+def _passing_nones(grouped_allreduce: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(grouped_allreduce)
+    def allreduce_held(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        given = list(tensors)
+        held = [tensor for tensor in given if tensor is not None]
+        reduced = iter(grouped_allreduce(held, *args, **kwargs) if held else [])
+        return [None if tensor is None else next(reduced) for tensor in given]
+
+    return allreduce_held
+
+
 def _passing_foreign(broadcast_variables: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(broadcast_variables)
     def broadcast_held_variables(variables: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-        held = [variable for variable in variables if not is_foreign(variable)]
+        # Horovod knows nothing of Keras 3, whose variables hold those of TensorFlow.
+        held = [tensorflow_variable(variable) for variable in variables if not is_foreign(variable)]
         if held:
             return broadcast_variables(held, *args, **kwargs)
         return None if tf.executing_eagerly() else tf.no_op()
