@@ -1,10 +1,16 @@
 """A job one of whose ranks is killed ends, and one that is started again goes on as if nothing had happened."""
 
+import contextlib
+import json
 import os
+import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +18,20 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "train_and_resume.py"
 NUM_STEPS = 6
+MANY_STEPS = 60
 LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2", "--prefix"]
 END_S = 50.0
 """Five times of what is wanted: tests run on busy machines."""
 KILLED = 128 + 9
 
 
-def train(directory: Path, kill: str = "-1:0:step", **environment: str) -> tuple[int, str, float]:
+def train(
+    directory: Path, kill: str = "-1:0:step", num_steps: int = NUM_STEPS, **environment: str
+) -> tuple[int, str, float]:
     """Start a job; its exit code, its output, and the seconds from the death of a rank to the end of all."""
     environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     directory.mkdir(exist_ok=True)
-    command = [*LAUNCHER, str(SCRIPT), str(directory), str(NUM_STEPS)]
+    command = [*LAUNCHER, str(SCRIPT), str(directory), str(num_steps)]
     lines, died = [], time.monotonic()
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -33,6 +42,41 @@ def train(directory: Path, kill: str = "-1:0:step", **environment: str) -> tuple
             if line.endswith(" dies\n"):
                 died = time.monotonic()
         return process.wait(timeout=120), "".join(lines), time.monotonic() - died
+
+
+def killed_at(directory: Path, rank: int, after: str, delay_s: float) -> tuple[int, str, float]:
+    """Start a long job, and kill a rank that many seconds after a line with `after` is out, or after the start.
+
+    The exit code, the output, and the seconds from the kill to the end.
+    """
+    command = [*LAUNCHER, str(SCRIPT), str(directory), str(MANY_STEPS)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        while after and not (lines and after in lines[-1]):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "".join(lines)
+        time.sleep(delay_s)  # the moment of the kill is what is drawn: there is nothing to wait for
+        victim = rank_of(process.pid, rank)
+        killed_s = time.monotonic()
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+        rest = process.stdout.read()
+        code = process.wait(timeout=120)
+        return code, "".join(lines) + rest, time.monotonic() - killed_s
+
+
+def rank_of(launcher: int, rank: int) -> int | None:
+    """The process of a rank; None if it has ended, or not begun."""
+    for task in Path(f"/proc/{launcher}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            with contextlib.suppress(OSError):  # it has just ended
+                if f"SMP_RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                    return child
+    return None
 
 
 def losses(output: str) -> dict[str, str]:
@@ -53,6 +97,31 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dic
     code, output, _ = train(directory)
     assert code == 0, output
     return losses(output), held(directory)
+
+
+@dataclass
+class LongRun:
+    """A run of many steps that nobody disturbed."""
+
+    whole: tuple[dict[str, str], dict[str, np.ndarray]]
+    """As of the fixture `whole`."""
+    first_s: float
+    """How long it took until the first step was made."""
+    rest_s: float
+    """And from there to the end."""
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> LongRun:
+    directory = tmp_path_factory.mktemp("long")
+    begun_s = time.monotonic()
+    train(directory, num_steps=1)
+    first_s = time.monotonic() - begun_s
+    shutil.rmtree(directory)
+    begun_s = time.monotonic()
+    code, output, _ = train(directory, num_steps=MANY_STEPS)
+    assert code == 0, output
+    return LongRun((losses(output), held(directory)), first_s, max(1.0, time.monotonic() - begun_s - first_s))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +166,35 @@ def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
     assert code == 0, after
     assert min(losses(after)) == "step 4 on 0"
     assert_went_on(before, after, tmp_path / "killed", (losses(output), held(tmp_path / "whole")))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
+    tmp_path: Path, long_run: LongRun, seed: int
+) -> None:
+    draw = random.Random(seed)
+    victim, other = draw.sample((0, 1), 2)
+    # Starting takes longest, and steps and saves are what is to be hit.
+    after, span_s = ("", long_run.first_s) if seed % 4 == 0 else (f"step 0 on {victim}", long_run.rest_s)
+    delay_s = draw.uniform(0.0, span_s)
+    print(f"seed {seed}: kill rank {victim} {delay_s:.2f} s (of {span_s:.2f}) after {after or 'the start'}")
+    code, before, end_s = killed_at(tmp_path, victim, after, delay_s)
+    commits = [json.loads(path.read_text()) for path in (tmp_path / "checkpoints").glob("ckpt-*.json")]
+    latest = max(commits, key=lambda commit: commit["order"])["name"] if commits else None
+    print(f"exit code {code} {end_s:.1f} s after the kill; the latest checkpoint is {latest}")
+    assert end_s < END_S
+    if "steps are over" not in before:
+        assert code == KILLED, before
+        assert f"rank {victim} was killed by signal 9" in before
+        if f"step 0 on {other}" in before:
+            assert re.search(rf"\[{other}\].*SMPPeerLostError: rank {victim} ", before), before
+
+    code, after_it, _ = train(tmp_path, num_steps=MANY_STEPS)
+    assert code == 0, after_it
+    place = None if latest is None else f"{tmp_path}/checkpoints/mp_rank_0/{latest}"
+    assert f"rank 0 restores {place}\n" in after_it
+    assert_went_on(before, after_it, tmp_path, long_run.whole)
 
 
 def assert_went_on(

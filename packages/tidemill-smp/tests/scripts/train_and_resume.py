@@ -100,6 +100,7 @@ def main() -> None:
             if is_victim:
                 dying_in_save(int(where.removeprefix("save")))
             manager.save()
+    print("steps are over", flush=True)
     held = {
         f"weight{place}": tf.convert_to_tensor(variable).numpy()
         for place, variable in enumerate(smp.local_variables(net))

@@ -3,9 +3,10 @@
     python -m smdistributed.modelparallel.tensorflow.run -n 2 script.py --epochs 3
     python -m smdistributed.modelparallel.tensorflow.run -n 4 --prefix -m package.module --epochs 3
 
-Lines of the ranks come out whole. When a rank fails, the others get a few seconds to say what they lack, then all are
-ended. The exit code is that of the rank that failed first by itself (128 + n if signal n ended it), not of one that
-failed for lack of another. Ctrl-C and SIGTERM end all ranks; if this process is killed, so are they.
+Lines of the ranks come out whole. When a rank fails, the others get a few seconds to say what they lack, and a moment
+after that to leave; then all are ended. The exit code is that of the rank that failed first by itself (128 + n if
+signal n ended it), not of one that failed for lack of another. Ctrl-C and SIGTERM end all ranks; if this process is
+killed, so are they.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, BinaryIO, NamedTuple
 
@@ -30,7 +31,13 @@ from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 __all__ = ["main"]
 
 TERMINATE_AFTER_S = 5.0
-KILL_AFTER_S = 8.0
+"""How long a rank gets, after another has failed, to say what it lacks; then it gets SIGTERM."""
+LEAVE_AFTER_S = 2.0
+"""How long a rank gets that has said it. What it still does is to end the interpreter, which takes long on a busy
+machine, for nothing."""
+KILL_AFTER_S = 2.0
+"""How long a rank gets that has got SIGTERM; then it gets SIGKILL."""
+_LOOK_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _DRAIN_S = 1.0
 
@@ -145,12 +152,14 @@ class _Job:
             reader.start()
         running = set(range(self._size))
         cause: _Event | None = None
-        steps: list[tuple[float, signal.Signals]] = []
+        ending: _Ending | None = None
         while running:
+            if ending is not None:
+                for rank, number in ending.due(running):
+                    self._signal(rank, number)
             try:
-                event = self._events.get(timeout=max(0.0, steps[0][0] - time.monotonic()) if steps else None)
+                event = self._events.get(timeout=None if ending is None else _LOOK_S)
             except queue.Empty:
-                self._signal_all(steps.pop(0)[1])
                 continue
             if event.rank is not None:
                 running.discard(event.rank)
@@ -160,21 +169,28 @@ class _Job:
                 self._signal_all(signal.SIGKILL)  # asked again
             if event.code == 0:
                 continue
-            if cause is None:
-                now = time.monotonic()
-                steps = [(now + TERMINATE_AFTER_S, signal.SIGTERM), (now + KILL_AFTER_S, signal.SIGKILL)]
-            if cause is None or (self._blames_another(cause) and not self._blames_another(event)):
+            ending = ending or _Ending(self._has_spoken)
+            if cause is None or (self._blames_another(cause) and not self._is_effect(event, ending)):
                 cause = event
         return cause
 
+    def _has_spoken(self, rank: int) -> bool:
+        return blame_file(self._directory, rank).exists()
+
+    def _is_effect(self, event: _Event, ending: _Ending) -> bool:
+        return self._blames_another(event) or ending.has_signalled(event.rank)
+
     def _blames_another(self, event: _Event) -> bool:
-        return event.rank is not None and blame_file(self._directory, event.rank).exists()
+        return event.rank is not None and self._has_spoken(event.rank)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in self._ranks:
-            # The group outlives its leader while a rank's own children run.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+        for rank in range(len(self._ranks)):
+            self._signal(rank, number)
+
+    def _signal(self, rank: int, number: signal.Signals) -> None:
+        # The group outlives its leader while a rank's own children run.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._ranks[rank].pid, number)
 
     def _copy(self, rank: int, source: IO[bytes], target: BinaryIO) -> None:
         mark = f"[{rank}] ".encode() if self._prefix else b""
@@ -198,6 +214,36 @@ class _Job:
         deadline = time.monotonic() + _DRAIN_S
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
+
+
+class _Ending:
+    """When the ranks that are left are ended, from now on."""
+
+    def __init__(self, has_spoken: Callable[[int], bool]) -> None:
+        self._has_spoken = has_spoken
+        self._begun_s = time.monotonic()
+        self._spoken_s: dict[int, float] = {}
+        self._sent: set[tuple[int, signal.Signals]] = set()
+
+    def due(self, running: Iterable[int]) -> list[tuple[int, signal.Signals]]:
+        """The ranks to be signalled now, each signal once."""
+        now_s = time.monotonic()
+        due = []
+        for rank in running:
+            if rank not in self._spoken_s and self._has_spoken(rank):
+                self._spoken_s[rank] = now_s
+            end_s = self._begun_s + TERMINATE_AFTER_S
+            if rank in self._spoken_s:
+                end_s = min(end_s, self._spoken_s[rank] + LEAVE_AFTER_S)
+            for number, at_s in ((signal.SIGTERM, end_s), (signal.SIGKILL, end_s + KILL_AFTER_S)):
+                if now_s >= at_s and (rank, number) not in self._sent:
+                    self._sent.add((rank, number))
+                    due.append((rank, number))
+        return due
+
+    def has_signalled(self, rank: int | None) -> bool:
+        """Whether this rank was signalled, so that its end is no news."""
+        return any(signalled == rank for signalled, _ in self._sent)
 
 
 def _die_with(launcher: int) -> Callable[[], None]:
