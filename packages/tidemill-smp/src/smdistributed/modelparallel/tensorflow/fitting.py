@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.keras_api import (
     accepts_training,
     loss_of,
@@ -22,7 +23,7 @@ from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
 from tensorflow.python.eager import context
 
-__all__ = ["Steps", "agree_on_shuffling", "is_quiet"]
+__all__ = ["Steps", "agree_on_shuffling", "is_quiet", "refuse_backups"]
 
 
 class Steps:
@@ -91,6 +92,21 @@ def agree_on_shuffling() -> None:
     if session.config.partitions > 1 and context.global_seed() is None:
         seeds = session.mp_group.allgather_objects(int(np.random.randint(1 << 31)))
         set_random_seed(seeds[0])
+
+
+def refuse_backups(callbacks: Any) -> None:
+    """Refuse the callback that saves by itself, on each rank.
+
+    Raises:
+        SMPUsageError: If it is among the callbacks.
+    """
+    backup = tf.keras.callbacks.BackupAndRestore
+    listed = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+    if any(isinstance(callback, backup) for callback in listed):
+        raise SMPUsageError(
+            "fit(callbacks=[BackupAndRestore(...)]): it would save on each rank what that rank holds, under one name; "
+            "use smp.CheckpointManager, and a keras.callbacks.LambdaCallback(on_epoch_end=...) that calls its save"
+        )
 
 
 def is_quiet() -> bool:

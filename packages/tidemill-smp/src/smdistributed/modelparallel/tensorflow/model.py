@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,7 +15,7 @@ from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Trac
 from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
-from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model
+from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model, weights
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, variable_specs
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
@@ -81,7 +81,12 @@ class DistributedModel(Model):  # type: ignore[misc]
         super().compile(*args, jit_compile=False, **kwargs)
 
     def fit(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
-        """Train, as in Keras; every rank calls it with the same data. Each batch is cut into the microbatches."""
+        """Train, as in Keras; every rank calls it with the same data. Each batch is cut into the microbatches.
+
+        Raises:
+            SMPUsageError: If `callbacks` has a `BackupAndRestore`.
+        """
+        fitting.refuse_backups(kwargs.get("callbacks"))
         fitting.agree_on_shuffling()
         return super().fit(*args, verbose=_verbosity(verbose), **kwargs)
 
@@ -165,6 +170,25 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         with dropping_foreign_values():
             tf.keras.Model.load_weights(self._smp_plain(), filepath, **options)
+
+    def get_weights(self) -> list[Any]:
+        """The values of `weights` that this rank holds, and markers for the rest, which `set_weights` passes over.
+
+        A marker raises `SMPForeignVariableError` where it is used as a value.
+        """
+        return weights.get_weights(self.weights)
+
+    def set_weights(self, values: Sequence[Any]) -> None:
+        """Set what this rank holds of `weights`.
+
+        Args:
+            values: What `get_weights` gave. For weights of the model in one piece there is `load_weights`.
+
+        Raises:
+            SMPUsageError: If they do not fit.
+            SMPForeignVariableError: If there is a value for a weight of another rank.
+        """
+        weights.set_weights(self.weights, values)
 
     def all_variable_specs(self) -> list[VariableSpec]:
         """What variables the whole model has, and where, in one order on all ranks; see `VariableSpec`."""
