@@ -36,7 +36,7 @@ from rank_processes import RankProcess, close_servers, fork_rank
 TIMEOUT_S = 180.0
 AFTER_FAILURE_S = 15.0
 """How long other ranks get after one has failed: they may wait for it."""
-MAX_RANKS_ALIVE = 16
+MAX_RANKS_ALIVE = 10
 _SIZE = struct.Struct("<Q")
 
 
