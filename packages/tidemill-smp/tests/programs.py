@@ -34,7 +34,7 @@ class Instruction:
     """One layer or one op."""
 
     kind: str
-    """A key of `LAYERS` or `GLUE`, or `again`: the layer of an earlier instruction once more."""
+    """A key of `LAYERS` or `GLUE`, or `again`: the layer before once more, `again unless`: if it has no statistics."""
     sources: tuple[int, int]
     """How many values back its inputs are; layers take the first."""
     partition: int
@@ -70,6 +70,8 @@ class Random(keras.Model):
                     if one.kind in LAYERS:
                         made.append(next(layers))
                     layer = made[-1] if made else self.first_again
+                    if one.kind == "again unless" and isinstance(layer, L.BatchNormalization):
+                        layer = self.first_again
                     values.append(self._call_layer(layer, values[a], training))
             unused.discard(a)
             unused.add(len(values) - 1)
@@ -86,7 +88,7 @@ class Random(keras.Model):
 
 def programs() -> st.SearchStrategy[Program]:
     """Programs of up to twelve instructions, for up to four partitions."""
-    kinds = st.sampled_from([*LAYERS, *GLUE, "again"])
+    kinds = st.sampled_from([*LAYERS, *GLUE, "again unless"])
     back = st.integers(1, 6)
     partition = st.integers(0, 3)
     instruction = st.builds(Instruction, kinds, st.tuples(back, back), partition)

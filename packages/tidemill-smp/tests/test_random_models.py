@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import parity
 import programs
+import ranks
 
 CASES = st.tuples(programs.programs(), st.sampled_from([2, 3]), st.sampled_from([1, 2, 4]), st.booleans())
 COMMON: dict[str, Any] = {
@@ -37,6 +38,25 @@ def test_placed_by_the_library(case: tuple[programs.Program, int, int, bool]) ->
 @given(CASES, st.booleans())
 def test_many_placed_either_way(case: tuple[programs.Program, int, int, bool], by_library: bool) -> None:
     check(case, auto_partition=by_library)
+
+
+def test_a_layer_come_back_to_moves_its_statistics_in_another_order_and_all_else_is_equal() -> None:
+    program = programs.Program(
+        (
+            programs.Instruction("batch normalize", (1, 1), 1),
+            programs.Instruction("dense", (1, 1), 0),
+            programs.Instruction("batch normalize", (1, 1), 1),
+            programs.Instruction("again", (2, 2), 0),
+        ),
+        1,
+    )
+    config = {"auto_partition": False, "default_partition": 0}
+    results = ranks.run(2, parity.train_both, program, 2, "simple", 4, config=config)
+    (losses, plain_losses, first), (_, _, second) = results
+    assert losses == pytest.approx(plain_losses, rel=parity.TOLERANCE)
+    gaps = sorted((first | second).values())
+    assert gaps[-3] <= parity.TOLERANCE < gaps[-2], "a mean and a variance"
+    assert gaps[-1] < 0.1
 
 
 def check(case: tuple[programs.Program, int, int, bool], **config: bool) -> None:
