@@ -282,12 +282,16 @@ def smp_steps(
 
 
 def _add(a: Any, b: Any) -> Any:
+    if a is None and b is None:
+        return None
     if isinstance(a, tf.IndexedSlices):
         return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
     return a + b
 
 
 def _scale(grad: Any, factor: float) -> Any:
+    if grad is None:
+        return None
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(grad.values * factor, grad.indices, grad.dense_shape)
     return grad * factor

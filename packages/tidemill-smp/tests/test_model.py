@@ -672,3 +672,35 @@ def set_idle_options() -> list[str]:
     smp.step(autograph=False, input_signature=None)(lambda x: x)
     log.removeHandler(handler)
     return messages
+
+
+def test_gradients_of_what_nothing_leads_to_are_none_on_all_ranks() -> None:
+    for outputs, means, loss in ranks.run(2, leave_a_layer_out, config=MANUAL):
+        assert outputs == [None] * 4
+        assert means == [None]
+        assert loss > 0.0
+
+
+def leave_a_layer_out() -> Any:
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net, unused = models.distributed(models.Chain)(2), tf.Variable(1.0)
+
+    @smp.step
+    def forward_backward(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(net, x, y)
+        return {"grads": tape.gradient(loss, [unused]), "loss": loss}
+
+    @smp.step
+    def returns_nothing(x: Any) -> None:
+        net(x)
+
+    x, y = models.batches(1, 8)[0]
+    found = forward_backward(tf.constant(x), tf.constant(y))
+    assert returns_nothing(tf.constant(x)) is None
+    grads = found["grads"]
+    return grads[0].outputs, [grad.accumulate() for grad in grads], float(found["loss"].reduce_mean())

@@ -7,8 +7,8 @@
 **Means.** A mean over microbatches is the value of the whole batch only for what is itself a mean over equal pieces, as
 a mean loss and its gradients are.
 
-**None.** The gradient of a variable that another rank holds is None in every microbatch, and every method then gives
-None, which `apply_gradients` passes over.
+**None.** The gradient of a variable that another rank holds, or that nothing leads to, is None in every microbatch, and
+every method then gives None, which `apply_gradients` passes over.
 
 **Sums** are made one after the other, in the order of the microbatches, so that each value can be freed as soon as it
 is added, and so that all methods and the plain loop over microbatches agree to the last bit.

@@ -14,6 +14,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
+from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Static, Whole
@@ -92,11 +93,11 @@ class _Emitted:
         traces = [plan.trace for plan in self.plans]
         if current().config.strict:
             self._require_equal()
-        leaves = [
-            result.value if result.spec is None else StepOutput([_component(result.spec, part) for part in parts])
-            for result, parts in zip(traces[0].results, self.values, strict=True)
-        ]
-        return tf.nest.pack_sequence_as(traces[0].structure, leaves)
+        structure = traces[0].structure
+        if structure is None:
+            return None
+        results = zip(traces[0].results, self.values, strict=True)
+        return tf.nest.pack_sequence_as(structure, [_packed(result, parts) for result, parts in results])
 
     def _require_equal(self) -> None:
         for results in zip(*(plan.trace.results for plan in self.plans), strict=True):
@@ -267,6 +268,13 @@ def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
 
 def _choose(spec: Any, part: Any, tensor: Any) -> Any:
     return part if spec is None else tensor
+
+
+def _packed(result: Result, parts: Sequence[Any]) -> Any:
+    if result.spec is not None:
+        return StepOutput([_component(result.spec, part) for part in parts])
+    # Where a gradient is None because nothing leads to its variable, scripts call accumulate() all the same.
+    return StepOutput([None] * len(parts)) if result.value is None else result.value
 
 
 def _component(spec: Any, parts: tuple[Any, ...] | None) -> Any:
