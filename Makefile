@@ -15,7 +15,7 @@ export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
-	@echo "make test         set up and run the tests (about 17 minutes on 2 cores)"
+	@echo "make test         set up and run the tests (about 15 minutes on 2 cores)"
 	@echo "make check        lint, types, import contracts"
 	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
 	@echo "make test-smp-rest     model parallelism: checkpoints, transports, launchers, kills, data parallel, examples (about ten minutes)"
