@@ -18,7 +18,7 @@ help:
 	@echo "make test         set up and run the tests (about 15 minutes on 2 cores)"
 	@echo "make check        lint, types, import contracts"
 	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
-	@echo "make test-smp-rest     model parallelism: checkpoints, transports, launchers, kills, data parallel, examples (about ten minutes)"
+	@echo "make test-smp-rest     model parallelism: checkpoints, transports, launchers, kills, data parallel, examples (about 15 minutes)"
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"

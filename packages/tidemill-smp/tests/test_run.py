@@ -160,3 +160,14 @@ def test_lines_come_out_whole():
 def test_the_launcher_says_what_it_wants():
     assert "there is no script to run" in launch(*LAUNCH, "-n", "2").stderr
     assert "-n is 0; allowed is an int >= 1" in launch(*LAUNCH, "-n", "0", "script.py").stderr
+
+
+def test_the_launcher_does_not_wait_for_tensorflow():
+    code = (
+        "import sys; import smdistributed.modelparallel.tensorflow.run; "
+        "import smdistributed.modelparallel.tensorflow as smp; assert 'tensorflow' not in sys.modules; "
+        "print(smp.step.__name__, smp.utils.__name__, 'step' in dir(smp), hasattr(smp, 'nothing'))"
+    )
+    done = launch(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["step", "smdistributed.modelparallel.tensorflow.utils", "True", "False"]

@@ -99,7 +99,9 @@ class Engine:
         config, placement = self.session.config, self.session.placement
         with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition)
-        variables = [*variables_of(traced.tracer.models), *self._loose]
+        kept = variables_of(traced.tracer.models)
+        ids = set(map(id, kept))
+        variables = [*kept, *(one for one in self._loose if id(one) not in ids)]  # a later model may keep one
         assignment = self._assign(traced, variables)
         loose = loose_variables(traced, assignment, variables)
         self._loose += loose

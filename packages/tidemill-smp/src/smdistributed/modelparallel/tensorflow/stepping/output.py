@@ -115,7 +115,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         """Say what it holds and how to get at it."""
         first = self._outputs[0]
         if first is None:
-            held = "None (the value lives on another rank)"
+            held = "None (the value lives on another rank, or nothing leads to it)"
         else:
             held = f"{type(first).__name__} of {first.dtype.name if hasattr(first.dtype, 'name') else first.dtype}"
             held += f"{first.shape.as_list() if first.shape.rank is not None else ', shape unknown'}"
