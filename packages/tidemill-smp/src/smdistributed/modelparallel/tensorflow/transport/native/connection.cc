@@ -15,7 +15,9 @@ namespace tidemill {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 << 10;
-constexpr std::size_t kSmallBytes = 32 << 10;  // up to here the caller writes by itself if it need not wait
+// Up to here the caller writes by itself what the socket takes at once. On a core that computes, the writing thread may
+// have to wait several milliseconds for its turn: longer than the copy takes.
+constexpr std::size_t kByCallerBytes = 1 << 20;
 
 std::string Reason(int number) { return number == 0 ? "its connection ended" : std::strerror(number); }
 
@@ -33,7 +35,7 @@ Connection::Connection(int descriptor, std::string name, double hang_timeout_s)
 bool Connection::Send(Outgoing outgoing) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!lost_.empty()) return false;
-  if (outgoing_.empty() && !writing_ && outgoing.head.size() + outgoing.size <= kSmallBytes) {
+  if (outgoing_.empty() && !writing_ && outgoing.head.size() + outgoing.size <= kByCallerBytes) {
     // Saves the hand-over to the writing thread. Whatever does not fit now, or fails, is that thread's to deal with.
     std::string error;
     if (WriteSome(&outgoing, MSG_DONTWAIT, &error) && outgoing.sent == outgoing.head.size() + outgoing.size) {
