@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -108,11 +109,12 @@ def _config(partitions: int | None, microbatches: int | None, optimize: str | No
     count = partitions if partitions is not None else known.partitions if known else None
     if count is None:
         raise SMPUsageError("smp.plan: give partitions=, since smp.init() has not been called")
-    return Config(
+    known = known or Config(count)
+    return replace(
+        known,
         partitions=count,
-        microbatches=microbatches or (known.microbatches if known else 1),
-        optimize=optimize or (known.optimize if known else "memory"),
-        pipeline=known.pipeline if known else "interleaved",
+        microbatches=microbatches or known.microbatches,
+        optimize=optimize or known.optimize,
     )
 
 

@@ -13,6 +13,7 @@ from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
 from smdistributed.modelparallel.tensorflow.engine.layers import layer_hooks
 from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer, tracing
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output, read_nodes
+from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
@@ -106,7 +107,7 @@ def _read(graph: Any, state: Tracer, structure: Any) -> Trace:
         if not _is_tensor(leaf):
             results.append(Result(None, (), leaf))
             continue
-        spec = tf.type_spec_from_value(_as_tensor(leaf))
+        spec = _spec_of(leaf)
         parts = tf.nest.flatten(spec, expand_composites=True)
         results.append(Result(spec, tuple(_output(index, _skip_identity(next(outputs))) for _ in parts)))
     return Trace(
@@ -139,4 +140,13 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    return tf.convert_to_tensor(leaf) if resource_variable_ops.is_resource_variable(leaf) else leaf
+    variable = tensorflow_variable(leaf)
+    return tf.convert_to_tensor(variable) if resource_variable_ops.is_resource_variable(variable) else leaf
+
+
+def _spec_of(leaf: Any) -> Any:
+    # Not by reading it: the value of a variable may be on another rank.
+    variable = tensorflow_variable(leaf)
+    if resource_variable_ops.is_resource_variable(variable):
+        return tf.TensorSpec(variable.shape, variable.dtype)
+    return tf.type_spec_from_value(leaf)

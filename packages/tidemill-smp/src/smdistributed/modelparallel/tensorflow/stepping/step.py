@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
@@ -26,7 +28,9 @@ from tensorflow.python.eager import record
 __all__ = ["StepFunction", "step"]
 
 log = logging.getLogger("smdistributed.modelparallel")
-_HEEDED = ("input_signature", "reduce_retracing", "jit_compile")
+_RETRACING = ("reduce_retracing", "experimental_relax_shapes")
+"""The name of today and the old one."""
+_HEEDED = ("input_signature", "jit_compile", *_RETRACING)
 
 
 def step(
@@ -45,8 +49,9 @@ def step(
         function: The function; left out when arguments are given.
         non_split_inputs: Names of the arguments that every microbatch gets whole.
         input_split_axes: The axis to cut on, by name of the argument; 0 for those not named.
-        **options: Those of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` counts where
-            the step is called eagerly; the others have no effect, and a warning says so.
+        **options: Those of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` (formerly
+            `experimental_relax_shapes`) counts where the step is called eagerly; the others have no effect, and a
+            warning says so.
 
     Returns:
         A `StepFunction`, or a decorator that makes one.
@@ -102,7 +107,7 @@ class _Emitted:
     def _require_equal(self) -> None:
         for results in zip(*(plan.trace.results for plan in self.plans), strict=True):
             values = [result.value for result in results if result.spec is None]
-            if any(value != values[0] for value in values):
+            if not all(_is_equal(value, values[0]) for value in values):
                 raise SMPUsageError(
                     f"a result of the step that is no tensor differs between microbatches: {values!r:.300}; return a "
                     "tensor, or leave 'strict' out to get the first one"
@@ -125,7 +130,7 @@ class StepFunction:
         self._non_split_inputs = non_split_inputs
         self._input_split_axes = input_split_axes
         self._input_signature = options.get("input_signature")
-        self._options = {name: value for name, value in options.items() if name in ("reduce_retracing",)}
+        self._options = {"reduce_retracing": any(options.get(name) for name in _RETRACING)}
         self._plans: dict[Any, Plan] = {}
         self._eager_plans: list[Sequence[Plan]] = []
         self._eager: Any = None
@@ -153,7 +158,11 @@ class StepFunction:
 
     @property
     def _name(self) -> str:
-        return getattr(self._body, "__name__", repr(self._body))
+        # The same on all ranks, which compare inputs under this name: a repr would have an address in it.
+        body = self._body
+        while isinstance(body, functools.partial):
+            body = body.func
+        return getattr(body, "__name__", type(body).__name__)
 
     def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Emitted:
         session = current()
@@ -268,6 +277,12 @@ def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
 
 def _choose(spec: Any, part: Any, tensor: Any) -> Any:
     return part if spec is None else tensor
+
+
+def _is_equal(value: Any, other: Any) -> bool:
+    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(value, other)
+    return bool(value == other)
 
 
 def _packed(result: Result, parts: Sequence[Any]) -> Any:
