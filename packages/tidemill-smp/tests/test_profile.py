@@ -1,6 +1,7 @@
 """Times of layers, measured for the automatic cut."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import ranks
@@ -102,3 +103,58 @@ def measure_all() -> tuple[list[str], dict[str, bool]]:
         units += [unit.name for unit in unit_graph(traced, []).units if unit.layer_path]
         found |= {unit: times.forward_us > 0.0 for unit, times in measure(traced).items()}
     return units, found
+
+
+def test_what_was_only_measured_or_planned_is_not_saved_empty(tmp_path: Path) -> None:
+    for before, planned, after in ranks.run(2, save_too_early, str(tmp_path), config={"microbatches": 2}):
+        assert set(before) == {"save_model", "save_weights", "get_weights", "checkpoint", "export"}
+        assert before.pop("save_model").startswith("SMPUsageError: the model 'net' cannot be saved yet")
+        for text in [*before.values(), planned]:
+            assert "2 variables have no values yet (net/layer/kernel, net/layer/bias)" in text
+            assert "run one step before" in text
+        assert after == [(6, 4), (4,)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mp_rank_0", "mp_rank_1", "planned.weights.h5"]
+
+
+def save_too_early(directory: str) -> Any:
+    """What is said before the first step, of a measured model and of one that rank 0 planned; shapes after it."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from checkpoints import forget_the_step_before
+    from smdistributed.modelparallel.backend.exceptions import SMPError
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.layer, self.out = keras.layers.Dense(4, name="layer"), keras.layers.ReLU()
+
+        def call(self, x: Any) -> Any:
+            return self.out(self.layer(x))
+
+    def said(call: Any) -> str:
+        try:
+            return f"nothing was raised: {call()}"
+        except SMPError as error:
+            return f"{type(error).__name__}: {error}"
+
+    forget_the_step_before()
+    x, net = tf.ones([8, models.FEATURES]), Net()
+    manager = smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
+    net.profile(x)
+    before = {
+        "save_model": said(lambda: net.save_model(f"{directory}/model")),
+        "save_weights": said(lambda: net.save_weights(f"{directory}/too_early.weights.h5")),
+        "get_weights": said(net.get_weights),
+        "checkpoint": said(manager.save),
+        "export": said(lambda: manager.export(f"{directory}/whole")),
+    }
+    paper = Net()
+    if smp.rank() == 0:
+        smp.plan(paper, x)
+    planned = said(lambda: paper.save_weights(f"{directory}/planned.weights.h5"))
+    smp.step(lambda x: paper(x))(x)
+    paper.save_weights(f"{directory}/planned.weights.h5")
+    return before, planned, [tuple(variable.shape) for variable in paper.variables]

@@ -92,8 +92,13 @@ def trace_model(
     def call(converted: Callable[..., Any], leaves: list[Any]) -> Any:
         return converted(*leaves)
 
-    with _deferred().collecting():
-        return trace(body, specs, call=call, automatic=True)
+    # What is only traced is not ready to be saved: the inputs that `save_model` goes by are those of steps.
+    inputs = model.__dict__.get("_smp_inputs")
+    try:
+        with _deferred().collecting():
+            return trace(body, specs, call=call, automatic=True)
+    finally:
+        model.__dict__["_smp_inputs"] = inputs
 
 
 def _known_times() -> dict[str, Times]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, lost_variables
+from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, lost_variables, objects_below
 from smdistributed.modelparallel.tensorflow.checkpoint.shared_slots import SharedSlots, serve
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.slots import is_sharding
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, StandIn, standing_in
 from smdistributed.modelparallel.tensorflow.session import current
@@ -28,7 +29,7 @@ def write_part(
         seeds: Whether the seeds of random layers are written too.
 
     Raises:
-        SMPCheckpointError: If variables of the model would be left out unnoticed.
+        SMPCheckpointError: If variables of the model would be left out unnoticed, or have no values yet.
     """
     session = current()
     if not is_sharding(session):
@@ -53,6 +54,9 @@ def help_to_write(checkpoint: tf.train.Checkpoint, *, seeds: bool = True) -> Non
 def _write(checkpoint: tf.train.Checkpoint, prefix: Path, options: Any, stand_in: StandIn, *, seeds: bool) -> None:
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with standing_in(_LeftOut()), all_listed():
+        lacking = engine().what_lacks_values(objects_below(checkpoint))
+        if lacking:
+            raise SMPCheckpointError(lacking)
         lost = [variable.name for variable in lost_variables(checkpoint)]
         if lost:
             raise SMPCheckpointError(

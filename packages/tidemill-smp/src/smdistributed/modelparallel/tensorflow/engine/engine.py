@@ -77,6 +77,18 @@ class Engine:
         """Whether one of the variables is known to belong to a distributed model."""
         return any(id(tensorflow_variable(variable)) in self.owners for variable in variables)
 
+    def what_lacks_values(self, variables: Iterable[Any]) -> str:
+        """Say which of the variables were built on paper and have no values before a step; nothing if none were."""
+        asked = {id(tensorflow_variable(variable)) for variable in variables}
+        waiting = [variable for variable, _ in self.deferred.waiting if id(tensorflow_variable(variable)) in asked]
+        names = [getattr(variable, "path", variable.name) for variable in waiting]
+        if not names:
+            return ""
+        return (
+            f"{len(names)} variables have no values yet ({', '.join(names[:3])}{', ...' if names[3:] else ''}): the "
+            "model was traced to be planned or measured, and gets them in the first smp.step; run one step before"
+        )
+
     def plan(
         self,
         body: Callable[..., Any],

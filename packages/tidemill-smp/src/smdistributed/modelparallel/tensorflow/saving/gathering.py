@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.backend.exceptions import SMPError
+from smdistributed.modelparallel.backend.exceptions import SMPError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.slots import is_sharding
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     ForeignVariable,
@@ -70,9 +71,15 @@ def on_first_rank(
         work: Takes the `Values`; runs where they stand in for foreign variables.
         doing: What it is, for messages.
         error: What is raised on all ranks if it fails.
+
+    Raises:
+        SMPUsageError: If variables have no values before the first step.
     """
     failure, said = None, None
     inner = [tensorflow_variable(variable) for variable in variables]
+    for lacking in session.world_group.allgather_objects(engine().what_lacks_values(inner), what="save a whole model"):
+        if lacking:
+            raise SMPUsageError(f"could not {doing}: {lacking}")
     group = session.world_group if is_sharding(session) else session.mp_group
     if group is session.world_group or session.placement.dp_rank == 0:
         held = [not is_foreign(variable) for variable in inner]

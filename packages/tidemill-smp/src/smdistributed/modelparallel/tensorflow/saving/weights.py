@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.session import is_initialized
 
 __all__ = ["HeldElsewhere", "get_weights", "set_weights"]
 
@@ -47,7 +49,14 @@ class HeldElsewhere:
 
 
 def get_weights(variables: Sequence[Any]) -> list[Any]:
-    """The values of variables, as arrays; of those of other ranks a `HeldElsewhere`."""
+    """The values of variables, as arrays; of those of other ranks a `HeldElsewhere`.
+
+    Raises:
+        SMPUsageError: If variables have no values before the first step.
+    """
+    lacking = engine().what_lacks_values(variables) if is_initialized() else ""
+    if lacking:
+        raise SMPUsageError(f"cannot get the weights: {lacking}")
     return [
         HeldElsewhere(tensorflow_variable(variable)) if is_foreign(variable) else np.array(variable)
         for variable in variables
