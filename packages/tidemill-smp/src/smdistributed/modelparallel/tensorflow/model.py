@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow import fitting, planning
+from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
@@ -80,23 +80,57 @@ class DistributedModel(Model):  # type: ignore[misc]
             )
         super().compile(*args, jit_compile=False, **kwargs)
 
-    def fit(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
-        """Train, as in Keras; every rank calls it with the same data. Each batch is cut into the microbatches.
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Train, as in Keras; every rank calls it, those of a replica with the same data.
+
+        Each batch is cut into the microbatches. At the end of an epoch callbacks are told the same on all ranks: with
+        `ddp`, metrics are of all replicas. When a callback stops training on one rank, all stop.
 
         Raises:
             SMPUsageError: If `callbacks` has a `BackupAndRestore`.
         """
-        fitting.refuse_backups(kwargs.get("callbacks"))
+        fitting.refuse_backups(callbacks)
         fitting.agree_on_shuffling()
-        return super().fit(*args, verbose=_verbosity(verbose), **kwargs)
+        together = stopping.stopping_together(self, callbacks)
+        return super().fit(x, y, batch_size, epochs, _verbosity(verbose), together, *args, **kwargs)
 
-    def evaluate(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
-        """Evaluate, as in Keras; every rank calls it with the same data, and gets the result."""
-        return super().evaluate(*args, verbose=_verbosity(verbose), **kwargs)
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Evaluate, as in Keras; every rank calls it, those of a replica with the same data, and gets the result.
 
-    def predict(self, *args: Any, verbose: Any = "auto", **kwargs: Any) -> Any:
-        """Predict, as in Keras; every rank calls it with the same data, and gets the result."""
-        return super().predict(*args, verbose=_verbosity(verbose), **kwargs)
+        With `ddp` the result is that of all replicas' data.
+        """
+        return super().evaluate(x, y, batch_size, _verbosity(verbose), *args, **kwargs)
+
+    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", *args: Any, **kwargs: Any) -> Any:
+        """Predict, as in Keras; the ranks of a replica call it with the same data, and get the result."""
+        return super().predict(x, batch_size, _verbosity(verbose), *args, **kwargs)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """The results of the metrics that this rank holds, from what this replica has seen."""
+        return metrics.results_here(self)
+
+    def reset_metrics(self) -> None:
+        """Forget what the metrics that this rank holds have counted."""
+        with dropping_foreign_values():
+            super().reset_metrics()
 
     def profile(self, *batch: Any, **kwargs: Any) -> None:
         """Measure how long each layer takes, for the automatic cut, which goes by estimates otherwise.
@@ -214,6 +248,13 @@ class DistributedModel(Model):  # type: ignore[misc]
     def predict_step(self, data: Any) -> Any:
         """One step of `predict`, pipelined."""
         return self._steps().predict(data)
+
+    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
+        """What Keras 3 asks for at the end of an epoch."""
+        return metrics.results_of_all(self, logs)
+
+    _validate_and_get_metrics_result = _get_metrics_result_or_logs
+    """What tf_keras asks for."""
 
     def _steps(self) -> fitting.Steps:
         kept: fitting.Steps | None = self.__dict__.get("_smp_fitting")
