@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.keras_api import (
-    accepts_training,
+    hears_training,
     loss_of,
     metrics_after,
     scaled_loss,
@@ -19,6 +19,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     unpack,
     unscaled,
 )
+from smdistributed.modelparallel.tensorflow.keras_notes import notes_of, with_notes
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
 from tensorflow.python.eager import context
@@ -39,19 +40,19 @@ class Steps:
         """One training step on a batch; the metrics after it."""
         model = self._model
         x, y, sample_weight = unpack(data)
-        grads, loss, y_pred = self._training(x, y, sample_weight)
+        grads, loss, y_pred, notes = self._training(x, y, sample_weight)
         variables = model.trainable_variables
         if variables:
             means = [grad if grad is None else grad.accumulate() for grad in grads]
             model.optimizer.apply_gradients(zip(unscaled(model.optimizer, means), variables, strict=True))
-        return metrics_after(model, loss.reduce_mean(), x, y, _merged(y_pred), sample_weight)
+        return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
 
     def evaluate(self, data: Any) -> Any:
         """Evaluate one batch; the metrics after it."""
         model = self._model
         x, y, sample_weight = unpack(data)
-        loss, y_pred = self._evaluation(x, y, sample_weight)
-        return metrics_after(model, loss.reduce_mean(), x, y, _merged(y_pred), sample_weight)
+        loss, y_pred, notes = self._evaluation(x, y, sample_weight)
+        return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
 
     def predict(self, data: Any) -> Any:
         """Predict one batch of any size: it is filled up to a whole number of microbatches, and the rest left out."""
@@ -66,19 +67,19 @@ class Steps:
             y_pred = self._call(x, training=True)
             loss = loss_of(model, x, y, y_pred, sample_weight, training=True)
             scaled = scaled_loss(model.optimizer, loss)
-        return tape.gradient(scaled, model.trainable_variables), loss, y_pred
+        return tape.gradient(scaled, model.trainable_variables), loss, y_pred, _notes(y_pred)
 
     def _evaluate_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
         y_pred = self._call(x, training=False)
         loss = loss_of(self._model, x, y, y_pred, sample_weight, training=False)
-        return loss, y_pred
+        return loss, y_pred, _notes(y_pred)
 
     def _predict_microbatch(self, x: Any) -> Any:
         return self._call(x, training=False)
 
     def _call(self, x: Any, *, training: bool) -> Any:
         model = self._model
-        return model(x, training=training) if accepts_training(model) else model(x)
+        return model(x, training=training) if hears_training(model._smp_plain()) else model(x)
 
     @staticmethod
     def _undecorated(body: Callable[..., Any]) -> StepFunction:
@@ -126,5 +127,15 @@ def _filled(tensor: Any) -> Any:
     return tf.gather(tensor, tf.minimum(tf.range(whole), size - 1))
 
 
-def _merged(y_pred: Any) -> Any:
-    return tf.nest.map_structure(operator.methodcaller("merge"), y_pred)
+def _merged(outputs: Any) -> Any:
+    return tf.nest.map_structure(operator.methodcaller("merge"), outputs)
+
+
+def _notes(y_pred: Any) -> list[dict[str, Any]]:
+    return [notes_of(output) for output in tf.nest.flatten(y_pred)]
+
+
+def _noted(y_pred: Any, notes: list[dict[str, Any]]) -> Any:
+    """The whole batch's predictions, as metrics want them."""
+    merged = [with_notes(*pair) for pair in zip(tf.nest.flatten(_merged(y_pred)), _merged(notes), strict=True)]
+    return tf.nest.pack_sequence_as(y_pred, merged)

@@ -24,9 +24,9 @@ __all__ = [
     "IS_TF_KERAS",
     "Layer",
     "Model",
-    "accepts_training",
     "containers_of",
     "creating_without_memory",
+    "hears_training",
     "is_keras_variable",
     "layers_of",
     "library_modules",
@@ -137,9 +137,9 @@ def _held(container: Any) -> Iterator[Any]:
             yield value
 
 
-def accepts_training(model: Any) -> bool:
-    """Whether the model's `call` has an argument `training`."""
-    return bool(model._call_spec.expects_training_arg if IS_TF_KERAS else model._call_has_training_arg)
+def hears_training(model: Any) -> bool:
+    """Whether Keras's own loops tell the model `training`: tf_keras always, Keras 3 where its `call` takes it."""
+    return IS_TF_KERAS or bool(model._call_has_training_arg)
 
 
 def set_random_seed(seed: int) -> None:

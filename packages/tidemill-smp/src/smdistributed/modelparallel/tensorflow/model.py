@@ -14,6 +14,7 @@ from smdistributed.modelparallel.tensorflow.engine.layers import Container, ente
 from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
+from smdistributed.modelparallel.tensorflow.keras_notes import everywhere
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model, weights
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
@@ -55,7 +56,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             outputs = super().__call__(*args, **kwargs)
         state.outputs.extend(output.name for output in tf.nest.flatten(outputs) if tf.is_tensor(output))
         with state.marking(EVERYWHERE):
-            return tf.nest.map_structure(_everywhere, outputs)
+            return tf.nest.map_structure(everywhere, outputs)
 
     @classmethod
     def wrap(cls, model: Any, partitions: Mapping[str, int] | None = None) -> DistributedModel:
@@ -273,7 +274,3 @@ class DistributedModel(Model):  # type: ignore[misc]
 
 def _verbosity(verbose: Any) -> Any:
     return 0 if verbose == "auto" and fitting.is_quiet() else verbose
-
-
-def _everywhere(output: Any) -> Any:
-    return tf.identity(output) if tf.is_tensor(output) else output

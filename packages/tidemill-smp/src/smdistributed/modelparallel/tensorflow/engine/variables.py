@@ -7,6 +7,7 @@ becomes a `ForeignVariable`: it can be traced, and nothing else.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -177,8 +178,14 @@ def make_foreign(variable: Any, owner: str) -> None:
     empty = without_memory(inner.shape, inner.dtype, inner.name.split(":")[0], trainable=inner.trainable)
     inner._handle = empty._handle
     inner._smp_handle_keeper = empty
-    inner.__class__ = ForeignVariable
+    inner.__class__ = _foreign_kind(type(inner))
     inner._smp_owner = owner
+
+
+@functools.cache
+def _foreign_kind(kind: type) -> type:
+    """The class of foreign variables that stay of a kind: TensorFlow asks, and graphs of all ranks must be alike."""
+    return type(ForeignVariable.__name__, (ForeignVariable, kind), {})
 
 
 @dataclass

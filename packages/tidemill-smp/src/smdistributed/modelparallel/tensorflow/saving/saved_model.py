@@ -15,7 +15,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in, variables_of
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, accepts_training
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
 from smdistributed.modelparallel.tensorflow.session import current
@@ -76,11 +76,9 @@ class _Marked:
 
 
 def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
-    # Keras 3 hands it on to the layers inside, where the model's own `call` does not take it.
-    options = {"training": False} if not IS_TF_KERAS or accepts_training(model) else {}
-
     def serve(*tensors: Any) -> Any:
-        return inputs.call(model, tensors, **options)
+        # Keras hands it on to the layers inside, where the model's own `call` does not take it.
+        return inputs.call(model, tensors, training=False)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
