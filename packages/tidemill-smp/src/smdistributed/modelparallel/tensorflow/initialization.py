@@ -14,6 +14,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMP
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
+from smdistributed.modelparallel.tensorflow.devices import take_gpu
 from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
@@ -123,6 +124,7 @@ def _join(parameters: Config) -> Session:
     world.start()
     world_group = Group(world, tuple(range(world.size)), "world")
     take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before threads are made that would inherit
+    take_gpu(rendezvous.local_rank, rendezvous.local_size)
     transport = choose_transport(
         parameters.transport,
         world_group,
