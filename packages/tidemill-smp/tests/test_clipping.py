@@ -28,6 +28,13 @@ def test_a_norm_that_is_given_is_used() -> None:
     assert ranks.run(2, clip_by_given_norm, config=CONFIG) == [pytest.approx([0.5, 0.5]), pytest.approx([0.5, 0.5])]
 
 
+def test_tensorflow_clipping_by_the_norm_of_one_rank_is_warned_of_once() -> None:
+    first, second = ranks.run(2, clip_by_tensorflow, config=CONFIG)
+    assert [len(messages) for messages in first] == [0, 1, 0, 0, 0]
+    assert "Call smp.clip_by_global_norm" in first[1][0]
+    assert not any(second), "one rank says it for all"
+
+
 @pytest.mark.parametrize("where", ["first partition", "last partition"])
 def test_a_gradient_that_is_infinite_on_one_rank_skips_the_step_on_all(where: str) -> None:
     for scales, weights, plain_scales, plain_weights in ranks.run(2, scale_both, where, config=CONFIG):
@@ -177,3 +184,44 @@ def scale_both(where: str) -> Any:
 
     net, plain = _net(distributed=True), _net(distributed=False)
     return (*train(net), *train(plain))
+
+
+def clip_by_tensorflow() -> list[list[str]]:
+    """What is said: inside the step, outside it, outside it again, by this library, of a list without None."""
+    import logging
+
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from checkpoints import forget_the_step_before
+
+    forget_the_step_before()
+    net, heard = _net(distributed=True), []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("smdistributed.modelparallel")
+
+    @smp.step
+    def inside(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(net, x, y)
+        return tf.clip_by_global_norm([*tape.gradient(loss, net.trainable_variables), None], 1.0)[0]
+
+    (x, y), *_ = models.batches(1, 8)
+    x, y = tf.constant(x), tf.constant(y)
+    grads: list[Any] = []
+    calls = [
+        lambda: grads.extend(grad.accumulate() for grad in inside(x, y)),
+        lambda: tf.clip_by_global_norm(grads, 1.0),
+        lambda: tf.linalg.global_norm(grads),
+        lambda: smp.clip_by_global_norm(grads, 1.0),
+        lambda: tf.clip_by_global_norm([grad for grad in grads if grad is not None], 1.0),
+    ]
+    log.addHandler(handler)
+    for call in calls:
+        messages: list[str] = []
+        call()
+        heard.append(messages)
+    log.removeHandler(handler)
+    return heard

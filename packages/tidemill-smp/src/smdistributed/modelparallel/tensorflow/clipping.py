@@ -3,11 +3,15 @@
 Outside a step each rank has the gradients of its own variables; the others are None. A norm over all gradients needs
 those of all ranks: the half squared norm of each gradient is exchanged, and summed up in the order of the gradients, so
 that the norm is to the bit the one that `tf.linalg.global_norm` gives in one process.
+
+TensorFlow's own functions see the gradients of one rank there, and each rank would clip by another norm: they warn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,9 +19,12 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
-from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from tensorflow.python.ops import clip_ops
 
-__all__ = ["clip_by_global_norm", "global_norm_of", "scaled_to"]
+__all__ = ["clip_by_global_norm", "global_norm_of", "install_warning", "scaled_to"]
+
+log = logging.getLogger("smdistributed.modelparallel")
 
 _MISSING = -1.0
 """In place of the norm of a gradient that is on another rank; norms are never negative."""
@@ -89,6 +96,36 @@ def scaled_to(norm: Any, clip_norm: Any, gradients: Sequence[Any]) -> list[Any]:
     limit = tf.cast(clip_norm, norm.dtype)
     scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
     return [_scaled(gradient, scale) for gradient in gradients]
+
+
+def install_warning() -> None:
+    """Have TensorFlow's norm of many tensors warn where it gets the gradients of one rank. Again it does nothing."""
+    original = clip_ops.global_norm
+    if not getattr(original, "smp_warns", False):
+        # The first is what `tf.clip_by_global_norm` calls, the second what scripts do.
+        clip_ops.global_norm = tf.linalg.global_norm = _warning_of_parts(original)
+
+
+def _warning_of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
+    warned: list[Session] = []
+
+    @functools.wraps(original)
+    def global_norm(t_list: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_initialized() and tracer() is None:
+            session = current()
+            is_part = isinstance(t_list, (list, tuple)) and any(gradient is None for gradient in t_list)
+            is_new = not any(one is session for one in warned)
+            if is_part and is_new and session.config.partitions > 1 and session.placement.rank == 0:
+                warned[:] = [session]
+                log.warning(
+                    "smp: tf.clip_by_global_norm (or tf.linalg.global_norm) was called outside the step with gradients "
+                    "of which some are None: if those are on other ranks, each rank gets a norm of its own, and clips "
+                    "otherwise. Call smp.clip_by_global_norm, which takes the same arguments"
+                )
+        return original(t_list, *args, **kwargs)
+
+    global_norm.smp_warns = True  # type: ignore[attr-defined]
+    return global_norm
 
 
 def _values(gradient: Any) -> Any:

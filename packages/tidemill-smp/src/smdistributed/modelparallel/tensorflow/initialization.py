@@ -12,6 +12,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
+from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.devices import take_gpu
@@ -62,6 +63,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session.set_current(_join(parameters))
     keras2.install()
     optimizer_hooks.install(_is_distributed)
+    install_warning()
     if parameters.horovod:
         start_horovod(session.current())
     _warn_of_lone_replicas(session.current())
