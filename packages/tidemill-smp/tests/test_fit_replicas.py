@@ -13,6 +13,7 @@ import ranks
 import sessions
 import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import forget_the_step_before
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 
 CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
 KERASES = pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
@@ -45,6 +46,12 @@ def test_logs_of_a_train_step_of_the_scripts_own_are_averaged() -> None:
 def test_replicas_that_train_apart_are_told_their_own() -> None:
     losses = ranks.run(4, told_apart, config=CONFIG)
     assert losses[0] == losses[1] != losses[2] == losses[3]
+
+
+def test_different_numbers_of_batches_are_refused() -> None:
+    for rank, message in enumerate(ranks.run(4, given_too_few, config=CONFIG)):
+        assert "{'rank 0': 3, 'rank 1': 3, 'rank 2': 2, 'rank 3': 2}" in message, f"rank {rank}"
+        assert "steps_per_epoch" in message
 
 
 # --- on the ranks -----------------------------------------------------------------------------------------------------
@@ -175,3 +182,15 @@ def told_apart() -> float:
         model = models.distributed(models.Chain)(smp.mp_size())
         model.compile("sgd", "mse")
         return float(model.fit(_dataset(1, slice(smp.dp_rank(), None, 2)), verbose=0).history["loss"][0])
+
+
+def given_too_few() -> str:
+    with sessions.configured(ddp=True, horovod=False):
+        forget_the_step_before()
+        model = models.distributed(models.Chain)(smp.mp_size())
+        model.compile("sgd", "mse")
+        try:
+            model.fit(_dataset(1, slice(None)).take(3 - smp.dp_rank()), verbose=0)
+        except SMPUsageError as error:
+            return str(error)
+    raise AssertionError

@@ -19,6 +19,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 from tensorflow.python.ops import clip_ops
 
@@ -45,8 +46,12 @@ def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = N
 
     Returns:
         The scaled gradients, None where they were None, and the global norm.
+
+    Raises:
+        SMPUsageError: If a gradient is a `StepOutput`.
     """
     gradients = list(t_list)
+    require_whole(gradients, "smp.clip_by_global_norm")
     session = current()
     if tracer() is not None:
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm)

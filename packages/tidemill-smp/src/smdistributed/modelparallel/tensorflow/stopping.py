@@ -2,6 +2,7 @@
 
 A callback may go by a clock, or by the logs of a batch, which each replica has of its own share. A rank that stopped by
 itself would leave the others waiting for it, so one that wants to stop stops all, at the same batch or epoch.
+Where a rank has fewer batches than another it would be as long a wait, so that is refused at the beginning.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.session import Session, current
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
@@ -38,7 +40,7 @@ def stopping_together(model: Any, callbacks: Any) -> Any:
 
 
 class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Asks the other ranks at the end of an epoch."""
+    """Asks the other ranks at the end of an epoch, and at the beginning how many batches they have."""
 
     def __init__(self, group: Group) -> None:
         super().__init__()
@@ -48,6 +50,17 @@ class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
         """Stop here if any rank does."""
         del epoch, logs
         self._agree()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuse data of which one rank has more batches than another, where it is known."""
+        del logs
+        steps = self._group.allgather_objects((self.params or {}).get("steps"), what="how many batches fit has")
+        if len({count for count in steps if count is not None}) > 1:
+            counts = {f"rank {rank}": count for rank, count in zip(self._group.ranks, steps, strict=True)}
+            raise SMPUsageError(
+                f"fit was given different numbers of batches: {counts}. A rank that has one more would wait for the "
+                "others: give all ranks as many, by dataset.take, repeat, or fit(steps_per_epoch=...)"
+            )
 
     def _agree(self) -> None:
         wishes = self._group.allgather_objects(bool(self.model.stop_training), what="whether fit stops")

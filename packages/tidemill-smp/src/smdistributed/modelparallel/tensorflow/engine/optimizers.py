@@ -34,6 +34,7 @@ from smdistributed.modelparallel.tensorflow.engine.variables import (
     dropping_foreign_values,
     is_foreign,
 )
+from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 
 __all__ = ["install"]
@@ -94,6 +95,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     slots.refuse_in_a_step()
+    require_whole(grads, "apply_gradients")
     session = _shared_session(variables)
     if session is None or not grads or len(grads) != len(variables):
         original(self, grads, trainable_variables)
@@ -236,6 +238,7 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     session = _shared_session(variables)
     slots.refuse_in_a_step()
+    require_whole(grads, "apply_gradients")
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
         grads = _averaged(grads, variables, slots.shares_of(self.inner_optimizer), session)

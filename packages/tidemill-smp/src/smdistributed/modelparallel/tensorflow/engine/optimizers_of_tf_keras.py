@@ -11,6 +11,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine import slots
 from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
+from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 
@@ -42,6 +43,7 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
         slots.refuse_in_a_step()
+        require_whole([grad for grad, _ in pairs], "apply_gradients")
         session = _shared_session(variables)
         shares = None
         if session is not None:
