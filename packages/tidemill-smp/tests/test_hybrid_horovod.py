@@ -39,6 +39,17 @@ def test_training_equals_one_process_on_the_whole_batch(horovod: dict[str, Any],
         assert weights == results[rank % 2][3], "replicas differ in some bit"
 
 
+def test_ranks_of_a_partition_may_be_neighbours() -> None:
+    config = {**CONFIG, "placement_strategy": "spread", "contiguous": False, "xla": False, "fork": False}
+    results = ranks.run(4, train_both, "allreduce", config=config)
+    assert ranks.run(4, places, config=config) == [(0, 2, 0, 2), (1, 2, 1, 2), (0, 2, 0, 2), (1, 2, 1, 2)]
+    for rank, (losses, plain_losses, gaps, weights) in enumerate(results):
+        assert losses == pytest.approx(plain_losses, rel=1e-5)
+        assert max(gaps.values()) < 2e-6
+        assert set(gaps) == ({0, 1, 2} if rank < 2 else {3, 4})
+        assert weights == results[rank // 2 * 2][3], "replicas differ in some bit"
+
+
 def test_broadcasting_on_the_first_batch_makes_replicas_equal(horovod: dict[str, Any]) -> None:
     results = ranks.run(4, train_from_other_seeds, **horovod)
     for rank, (model, optimizer, before) in enumerate(results):

@@ -128,3 +128,44 @@ def save_and_restore(directory: str) -> Any:
     loose[mine].assign(tf.zeros_like(loose[mine]))
     assert manager.restore() is not None
     return loose[mine].numpy().item(), "refused" if isinstance(_read(loose[other]), str) else "read"
+
+
+def test_what_the_other_rank_holds_is_no_variable_of_its_own_to_later_steps(tmp_path: Any) -> None:
+    for loose, steps in ranks.run(2, restore_and_step_twice, str(tmp_path), config={**CONFIG, "hang_timeout_s": 20}):
+        assert loose == [0, 0, 0]
+        assert steps == (8, 4)
+
+
+def restore_and_step_twice(directory: str) -> Any:
+    """Take three steps after a restore, where only the first partition has variables; how many loose ones there are."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from checkpoints import forget_the_step_before
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = keras.layers.Dense(models.CLASSES)
+
+        def call(self, x: Any) -> Any:
+            x = self.layer(x)
+            with smp.partition(1):
+                return tf.nn.relu(x)
+
+    counts: list[int] = []
+    for number in range(2):
+        forget_the_step_before()
+        net = Net()
+        manager = smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
+        manager.restore()
+        for size in (4, 8, 8)[: 1 + 2 * number]:  # each is traced anew
+            x = tf.ones([size, models.FEATURES])
+            outputs = smp.step(lambda x: net(x))(x).merge()
+            counts.append(len(engine()._loose))
+        if number == 0:
+            manager.save()
+    return counts[1:], tuple(outputs.shape)

@@ -21,13 +21,15 @@ def loose_variables(traced: Trace, assignment: Assignment, known: Iterable[Any])
     Args:
         traced: The step.
         assignment: Who computes what of it.
-        known: The variables of the models.
+        known: The variables of the models, and loose ones that are known already.
     """
     ids = {id(variable) for variable in known}
+    # The handle of a variable of another rank is on loan: whose it was is no variable of the step.
+    handles = {id(variable.handle) for variable in known}
     written = written_handles(traced.nodes)
     found = []
     for output, external in traced.captures.items():
-        if external.dtype != tf.resource or assignment.handles.get(output, ALL) == ALL:
+        if external.dtype != tf.resource or assignment.handles.get(output, ALL) == ALL or id(external) in handles:
             continue
         variable = _variable_of(external)
         if variable is not None and id(variable) not in ids and (variable.trainable or output in written):

@@ -1,0 +1,69 @@
+"""What is not wrong but costs, or may be a mistake, is said once."""
+
+import os
+from typing import Any
+
+import pytest
+
+import ranks
+
+MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
+
+
+def test_a_weight_that_partitions_share_is_named_with_what_it_costs() -> None:
+    for messages in ranks.run(2, share_a_weight, config=MANUAL):
+        (message,) = messages
+        assert "tied/kernel" in message
+        assert "is used in the partitions 0, 1: its value (1.0 MB) travels from partition 0 to the others" in message
+
+
+def share_a_weight() -> list[str]:
+    import logging
+
+    import keras
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    class Tied(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tied = keras.layers.Dense(500, use_bias=False, name="tied")
+
+        def call(self, x: Any) -> Any:
+            x = self.tied(x)
+            with smp.partition(1):
+                return tf.matmul(x, self.tied.kernel, transpose_b=True)
+
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("smdistributed.modelparallel")
+    log.addHandler(handler)
+    net = Tied()
+    forward = smp.step(lambda x: net(x))
+    for size in (4, 8):  # the second is traced anew, and says nothing
+        assert forward(tf.ones([size, 500])).merge().shape == [size, 500]
+    log.removeHandler(handler)
+    return messages
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
+def test_ranks_that_share_cores_and_those_that_start_late_are_told() -> None:
+    with ranks.Job(2, None) as job:
+        assert job.call(start_late_on_one_core) == [True, True]
+        output = job.output()
+    assert output.count("2 ranks share 1 cores of this machine") == 1
+    assert output.count("its thread pools keep their size; call smp.init() first") == 2
+
+
+def start_late_on_one_core() -> bool:
+    """Bind all ranks to one core, have TensorFlow work, and then begin."""
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    tf.ones([2]) + tf.ones([2])
+    smp.init({"partitions": 2})
+    return bool(smp.core.initialized)
