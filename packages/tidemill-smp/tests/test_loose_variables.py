@@ -164,7 +164,7 @@ def restore_and_step_twice(directory: str) -> Any:
         manager.restore()
         for size in (4, 8, 8)[: 1 + 2 * number]:  # each is traced anew
             x = tf.ones([size, models.FEATURES])
-            outputs = smp.step(lambda x: net(x))(x).merge()
+            outputs = smp.step(lambda x, net=net: net(x))(x).merge()
             counts.append(len(engine()._loose))
         if number == 0:
             manager.save()
