@@ -77,11 +77,10 @@ def test_each_slot_is_on_one_replica_and_each_has_about_half_of_the_bytes(partit
 def test_optimizers_of_tf_keras_share_out_their_slots_too() -> None:
     config = {**CONFIG, "partitions": 1}
     for rank, result in enumerate(ranks.run(2, train_with_tf_keras, config=config, environment=TF_KERAS)):
-        for name, (whole, shared, held) in result["trained"].items():
-            assert whole == shared, f"{name} on rank {rank}"
+        for name, (gap, held) in result["trained"].items():
+            assert gap <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}"
             assert 0 < held[0] < held[1], f"{name} on rank {rank}"
-        clipped, averaged, nadam = result["refused"]
-        assert "'global_clipnorm' of Adam is 1.0" in clipped
+        averaged, nadam = result["refused"]
         assert "cannot share out the averages of weights (use_ema)" in averaged
         assert "cannot share out the product of rates that Nadam of tf_keras keep" in nadam
 
@@ -232,6 +231,7 @@ def slots_held() -> dict[str, Any]:
 
 
 def train_with_tf_keras() -> dict[str, Any]:
+    import numpy as np
     import tensorflow as tf
 
     import hybrid
@@ -241,7 +241,9 @@ def train_with_tf_keras() -> dict[str, Any]:
     o, trained = tf.keras.optimizers, {}
     kinds = {
         "adam": lambda: o.Adam(0.01),
+        "clipped": lambda: o.Adam(0.01, global_clipnorm=0.5),
         "legacy adam": lambda: o.legacy.Adam(0.01),
+        "legacy clipped": lambda: o.legacy.Adam(0.01, global_clipnorm=0.5),
         "legacy momentum": lambda: o.legacy.SGD(0.1, momentum=0.9),
     }
     for name, kind in kinds.items():
@@ -250,11 +252,12 @@ def train_with_tf_keras() -> dict[str, Any]:
             optimizer = kind()
             with sessions.configured(shard_optimizer_state=shared):
                 net, _ = hybrid.train(optimizer, _apply)
-            weights.append([value.tobytes() for value in hybrid.held(net).values()])
+            weights.append(hybrid.held(net))
+        gap = max(float(np.max(np.abs(value - weights[1][at]))) for at, value in weights[0].items())
         variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
-        trained[name] = *weights, (sum(not is_foreign(variable) for variable in variables), len(variables))
+        trained[name] = gap, (sum(not is_foreign(variable) for variable in variables), len(variables))
     refusals = []
-    for kind in (lambda: o.Adam(0.01, global_clipnorm=1.0), lambda: o.Adam(0.01, use_ema=True), lambda: o.Nadam(0.01)):
+    for kind in (lambda: o.Adam(0.01, use_ema=True), lambda: o.Nadam(0.01)):
         with pytest.raises(Exception, match="SMPUsageError") as refusal:
             hybrid.train(kind(), _apply)
         refusals.append(str(refusal.value))

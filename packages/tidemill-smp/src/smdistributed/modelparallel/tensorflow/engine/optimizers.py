@@ -25,7 +25,6 @@ from keras.src.optimizers import base_optimizer
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
-from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine import slots
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
@@ -221,13 +220,7 @@ def _clips_by_global_norm(self: Any) -> bool:
 
 def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
     places, total = vars(self)[_PLACES]
-    return global_norm_of(grads, places, total, _groups(current(), slots.shares_of(self)))
-
-
-def _groups(session: Session, shares: slots.Shares | None) -> list[TensorGroup]:
-    """The ranks that have the other gradients."""
-    replicas = [] if shares is None else [data_parallel_group(session)]
-    return replicas if session.config.partitions == 1 else [*replicas, model_parallel_group(session)]
+    return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.shares_of(self)))
 
 
 # --- loss scaling -----------------------------------------------------------------------------------------------------
@@ -254,7 +247,7 @@ def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
     session = _shared_session(self._trainable_variables)
-    for group in [] if session is None else _groups(session, slots.shares_of(self.inner_optimizer)):
+    for group in [] if session is None else slots.groups_of_others(session, slots.shares_of(self.inner_optimizer)):
         gathered = group.gather([finite], "whether gradients are finite")[0]
         finite = tf.reduce_all(tf.stack(gathered))
     return finite

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
+from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine import slots
-from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
+from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
@@ -34,6 +37,8 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
+    overwrite = modern._overwrite_model_variables_with_average_value
+    modern._overwrite_model_variables_with_average_value = _passing_over_foreign(overwrite)
     legacy.apply_gradients = _applying(legacy.apply_gradients, _create_slots)
     legacy.add_slot = _adding_slot(legacy.add_slot)
 
@@ -47,7 +52,7 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         session = _shared_session(variables)
         shares = None
         if session is not None:
-            _refuse_what_sees_one_partition(self, session)
+            _refuse_nadam_of_a_part(self, session)
             shares = _prepared_shares(self, variables, name, prepare)
             grads = [grad for grad, _ in pairs]
             if shares is not None:
@@ -56,11 +61,14 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
             elif session.config.ddp:
                 grads = average_gradients(grads, session)
             pairs = list(zip(grads, variables, strict=True))
-        here = [pair for pair in pairs if slots.is_updated_here(pair[1], shares)]
-        if len(here) == len(pairs) or any(grad is not None for grad, _ in here):
-            applied = original(self, here, name, *args, **kwargs)
-        else:
-            applied = self.iterations.assign_add(1)
+        here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, shares)]
+        groups = [] if session is None else slots.groups_of_others(session, shares)
+        with _clipping_by_all(self, [grad for grad, _ in pairs], here, groups) as grads:
+            if len(here) == len(pairs) or any(grad is not None for grad in grads):
+                mine = [variables[place] for place in here]
+                applied = original(self, list(zip(grads, mine, strict=True)), name, *args, **kwargs)
+            else:
+                applied = self.iterations.assign_add(1)
         if shares is not None:
             shares.spread([variable for grad, variable in pairs if grad is not None])
         return applied
@@ -83,24 +91,41 @@ def _shared_session(variables: Sequence[Any]) -> Session | None:
     return current() if is_initialized() and slots.is_distributed(variables) else None
 
 
-def _refuse_what_sees_one_partition(optimizer: Any, session: Session) -> None:
-    if session.config.partitions > 1 and getattr(optimizer, "global_clipnorm", None):
+@contextmanager
+def _clipping_by_all(
+    optimizer: Any, gradients: Sequence[Any], here: Sequence[int], groups: Sequence[TensorGroup]
+) -> Iterator[list[Any]]:
+    """Gradients of what is updated here, clipped by the norm of all; inside, the optimizer does not do it again."""
+    clip_norm = getattr(optimizer, "global_clipnorm", None)
+    mine = [gradients[place] for place in here]
+    if not groups or not clip_norm:
+        yield mine
+        return
+    places = [place for place in here if gradients[place] is not None]
+    norm = global_norm_of([gradients[place] for place in places], places, len(gradients), groups)
+    scaled = iter(scaled_to(norm, clip_norm, [gradients[place] for place in places]))
+    optimizer.global_clipnorm = None
+    try:
+        yield [None if gradient is None else next(scaled) for gradient in mine]
+    finally:
+        optimizer.global_clipnorm = clip_norm
+
+
+def _refuse_nadam_of_a_part(optimizer: Any, session: Session) -> None:
+    # Traced, it multiplies its product of rates once per variable that it sees, but for one: here it sees a part.
+    if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(
-            f"'global_clipnorm' of {type(optimizer).__name__} is {optimizer.global_clipnorm!r}, but optimizers of "
-            "tf_keras see the gradients of one partition: leave it out, and call smp.clip_by_global_norm before "
-            "apply_gradients"
+            f"{type(optimizer).__name__} of tf_keras reckons with the number of variables that it gets, which are "
+            "those of one partition here: take tf.keras.optimizers.legacy.Nadam, another optimizer, or Keras 3"
         )
+
+
+def _is_nadam(optimizer: Any) -> bool:
+    return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
 def _refuse_what_cannot_be_shared(optimizer: Any) -> None:
-    kind = type(optimizer).__name__
-    if getattr(optimizer, "global_clipnorm", None):
-        raise SMPUsageError(
-            f"'global_clipnorm' of {kind} is {optimizer.global_clipnorm!r} and 'shard_optimizer_state' is True, but "
-            "optimizers of tf_keras see the gradients of one replica's share: leave it out, and call "
-            "smp.clip_by_global_norm before apply_gradients"
-        )
-    is_nadam = any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
+    is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"
         raise SMPUsageError(
@@ -166,6 +191,13 @@ def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
         return known[slot_name]
 
     return add_slot
+
+
+def _passing_over_foreign(original: Callable[..., Any]) -> Callable[..., Any]:
+    def overwrite(self: Any, var_list: Sequence[Any]) -> Any:
+        return original(self, [variable for variable in var_list if not is_foreign(variable)])
+
+    return overwrite
 
 
 def _without_memory(variable: Any, name: str, shape: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_shares, spread
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, make_foreign, tensorflow_variable
@@ -20,6 +21,7 @@ from smdistributed.modelparallel.tensorflow.session import Session, current, is_
 __all__ = [
     "Shares",
     "add",
+    "groups_of_others",
     "install",
     "is_distributed",
     "is_kept_here",
@@ -94,6 +96,12 @@ class Shares:
     def name_of(self, replica: int) -> str:
         """How errors call the rank of a replica that holds the same partition as this one."""
         return self._session.world.name_of(self._session.dp_group.ranks[replica])
+
+
+def groups_of_others(session: Session, shares: Shares | None) -> list[TensorGroup]:
+    """The ranks that have the gradients which this one has not, of those that an optimizer is applied to."""
+    replicas = [] if shares is None else [data_parallel_group(session)]
+    return replicas if session.config.partitions == 1 else [*replicas, model_parallel_group(session)]
 
 
 @dataclass

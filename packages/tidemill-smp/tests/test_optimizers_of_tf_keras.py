@@ -1,0 +1,80 @@
+"""Optimizers of tf_keras on two partitions do what they do on one model in one piece."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ranks
+
+CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 1}
+TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+
+
+@pytest.mark.parametrize("frozen", [None, "head"], ids=["all", "frozen_head"])
+def test_weights_equal_those_of_the_model_in_one_piece(frozen: str | None) -> None:
+    results = ranks.run(2, train_all, frozen, config=CONFIG, environment=TF_KERAS)
+    for result in results:
+        assert set(result) == {*MODERN, *LEGACY}
+    for name in results[0]:
+        held = [result[name] for result in results]
+        assert sum(own for own, _, _ in held) == 4, "each rank holds its own"
+        assert all(gap < 1e-6 for _, gap, _ in held), f"{name}: {held}"
+        assert all(moved > 1e-4 for _, _, moved in held[: 1 if frozen else 2]), f"{name} trains"
+
+
+def test_nadam_is_refused_where_it_sees_a_part_of_the_variables() -> None:
+    for error in ranks.run(2, train_by_nadam, config=CONFIG, environment=TF_KERAS, check=False):
+        assert "Nadam of tf_keras reckons with the number of variables" in error.text
+        assert "take tf.keras.optimizers.legacy.Nadam" in error.text
+
+
+def train_by_nadam() -> None:
+    train_both(lambda o: o.Nadam(0.01), None)
+
+
+def train_all(frozen: str | None) -> dict[str, tuple[int, float, float]]:
+    return {name: train_both(kind, frozen) for name, kind in (MODERN | LEGACY).items()}
+
+
+def train_both(kind: Callable[[Any], Any], frozen: str | None) -> tuple[int, float, float]:
+    """How many variables are held here, how far they are from one piece's, and how far training moved them at most."""
+    import numpy as np
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+
+    random = np.random.RandomState(0)
+    x, y = random.randn(32, 8).astype("float32"), random.randn(32, 3).astype("float32")
+
+    def build() -> Any:
+        keras = tf.keras
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input([8])
+        body = keras.layers.Dense(16, "tanh", name="body")(inputs)
+        return keras.Model(inputs, keras.layers.Dense(3, name="head", trainable=frozen != "head")(body))
+
+    first = build().get_weights()
+    plain, net = build(), smp.DistributedModel.wrap(build(), {"head": 1})
+    for model in (plain, net):
+        model.compile(kind(tf.keras.optimizers), "mse")
+        model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    held = [(i, mine.numpy()) for i, mine in enumerate(net.variables) if not is_foreign(mine)]
+    whole = plain.get_weights()
+    gap = max(float(np.max(np.abs(value - whole[i]))) for i, value in held)
+    return len(held), gap, max(float(np.max(np.abs(value - first[i]))) for i, value in held)
+
+
+MODERN: dict[str, Callable[[Any], Any]] = {
+    "clipped by the global norm": lambda o: o.Adam(0.01, global_clipnorm=0.05),
+    "clipped by norms": lambda o: o.SGD(0.1, clipnorm=0.05),
+    "averages written at the end": lambda o: o.SGD(0.1, use_ema=True, ema_momentum=0.5),
+    "averages written now and then": lambda o: o.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3),
+    "weight decay": lambda o: o.AdamW(0.01, weight_decay=0.1),
+}
+LEGACY: dict[str, Callable[[Any], Any]] = {
+    "legacy, clipped by the global norm": lambda o: o.legacy.SGD(0.1, momentum=0.9, global_clipnorm=0.05),
+    "legacy nadam": lambda o: o.legacy.Nadam(0.01),
+    "legacy adam": lambda o: o.legacy.Adam(0.01, amsgrad=True),
+}
