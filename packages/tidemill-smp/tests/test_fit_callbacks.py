@@ -1,5 +1,7 @@
 """Callbacks of `fit` that keep weights: what each rank holds comes back."""
 
+import contextlib
+import io
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,67 @@ def backed_up(directory: str) -> str:
 def test_backup_and_restore_is_refused(tmp_path: Any, environment: dict[str, str]) -> None:
     for message in ranks.run(2, backed_up, str(tmp_path / "backup"), config=CONFIG, environment=environment):
         assert "BackupAndRestore" in message and "smp.CheckpointManager" in message
+
+
+class Measured(tf.keras.layers.Layer):
+    """A dense layer that keeps the mean of what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(models.CLASSES)
+        self.size = tf.keras.metrics.Mean(name="size")
+
+    def call(self, x: Any) -> Any:
+        x = self.dense(x)
+        self.size.update_state(tf.abs(x))
+        return x
+
+
+class WithMetric(models.Chain):
+    """Has a metric in its last partition."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.head = Measured()
+
+
+def kept_by_checkpoints(path: str) -> bool:
+    """Have a callback keep the weights of a model with a metric in a layer; whether they come back."""
+    forget_the_step_before()
+    tf.keras.utils.set_random_seed(3)
+    model, (x, y) = models.distributed(WithMetric)(smp.mp_size()), data()
+    model.compile(tf.keras.optimizers.Adam(0.01), "mse")
+    keep = tf.keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[keep])
+    before = [np.array(variable) for variable in smp.local_variables(model)]
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.load_weights(path)
+    after = smp.local_variables(model)
+    return all(np.array_equal(value, variable) for value, variable in zip(before, after, strict=True))
+
+
+def served_as_predicted(path: str) -> tuple[float, str]:
+    """Save a model with a metric in a layer: how far what is served is from its predictions, and what was printed."""
+    forget_the_step_before()
+    model, (x, y) = models.distributed(WithMetric)(smp.mp_size()), data()
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=8, verbose=0)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        model.save_model(path)
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    return float(np.abs(serve(tf.constant(x))["output_0"] - model.predict(x, verbose=0)).max()), printed.getvalue()
+
+
+@KERASES
+def test_a_model_with_a_metric_in_a_layer_is_saved(tmp_path: Any, environment: dict[str, str]) -> None:
+    path = str(tmp_path / "model")
+    for gap, printed in ranks.run(2, served_as_predicted, path, config=CONFIG, environment=environment):
+        assert gap < 1e-6
+        assert printed == ""
+
+
+@KERASES
+def test_checkpoints_hold_a_model_with_a_metric_in_a_layer(tmp_path: Any, environment: dict[str, str]) -> None:
+    path = str(tmp_path / "kept.weights.h5")
+    assert ranks.run(2, kept_by_checkpoints, path, config=CONFIG, environment=environment) == [True, True]

@@ -97,7 +97,7 @@ def _refusing(name: str) -> Callable[..., Any]:
     def method(self: ForeignVariable, *args: Any, **kwargs: Any) -> Any:
         if _is_dropping():
             return None
-        if tracer() is None:
+        if not self._can_be_traced():
             self._refuse("assign to")
         return original(self, *args, **kwargs)
 

@@ -80,5 +80,7 @@ def _save(model: Any, target: Path, write: Any) -> None:
         finally:
             fresh.unlink(missing_ok=True)
 
-    variables = [*variables_of([model]), *slots]
+    # Keras writes what metrics have counted, too; those of layers are on the ranks of the layers.
+    counts = [variable for metric in model.metrics for variable in metric.variables]
+    variables = [*variables_of([model]), *counts, *slots]
     on_first_rank(current(), variables, save, doing=f"save {target}", error=SMPCheckpointError)

@@ -59,7 +59,9 @@ def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) 
             shutil.rmtree(staged, ignore_errors=True)
 
     doing = f"save the model in {target}"
-    on_first_rank(current(), variables_of([model]), write, doing=doing, error=SMPCheckpointError)
+    # Layers that keep metrics update them in the saved graph, too.
+    counts = [variable for metric in model.metrics for variable in metric.variables]
+    on_first_rank(current(), [*variables_of([model]), *counts], write, doing=doing, error=SMPCheckpointError)
 
 
 class _Marked:
@@ -86,7 +88,22 @@ def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None
         archive = tf.keras.export.ExportArchive()
         archive.track(model)
         archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
-        archive.write_out(str(path), **({} if IS_TF_KERAS else {"verbose": False}))
+        with _quietly():
+            archive.write_out(str(path), **({} if IS_TF_KERAS else {"verbose": False}))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep tf_keras from saying where the model is: it is moved from there."""
+    keras = tf.keras.utils
+    if not (IS_TF_KERAS and keras.is_interactive_logging_enabled()):
+        yield
+        return
+    keras.disable_interactive_logging()
+    try:
+        yield
+    finally:
+        keras.enable_interactive_logging()
 
 
 @contextmanager
