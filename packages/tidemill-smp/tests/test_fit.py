@@ -19,6 +19,32 @@ def test_fit_and_evaluate_equal_those_of_keras(model: str, environment: dict[str
             assert distributed[name] == pytest.approx(values, rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.parametrize("environment", KERAS)
+def test_only_the_first_rank_prints(environment: dict[str, str] | None) -> None:
+    first, second = ranks.run(2, what_is_printed, config=CONFIG, environment=environment)
+    assert "mae" in first
+    assert second == ""
+
+
+def what_is_printed() -> str:
+    import contextlib
+    import io
+
+    import numpy as np
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    model = functional(tf.keras, smp)
+    model.compile("sgd", "mse", metrics=["mae"])
+    x, y = rows_of_bits(np.random.RandomState(0))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        model.fit(x, y, batch_size=8, verbose=2)
+        model.evaluate(x, y, batch_size=8, verbose=1)
+        model.predict(x, batch_size=8, verbose=1)
+    return printed.getvalue()
+
+
 def both(name: str) -> list[dict[str, list[float]]]:
     """Train a model of that name with Keras alone and with the library, one microbatch per batch."""
     import numpy as np

@@ -273,4 +273,4 @@ class DistributedModel(Model):  # type: ignore[misc]
 
 
 def _verbosity(verbose: Any) -> Any:
-    return 0 if verbose == "auto" and fitting.is_quiet() else verbose
+    return 0 if fitting.is_quiet() else verbose
