@@ -34,10 +34,11 @@ def train_by_nadam() -> None:
 
 
 def train_all(frozen: str | None) -> dict[str, tuple[int, float, float]]:
-    return {name: train_both(kind, frozen) for name, kind in (MODERN | LEGACY).items()}
+    kinds = MODERN | LEGACY
+    return {name: train_both(kind, frozen, is_spoilt="infinite" in name) for name, kind in kinds.items()}
 
 
-def train_both(kind: Callable[[Any], Any], frozen: str | None) -> tuple[int, float, float]:
+def train_both(kind: Callable[[Any], Any], frozen: str | None, *, is_spoilt: bool = False) -> tuple[int, float, float]:
     """How many variables are held here, how far they are from one piece's, and how far training moved them at most."""
     import numpy as np
     import tensorflow as tf
@@ -47,6 +48,8 @@ def train_both(kind: Callable[[Any], Any], frozen: str | None) -> tuple[int, flo
 
     random = np.random.RandomState(0)
     x, y = random.randn(32, 8).astype("float32"), random.randn(32, 3).astype("float32")
+    if is_spoilt:
+        x[9, 0] = np.inf
 
     def build() -> Any:
         keras = tf.keras
@@ -62,8 +65,16 @@ def train_both(kind: Callable[[Any], Any], frozen: str | None) -> tuple[int, flo
         model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
     held = [(i, mine.numpy()) for i, mine in enumerate(net.variables) if not is_foreign(mine)]
     whole = plain.get_weights()
+    if is_spoilt:
+        assert float(net.optimizer.loss_scale) == float(plain.optimizer.loss_scale)
     gap = max(float(np.max(np.abs(value - whole[i]))) for i, value in held)
     return len(held), gap, max(float(np.max(np.abs(value - first[i]))) for i, value in held)
+
+
+def scaled(optimizer: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=8.0, dynamic_growth_steps=2)
 
 
 MODERN: dict[str, Callable[[Any], Any]] = {
@@ -71,10 +82,13 @@ MODERN: dict[str, Callable[[Any], Any]] = {
     "clipped by norms": lambda o: o.SGD(0.1, clipnorm=0.05),
     "averages written at the end": lambda o: o.SGD(0.1, use_ema=True, ema_momentum=0.5),
     "averages written now and then": lambda o: o.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3),
+    "scaled": lambda o: scaled(o.Adam(0.01)),
+    "scaled and clipped, an infinite batch": lambda o: scaled(o.SGD(0.1, global_clipnorm=0.05)),
     "weight decay": lambda o: o.AdamW(0.01, weight_decay=0.1),
 }
 LEGACY: dict[str, Callable[[Any], Any]] = {
     "legacy, clipped by the global norm": lambda o: o.legacy.SGD(0.1, momentum=0.9, global_clipnorm=0.05),
+    "legacy, scaled, an infinite batch": lambda o: scaled(o.legacy.SGD(0.1, momentum=0.9)),
     "legacy nadam": lambda o: o.legacy.Nadam(0.01),
     "legacy adam": lambda o: o.legacy.Adam(0.01, amsgrad=True),
 }

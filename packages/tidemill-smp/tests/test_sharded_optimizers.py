@@ -80,7 +80,8 @@ def test_optimizers_of_tf_keras_share_out_their_slots_too() -> None:
         for name, (gap, held) in result["trained"].items():
             assert gap <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}"
             assert 0 < held[0] < held[1], f"{name} on rank {rank}"
-        averaged, nadam = result["refused"]
+        averaged, nadam, scaled = result["refused"]
+        assert "LossScaleOptimizer of tf_keras would need the gradients of all" in scaled
         assert "cannot share out the averages of weights (use_ema)" in averaged
         assert "cannot share out the product of rates that Nadam of tf_keras keep" in nadam
 
@@ -257,7 +258,8 @@ def train_with_tf_keras() -> dict[str, Any]:
         variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
         trained[name] = gap, (sum(not is_foreign(variable) for variable in variables), len(variables))
     refusals = []
-    for kind in (lambda: o.Adam(0.01, use_ema=True), lambda: o.Nadam(0.01)):
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    for kind in (lambda: o.Adam(0.01, use_ema=True), lambda: o.Nadam(0.01), lambda: scaling(o.Adam(0.01))):
         with pytest.raises(Exception, match="SMPUsageError") as refusal:
             hybrid.train(kind(), _apply)
         refusals.append(str(refusal.value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
-from smdistributed.modelparallel.tensorflow.engine import slots
+from smdistributed.modelparallel.tensorflow.engine import loss_scaling_of_tf_keras, slots
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
@@ -31,9 +30,7 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
     if hasattr(modern, "_smp_original_apply"):
         return
     slots.install(is_distributed)
-    scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
-    for scaling in (scalers.LossScaleOptimizer, scalers.LossScaleOptimizerV3):
-        scaling.apply_gradients = _refusing_to_scale(scaling.apply_gradients)
+    loss_scaling_of_tf_keras.install(_make_slots)
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
@@ -53,7 +50,8 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         shares = None
         if session is not None:
             _refuse_nadam_of_a_part(self, session)
-            shares = _prepared_shares(self, variables, name, prepare)
+            _prepare(self, variables, name, prepare)
+            shares = slots.shares_of(self)
             grads = [grad for grad, _ in pairs]
             if shares is not None:
                 _refuse_what_cannot_be_shared(self)
@@ -76,14 +74,16 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
     return apply_gradients
 
 
-def _prepared_shares(
-    self: Any, variables: Sequence[Any], name: Any, prepare: Callable[[Any, Sequence[Any]], None]
-) -> slots.Shares | None:
+def _make_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+    is_modern = isinstance(optimizer, tf.keras.optimizers.Optimizer)
+    _prepare(optimizer, variables, None, _build if is_modern else _create_slots)
+
+
+def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any, Sequence[Any]], None]) -> None:
     """Make the slots of all variables, also of those without a gradient here: their list is the same on all ranks."""
     slots.prepare(self, variables)
     with tf.name_scope(name or getattr(self, "_name", None) or "optimizer"), tf.init_scope():
-        prepare(self, variables)
-    return slots.shares_of(self)
+        make(self, variables)
 
 
 def _shared_session(variables: Sequence[Any]) -> Session | None:
@@ -136,20 +136,6 @@ def _refuse_what_cannot_be_shared(optimizer: Any) -> None:
         kept = getattr(optimizer, "_variables", None) or getattr(optimizer, "_weights", [])
         common = (optimizer.iterations, getattr(optimizer, "_learning_rate", None))
         slots.require_known(optimizer, [one for one in kept if all(one is not other for other in common)])
-
-
-def _refusing_to_scale(original: Callable[..., Any]) -> Callable[..., Any]:
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        pairs = list(grads_and_vars)
-        session = _shared_session([variable for _, variable in pairs])
-        if session is not None and (session.config.partitions > 1 or session.config.ddp):
-            raise SMPUsageError(
-                "LossScaleOptimizer of tf_keras would decide on each rank by itself whether gradients are finite: use "
-                "mixed_bfloat16, which needs no loss scaling, or Keras 3"
-            )
-        return original(self, pairs, *args, **kwargs)
-
-    return apply_gradients
 
 
 def _build(optimizer: Any, variables: Sequence[Any]) -> None:

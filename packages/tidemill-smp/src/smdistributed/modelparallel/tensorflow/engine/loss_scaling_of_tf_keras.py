@@ -1,0 +1,105 @@
+"""tf_keras's `LossScaleOptimizer`: a step is skipped on all ranks if a gradient on any of them is not finite.
+
+tf_keras looks at the gradients that it gets, which are those of one rank. So what it does with them is done here: ask
+all ranks, change the scale, and apply the optimizer inside or count.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
+from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
+from smdistributed.modelparallel.tensorflow.engine import slots
+from smdistributed.modelparallel.tensorflow.gradients import require_whole
+from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+
+__all__ = ["install"]
+
+_local = threading.local()
+
+
+def install(prepare: Callable[[Any, Sequence[Any]], None]) -> None:
+    """Patch both kinds, of today's and of legacy optimizers.
+
+    Args:
+        prepare: Makes the slots that an optimizer keeps of variables.
+    """
+    scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
+    scalers._is_all_finite = _asking_others(scalers._is_all_finite)
+    for kind in (scalers.LossScaleOptimizer, scalers.LossScaleOptimizerV3):
+        kind.apply_gradients = _applying_together(kind.apply_gradients, prepare, scalers)
+
+
+def _applying_together(
+    original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None], scalers: Any
+) -> Callable[..., Any]:
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        grads, variables = [grad for grad, _ in pairs], [variable for _, variable in pairs]
+        session = current() if is_initialized() and slots.is_distributed(variables) else None
+        if session is None or (session.config.partitions == 1 and not session.config.ddp):
+            return original(self, pairs, *args, **kwargs)
+        require_whole(grads, "apply_gradients")
+        _refuse_shares(session)
+        scalers._maybe_warn_about_scaling(self._loss_has_been_scaled, self._gradients_have_been_unscaled)
+        if session.config.ddp:
+            grads = average_gradients(grads, session)
+        prepare(self.inner_optimizer, variables)
+        with _deciding_with(slots.groups_of_others(session, None)):
+            finite = self._loss_scale.update(grads)[1] if self.dynamic else tf.constant(True)
+        return tf.cond(finite, _applied(self.inner_optimizer, grads, variables), _counted(self.inner_optimizer))
+
+    return apply_gradients
+
+
+def _applied(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Callable[[], Any]:
+    def apply() -> Any:
+        optimizer.apply_gradients(zip(grads, variables, strict=True))
+        return tf.constant(True)
+
+    return apply
+
+
+def _counted(optimizer: Any) -> Callable[[], Any]:
+    def count() -> Any:
+        optimizer.iterations.assign_add(1)
+        return tf.constant(False)
+
+    return count
+
+
+def _refuse_shares(session: Session) -> None:
+    if slots.is_sharding(session):
+        raise SMPUsageError(
+            "'shard_optimizer_state' is True, but LossScaleOptimizer of tf_keras would need the gradients of all "
+            "replicas' shares: use mixed_bfloat16, which needs no loss scaling, or Keras 3, or set "
+            "'shard_optimizer_state' to False"
+        )
+
+
+@contextmanager
+def _deciding_with(groups: Sequence[TensorGroup]) -> Iterator[None]:
+    before = getattr(_local, "groups", ())
+    _local.groups = groups
+    try:
+        yield
+    finally:
+        _local.groups = before
+
+
+def _asking_others(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def is_all_finite(grads: Any) -> Any:
+        some = any(grad is not None for grad in grads)
+        finite = original(grads) if some else tf.constant(True)
+        for group in getattr(_local, "groups", ()):
+            finite = tf.reduce_all(tf.stack(group.gather([finite], "whether gradients are finite")[0]))
+        return finite
+
+    return is_all_finite
