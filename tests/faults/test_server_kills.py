@@ -38,6 +38,7 @@ STAGES = {
     "after publishing": "control.publish.after",
     "before the end is committed": "control.finalise.before",
     "after the end is committed": "control.finalise.after",
+    "record half written": "files.rename.record.json",
     "cleaned": "control.cleaned",
 }
 STOPPING = {"stopping": "control.stopping", "stop told": "control.stop_told"}
@@ -116,7 +117,13 @@ def check_finished(victim: Victim, name: str, status: str = "Completed") -> None
         assert victim.jobs.model_files(job)["weights"] == b"w" * 1000
     ends = [t["Status"] for t in job["SecondaryStatusTransitions"] if t["Status"] in ("Completed", "Failed", "Stopped")]
     assert len(ends) == 1
-    assert not processes_of(job_directory(victim, name))
+    directory = victim.state_dir / "jobs" / job_directory(victim, name)
+    assert not processes_of(directory.name)
+    deadline = time.monotonic() + 60
+    while not (directory / "published.json").exists():
+        assert time.monotonic() < deadline, "the job was not cleaned up"
+        time.sleep(0.02)
+    assert not list(directory.rglob("*.tmp")), "nothing half written is left"
 
 
 def job_directory(victim: Victim, name: str) -> str:

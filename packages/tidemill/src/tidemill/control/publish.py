@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tidemill.core.files import write_json
+from tidemill.core.files import remove_unfinished, write_json
 from tidemill.core.names import S3Uri
 from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Artifact, Executor, InstanceExit
@@ -72,6 +72,7 @@ class Publisher:
         self._executor.reap(job.job_id)
         directory = self._jobs / job.job_id
         if directory.is_dir():
+            remove_unfinished(directory)  # of a service that was killed at this point
             write_json(directory / RECORD_FILE, _record(job))
             write_json(directory / PUBLISHED_FILE, {"version": 1, "name": job.name, "ended_ms": job.ended_ms})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.core import faults
 
-__all__ = ["read_json", "write_durably", "write_json"]
+__all__ = ["read_json", "remove_unfinished", "sync_directory", "write_durably", "write_json"]
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -32,6 +32,12 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             temporary.unlink()
         raise
     sync_directory(path.parent)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what writers that were killed have left in a directory, and below. Nobody may be writing there."""
+    for temporary in directory.rglob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
