@@ -118,7 +118,7 @@ def test_variables_without_gradients_and_replicas_with_nothing_to_update_are_pas
 
 def test_what_cannot_be_shared_out_is_refused() -> None:
     for in_step, own in ranks.run(2, refused, config={**CONFIG, "partitions": 1}):
-        assert "apply_gradients was called inside an smp.step, and 'shard_optimizer_state' is True" in in_step
+        assert "apply_gradients was called inside an smp.step, and 'ddp' is True" in in_step
         assert "Own keeps" in own
         assert "of shape (3,), which is no slot of one variable" in own
         assert "make slots by add_variable_from_reference" in own

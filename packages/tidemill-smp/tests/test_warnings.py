@@ -1,6 +1,9 @@
 """What is not wrong but costs, or may be a mistake, is said once."""
 
+import contextlib
+import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +21,6 @@ def test_a_weight_that_partitions_share_is_named_with_what_it_costs() -> None:
 
 
 def share_a_weight() -> list[str]:
-    import logging
-
     import keras
     import tensorflow as tf
 
@@ -35,17 +36,56 @@ def share_a_weight() -> list[str]:
             with smp.partition(1):
                 return tf.matmul(x, self.tied.kernel, transpose_b=True)
 
+    net = Tied()
+    forward = smp.step(lambda x: net(x))
+    with _logged() as messages:
+        for size in (4, 8):  # the second is traced anew, and says nothing
+            assert forward(tf.ones([size, 500])).merge().shape == [size, 500]
+    return messages
+
+
+def test_updating_once_per_microbatch_is_warned_of() -> None:
+    (said,), others = ranks.run(2, update_inside, config=MANUAL)
+    assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in said
+    assert others == []
+
+
+def update_inside() -> list[str]:
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    net, optimizer = models.distributed(models.Chain)(2), keras.optimizers.SGD(0.1)
+
+    @smp.step
+    def update(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(net, x, y)
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, net.trainable_variables), net.trainable_variables, strict=True)
+        )
+        return loss
+
+    (x, y), *_ = models.batches(1, 8)
+    with _logged() as messages:
+        update(tf.constant(x), tf.constant(y))
+    assert int(optimizer.iterations) == 2
+    return messages
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[list[str]]:
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("smdistributed.modelparallel")
     log.addHandler(handler)
-    net = Tied()
-    forward = smp.step(lambda x: net(x))
-    for size in (4, 8):  # the second is traced anew, and says nothing
-        assert forward(tf.ones([size, 500])).merge().shape == [size, 500]
-    log.removeHandler(handler)
-    return messages
+    try:
+        yield messages
+    finally:
+        log.removeHandler(handler)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")

@@ -93,7 +93,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     original = _originals["apply"]
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
-    slots.refuse_in_a_step()
+    slots.require_outside_a_step()
     require_whole(grads, "apply_gradients")
     session = _shared_session(variables)
     if session is None or not grads or len(grads) != len(variables):
@@ -230,7 +230,6 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     session = _shared_session(variables)
-    slots.refuse_in_a_step()
     require_whole(grads, "apply_gradients")
     if session is not None and len(grads) == len(variables):
         _build(self, variables)

@@ -44,7 +44,7 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
     def apply_gradients(self: Any, grads_and_vars: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        slots.refuse_in_a_step()
+        slots.require_outside_a_step()
         require_whole([grad for grad, _ in pairs], "apply_gradients")
         session = _shared_session(variables)
         shares = None

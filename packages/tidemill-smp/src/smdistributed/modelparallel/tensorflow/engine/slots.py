@@ -6,6 +6,7 @@ those variables only, and sends what became of them to the other replicas. What 
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,13 +29,14 @@ __all__ = [
     "is_sharding",
     "is_updated_here",
     "prepare",
-    "refuse_in_a_step",
     "release_foreign_slots",
     "replica_of",
     "require_known",
+    "require_outside_a_step",
     "shares_of",
 ]
 
+_log = logging.getLogger("smdistributed.modelparallel")
 _REPLICA = "_smp_replica"
 _predicates: list[Callable[[Any], bool]] = []
 """Whether a variable belongs to a distributed model, as `install` was told."""
@@ -182,17 +184,21 @@ def require_known(optimizer: Any, variables: Iterable[Any]) -> None:
             )
 
 
-def refuse_in_a_step() -> None:
-    """Refuse to update variables inside a step, where replicas do not exchange anything.
+def require_outside_a_step() -> None:
+    """Refuse to update variables inside a step where replicas should stay equal, and warn elsewhere.
 
     Raises:
-        SMPUsageError: If a step is being traced, and replicas share out slots.
+        SMPUsageError: If a step is being traced with `ddp`: replicas exchange nothing there.
     """
-    if tracer() is not None and is_initialized() and is_sharding(current()):
-        raise SMPUsageError(
-            "apply_gradients was called inside an smp.step, and 'shard_optimizer_state' is True: return the gradients "
-            "from the step, and apply their accumulate() outside, once per batch"
-        )
+    if tracer() is None or not is_initialized():
+        return
+    session = current()
+    what = "apply_gradients was called inside an smp.step"
+    better = "return the gradients from the step, and apply their accumulate() outside, once per batch"
+    if session.config.ddp:
+        raise SMPUsageError(f"{what}, and 'ddp' is True: replicas average no gradients there; {better}")
+    if session.config.microbatches > 1 and session.placement.rank == 0:
+        _log.warning("smp: %s: it updates once per microbatch, each time by one of them; %s", what, better)
 
 
 def _book(optimizer: Any) -> _Book:
