@@ -44,20 +44,27 @@ def share_a_weight() -> list[str]:
     return messages
 
 
+def test_updating_inside_a_step_is_refused_for_tf_keras() -> None:
+    environment = {"TF_USE_LEGACY_KERAS": "1"}
+    for failure in ranks.run(2, update_inside, config=MANUAL, environment=environment, check=False):
+        assert "SMPUsageError: apply_gradients was called inside an smp.step" in failure.trace
+        assert "apply their accumulate() outside, once per batch" in failure.trace
+
+
 def test_updating_once_per_microbatch_is_warned_of() -> None:
-    (said,), others = ranks.run(2, update_inside, config=MANUAL)
+    (said, again), others = ranks.run(2, update_inside, config=MANUAL)
+    assert said == again, "once for each shape that is traced"
     assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in said
     assert others == []
 
 
 def update_inside() -> list[str]:
-    import keras
     import tensorflow as tf
 
     import models
     import smdistributed.modelparallel.tensorflow as smp
 
-    net, optimizer = models.distributed(models.Chain)(2), keras.optimizers.SGD(0.1)
+    net, optimizer = models.distributed(models.Chain)(2), tf.keras.optimizers.SGD(0.1, global_clipnorm=1.0)
 
     @smp.step
     def update(x: Any, y: Any) -> Any:
@@ -70,8 +77,9 @@ def update_inside() -> list[str]:
 
     (x, y), *_ = models.batches(1, 8)
     with _logged() as messages:
-        update(tf.constant(x), tf.constant(y))
-    assert int(optimizer.iterations) == 2
+        for size in (8, 4):  # traced before and after the model is cut
+            update(tf.constant(x[:size]), tf.constant(y[:size]))
+    assert int(optimizer.iterations) == 4
     return messages
 
 

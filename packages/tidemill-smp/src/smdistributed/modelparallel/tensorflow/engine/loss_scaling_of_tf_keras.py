@@ -18,7 +18,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine import slots
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
-from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from smdistributed.modelparallel.tensorflow.session import Session
 
 __all__ = ["install"]
 
@@ -43,8 +43,8 @@ def _applying_together(
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         pairs = list(grads_and_vars)
         grads, variables = [grad for grad, _ in pairs], [variable for _, variable in pairs]
-        session = current() if is_initialized() and slots.is_distributed(variables) else None
-        if session is None or (session.config.partitions == 1 and not session.config.ddp):
+        session = slots.shared_session(variables)
+        if session is None:
             return original(self, pairs, *args, **kwargs)
         require_whole(grads, "apply_gradients")
         _refuse_shares(session)

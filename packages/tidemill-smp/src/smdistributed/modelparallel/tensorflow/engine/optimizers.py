@@ -34,7 +34,7 @@ from smdistributed.modelparallel.tensorflow.engine.variables import (
     is_foreign,
 )
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
-from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["install"]
 
@@ -76,16 +76,6 @@ def _patch(kind: type, attribute: str, new: Callable[..., Any], *, name: str | N
     setattr(kind, attribute, new)
 
 
-def _shared_session(variables: Sequence[Any]) -> Session | None:
-    """The session, if updating the variables concerns other ranks too; inside a step it does not."""
-    if not is_initialized() or tracer() is not None:
-        return None
-    session = current()
-    if session.config.partitions == 1 and not session.config.ddp:
-        return None
-    return session if slots.is_distributed(variables) else None
-
-
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +85,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     slots.require_outside_a_step()
     require_whole(grads, "apply_gradients")
-    session = _shared_session(variables)
+    session = slots.shared_session(variables)
     if session is None or not grads or len(grads) != len(variables):
         original(self, grads, trainable_variables)
         return
@@ -229,7 +219,7 @@ def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
 def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
-    session = _shared_session(variables)
+    session = slots.shared_session(variables)
     require_whole(grads, "apply_gradients")
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
@@ -245,7 +235,7 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
 def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
-    session = _shared_session(self._trainable_variables)
+    session = slots.shared_session(self._trainable_variables)
     for group in [] if session is None else slots.groups_of_others(session, slots.shares_of(self.inner_optimizer)):
         gathered = group.gather([finite], "whether gradients are finite")[0]
         finite = tf.reduce_all(tf.stack(gathered))

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.tensorflow.engine import loss_scaling_of_tf_ker
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
-from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from smdistributed.modelparallel.tensorflow.session import Session
 
 __all__ = ["install"]
 
@@ -46,29 +46,26 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         variables = [variable for _, variable in pairs]
         slots.require_outside_a_step()
         require_whole([grad for grad, _ in pairs], "apply_gradients")
-        session = _shared_session(variables)
-        shares = None
-        if session is not None:
-            _refuse_nadam_of_a_part(self, session)
-            _prepare(self, variables, name, prepare)
-            shares = slots.shares_of(self)
-            grads = [grad for grad, _ in pairs]
-            if shares is not None:
-                _refuse_what_cannot_be_shared(self)
-                grads = shares.means(grads, variables)
-            elif session.config.ddp:
-                grads = average_gradients(grads, session)
-            pairs = list(zip(grads, variables, strict=True))
+        session = slots.shared_session(variables)
+        if session is None:
+            return original(self, pairs, name, *args, **kwargs)
+        _refuse_nadam_of_a_part(self, session)
+        _prepare(self, variables, name, prepare)
+        grads, shares = [grad for grad, _ in pairs], slots.shares_of(self)
+        if shares is not None:
+            _refuse_what_cannot_be_shared(self)
+            grads = shares.means(grads, variables)
+        elif session.config.ddp:
+            grads = average_gradients(grads, session)
         here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, shares)]
-        groups = [] if session is None else slots.groups_of_others(session, shares)
-        with _clipping_by_all(self, [grad for grad, _ in pairs], here, groups) as grads:
-            if len(here) == len(pairs) or any(grad is not None for grad in grads):
-                mine = [variables[place] for place in here]
-                applied = original(self, list(zip(grads, mine, strict=True)), name, *args, **kwargs)
+        mine = [variables[place] for place in here]
+        with _clipping_by_all(self, grads, here, slots.groups_of_others(session, shares)) as clipped:
+            if len(here) == len(pairs) or any(grad is not None for grad in clipped):
+                applied = original(self, list(zip(clipped, mine, strict=True)), name, *args, **kwargs)
             else:
                 applied = self.iterations.assign_add(1)
         if shares is not None:
-            shares.spread([variable for grad, variable in pairs if grad is not None])
+            shares.spread([variable for grad, variable in zip(grads, variables, strict=True) if grad is not None])
         return applied
 
     return apply_gradients
@@ -84,11 +81,6 @@ def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any
     slots.prepare(self, variables)
     with tf.name_scope(name or getattr(self, "_name", None) or "optimizer"), tf.init_scope():
         make(self, variables)
-
-
-def _shared_session(variables: Sequence[Any]) -> Session | None:
-    """The session, if updating the variables concerns other ranks too."""
-    return current() if is_initialized() and slots.is_distributed(variables) else None
 
 
 @contextmanager

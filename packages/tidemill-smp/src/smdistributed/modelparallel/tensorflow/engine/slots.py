@@ -17,6 +17,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data
 from smdistributed.modelparallel.tensorflow.data_parallel import average_shares, spread
 from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, make_foreign, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "replica_of",
     "require_known",
     "require_outside_a_step",
+    "shared_session",
     "shares_of",
 ]
 
@@ -98,6 +100,16 @@ class Shares:
     def name_of(self, replica: int) -> str:
         """How errors call the rank of a replica that holds the same partition as this one."""
         return self._session.world.name_of(self._session.dp_group.ranks[replica])
+
+
+def shared_session(variables: Sequence[Any]) -> Session | None:
+    """The session, if updating the variables concerns other ranks too; inside a step it does not."""
+    if not is_initialized() or tracer() is not None:
+        return None
+    session = current()
+    if session.config.partitions == 1 and not session.config.ddp:
+        return None
+    return session if is_distributed(variables) else None
 
 
 def groups_of_others(session: Session, shares: Shares | None) -> list[TensorGroup]:
@@ -188,7 +200,8 @@ def require_outside_a_step() -> None:
     """Refuse to update variables inside a step where replicas should stay equal, and warn elsewhere.
 
     Raises:
-        SMPUsageError: If a step is being traced with `ddp`: replicas exchange nothing there.
+        SMPUsageError: If a step is being traced with `ddp`, as replicas exchange nothing there; or by tf_keras with
+            several partitions, as its optimizers make what they keep while they are traced.
     """
     if tracer() is None or not is_initialized():
         return
@@ -197,6 +210,8 @@ def require_outside_a_step() -> None:
     better = "return the gradients from the step, and apply their accumulate() outside, once per batch"
     if session.config.ddp:
         raise SMPUsageError(f"{what}, and 'ddp' is True: replicas average no gradients there; {better}")
+    if IS_TF_KERAS and session.config.partitions > 1:
+        raise SMPUsageError(f"{what}: optimizers of tf_keras cannot update several partitions there; {better}")
     if session.config.microbatches > 1 and session.placement.rank == 0:
         _log.warning("smp: %s: it updates once per microbatch, each time by one of them; %s", what, better)
 
