@@ -140,7 +140,7 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	@! $(BIN)/pyrefly check tests/typing/must_fail.py >/dev/null 2>&1 || { echo "the type checker accepted tests/typing/must_fail.py" >&2; exit 1; }
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=$(subst $() ,:,$(wildcard $(CURDIR)/packages/*/src)) $(BIN)/lint-imports --no-cache
 
 format: .venv/ready
 	$(BIN)/ruff check -q --fix .

@@ -5,7 +5,7 @@ import pytest
 from node_graphs import Graph
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
+from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
 
 
 def assigned(graph: Graph, units: dict[str, int | str], **options) -> Assignment:

@@ -3,6 +3,15 @@
 from smdistributed.modelparallel.tensorflow import core, utils
 from smdistributed.modelparallel.tensorflow.checkpoint.manager import CheckpointManager
 from smdistributed.modelparallel.tensorflow.clipping import clip_by_global_norm
+from smdistributed.modelparallel.tensorflow.communication import (
+    allgather,
+    barrier,
+    broadcast,
+    dp_barrier,
+    mp_barrier,
+    recv_from,
+    send,
+)
 from smdistributed.modelparallel.tensorflow.core import (
     dp_rank,
     dp_size,
@@ -30,15 +39,6 @@ from smdistributed.modelparallel.tensorflow.post_partition import register_post_
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, local_variables
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.step import step
-from smdistributed.modelparallel.tensorflow.world.communication import (
-    allgather,
-    barrier,
-    broadcast,
-    dp_barrier,
-    mp_barrier,
-    recv_from,
-    send,
-)
 from smdistributed.modelparallel.tensorflow.world.groups import (
     DP_GROUP,
     MP_GROUP,

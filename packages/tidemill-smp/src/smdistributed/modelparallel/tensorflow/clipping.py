@@ -18,8 +18,8 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
 from tensorflow.python.ops import clip_ops
 

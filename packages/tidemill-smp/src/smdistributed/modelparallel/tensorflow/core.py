@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smdistributed.modelparallel.tensorflow import session
-from smdistributed.modelparallel.tensorflow.world.communication import barrier, dp_barrier, mp_barrier
+from smdistributed.modelparallel.tensorflow.communication import barrier, dp_barrier, mp_barrier
 
 __all__ = [
     "barrier",

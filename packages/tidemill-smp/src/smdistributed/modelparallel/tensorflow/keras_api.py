@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.marks import plain_scope
+from smdistributed.modelparallel.tensorflow.marks import plain_scope
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops

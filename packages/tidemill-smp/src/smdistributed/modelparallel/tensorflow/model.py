@@ -11,10 +11,10 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
 from smdistributed.modelparallel.tensorflow.keras_notes import everywhere
+from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model, weights
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
@@ -60,10 +60,20 @@ class DistributedModel(Model):  # type: ignore[misc]
 
     @classmethod
     def wrap(cls, model: Any, partitions: Mapping[str, int] | None = None) -> DistributedModel:
-        """Distribute a Functional, Sequential, pretrained or subclassed model as it is; see `wrapping.wrap`."""
-        from smdistributed.modelparallel.tensorflow.wrapping import wrap
+        """Distribute a Functional, Sequential, pretrained or subclassed model as it is.
 
-        return wrap(model, partitions)
+        Args:
+            model: A Keras model, built or not; its weights are kept.
+            partitions: Name or path of a layer (`*` matches anything) -> partition. Layers without an entry follow
+                `default_partition`. Default: the library chooses the cut.
+
+        Raises:
+            SMPUsageError: If `model` is not a Keras model, or is distributed already.
+        """
+        if isinstance(model, DistributedModel) or not isinstance(model, Model):
+            what = "a DistributedModel already" if isinstance(model, DistributedModel) else f"a {type(model).__name__}"
+            raise SMPUsageError(f"DistributedModel.wrap takes a plain Keras model, and this is {what}: {model!r:.80}")
+        return _WrappedModel(model, partitions)
 
     def compile(self, *args: Any, jit_compile: Any = "auto", **kwargs: Any) -> None:
         """Configure the model for `fit`, as in Keras.
@@ -270,6 +280,26 @@ class DistributedModel(Model):  # type: ignore[misc]
         path = state.path_of(self, "")
         container = Container(path, state.calls.get(path, 0))
         return entering(state, container)
+
+
+class _WrappedModel(DistributedModel):
+    """A distributed model whose `call` is another model."""
+
+    def __init__(self, model: Any, rules: Mapping[str, int] | None) -> None:
+        super().__init__(name=model.name)
+        self.model = model
+        self._smp_rules = dict(rules) if rules is not None else None
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self.model(*args, **kwargs)
+
+    def _smp_plain(self) -> Any:
+        return self.model
+
+    @property
+    def _smp_call(self) -> Any:
+        return self.model.call
 
 
 def _verbosity(verbose: Any) -> Any:

@@ -24,9 +24,9 @@ from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
 )
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from tensorflow.python.trackable import trackable_utils
 
 __all__ = ["Restoration"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
+from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
 
 __all__ = ["ALL", "Assignment", "assign"]
 

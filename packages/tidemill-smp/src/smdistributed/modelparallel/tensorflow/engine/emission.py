@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.extract import SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.segments import Message
-from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline
+from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline, active_timeline
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.tensorflow.engine.plan import Plan
-
-__all__ = ["MAX_MICROBATCHES", "Emission"]
+__all__ = ["MAX_MICROBATCHES", "emit"]
 
 MAX_MICROBATCHES = 1 << 16
 _MAX_MESSAGES = 1 << 24
@@ -25,7 +23,24 @@ _STAMPS = _MAX_MESSAGES - 1
 """The number of the message that brings a rank's time stamps together."""
 
 
-class Emission:
+def emit(
+    plan: Plan, pieces: Sequence[Sequence[Any]], *, transport: Transport, ranks: Sequence[int]
+) -> list[list[tuple[Any, ...] | None]]:
+    """Add this rank's ops to the graph that is being built.
+
+    Args:
+        plan: This rank's part of the step.
+        pieces: The flat tensors of each microbatch.
+        transport: Sends and receives tensors.
+        ranks: World rank of each partition.
+
+    Returns:
+        For each result of the body and each microbatch its components; None if another rank holds them.
+    """
+    return _Emission(plan, pieces, transport, ranks, active_timeline()).run()
+
+
+class _Emission:
     """One use of a plan in a graph."""
 
     def __init__(
@@ -54,7 +69,7 @@ class Emission:
         return given | {output: tensor for output, tensor in trace.captures.items() if tensor.dtype != tf.resource}
 
     def run(self) -> list[list[tuple[Any, ...] | None]]:
-        """Add the ops; see `Plan.emit`."""
+        """Add the ops; see `emit`."""
         plan = self.plan
         segments = plan.cut.of(plan.partition)
         for task in plan.schedule.of(plan.partition):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.marks import Tracer, tracer
+from smdistributed.modelparallel.tensorflow.marks import Tracer, tracer
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, record
 from tensorflow.python.ops import resource_variable_ops

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, tracer
+from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, tracer
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
 

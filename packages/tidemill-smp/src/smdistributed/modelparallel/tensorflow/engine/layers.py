@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.keras_api import Layer, Model, layers_of, library_modules
+from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer
 
 __all__ = ["Container", "entering", "layer_hooks"]
 

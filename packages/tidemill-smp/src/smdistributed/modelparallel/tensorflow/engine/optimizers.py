@@ -27,13 +27,13 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.engine import slots
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import (
     Deferred,
     dropping_foreign_values,
     is_foreign,
 )
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["install"]

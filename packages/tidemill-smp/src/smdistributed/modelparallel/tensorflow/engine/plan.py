@@ -1,23 +1,19 @@
-"""What one rank runs of a step, and putting it into a graph."""
+"""What one rank runs of a step: its segments, its messages, and their order."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
-from smdistributed.modelparallel.tensorflow.engine.emission import Emission
 from smdistributed.modelparallel.tensorflow.engine.extract import Extractor, SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Stage, make_schedule
 from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
 from smdistributed.modelparallel.tensorflow.engine.steady import steady_nodes
-from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeline
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
-from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
 __all__ = ["Plan", "make_plan", "stages_of"]
 
@@ -61,21 +57,6 @@ class Plan:
     def label(self, message: Message) -> str:
         """The tensor that a message carries, by the name of its op."""
         return f"{self.trace.nodes[message.output[0]].name}:{message.output[1]}"
-
-    def emit(
-        self, pieces: Sequence[Sequence[Any]], *, transport: Transport, ranks: Sequence[int]
-    ) -> list[list[tuple[Any, ...] | None]]:
-        """Add this rank's ops to the graph that is being built.
-
-        Args:
-            pieces: For each microbatch its flat tensors.
-            transport: How tensors travel.
-            ranks: World rank of each partition.
-
-        Returns:
-            For each result of the body and each microbatch the components; None where another rank has them.
-        """
-        return Emission(self, pieces, transport, ranks, active_timeline()).run()
 
 
 def make_plan(

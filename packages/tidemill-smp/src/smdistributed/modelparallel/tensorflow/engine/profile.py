@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
 from tensorflow.python.framework import importer
 from tensorflow.python.ops import handle_data_util
 

@@ -11,9 +11,9 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
 from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
 from smdistributed.modelparallel.tensorflow.engine.layers import layer_hooks
-from smdistributed.modelparallel.tensorflow.engine.marks import MarkingGraph, Tracer, tracer, tracing
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output, read_nodes
 from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable
+from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer, tracing
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops

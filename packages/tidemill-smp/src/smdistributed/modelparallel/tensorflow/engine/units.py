@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
 from smdistributed.modelparallel.tensorflow.partitioning import units as graph
 
 __all__ = ["unit_graph"]

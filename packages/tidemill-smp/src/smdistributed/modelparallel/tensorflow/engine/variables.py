@@ -16,7 +16,6 @@ from typing import Any, NoReturn, Protocol
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.keras_api import (
     creating_without_memory,
     layers_of,
@@ -25,6 +24,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     tracked_variables,
     without_memory,
 )
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from tensorflow.python.ops import resource_variable_ops
 
 __all__ = [

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import SupportsIndex
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
 
 __all__ = ["partition", "partition_of", "unit_of"]

@@ -13,10 +13,11 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.emission import emit
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.trace import Result
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Static, Whole
@@ -185,7 +186,7 @@ class StepFunction:
         # itself. And a tape around the step would only make it slow: gradients belong inside.
         with tf.control_dependencies(checked), record.stop_recording():
             for plan, group in zip(plans, groups, strict=True):
-                emitted.append(plan.emit(group, transport=session.transport, ranks=session.placement.mp_group))
+                emitted.append(emit(plan, group, transport=session.transport, ranks=session.placement.mp_group))
         return _Emitted(plans, [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)])
 
     def _plan(self, split: SplitArguments, microbatch: int, num_microbatches: int) -> Plan:
