@@ -111,7 +111,7 @@ def test_gzip_bodies_are_decompressed_up_to_the_limit() -> None:
             assert (await exchange(port, gzipped(b"a" * 1000))).endswith(b"/p|" + b"a" * 1000)
             assert status_of(await exchange(port, gzipped(b"a" * 100_001))) == 413
             assert status_of(await exchange(port, gzipped(b"a" * 50_000_000))) == 413
-            assert listener.buffered_bytes == 0
+            assert listener.traffic.buffered_bytes == 0
 
     run(test)
 
@@ -228,7 +228,7 @@ def test_an_answer_that_does_not_come_is_504_and_may_come_later_without_harm() -
         async with listening(lambda _, reply: held.append(reply), answer_timeout_s=0.1) as (listener, port):
             assert status_of(await exchange(port, HEAD + b"Content-Length: 2\r\n\r\nhi")) == 504
             held[0](Response(200, b""))
-            assert listener.buffered_bytes == 0
+            assert listener.traffic.buffered_bytes == 0
 
     run(test)
 
@@ -247,7 +247,7 @@ def test_bodies_of_all_connections_together_are_limited() -> None:
             assert b"Retry-After: 1\r\n" in refused
             held[0](Response(200, b""))
             assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
-            assert listener.buffered_bytes == 0
+            assert listener.traffic.buffered_bytes == 0
             writer.close()
 
     run(test)
@@ -273,12 +273,12 @@ def test_a_client_that_leaves_gives_its_bytes_back() -> None:
             for raw in (b"Content-Length: 50\r\n\r\n" + b"a" * 20, b"Content-Length: 2\r\n\r\nhi"):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(HEAD + raw)
-                while not listener.buffered_bytes:
+                while not listener.traffic.buffered_bytes:
                     await asyncio.sleep(0)
                 writer.transport.abort()
                 if held:
                     held[0](Response(200, b""))
-                while listener.buffered_bytes:
+                while listener.traffic.buffered_bytes:
                     await asyncio.sleep(0)
 
     run(test)

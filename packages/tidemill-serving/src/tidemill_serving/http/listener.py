@@ -1,4 +1,4 @@
-"""What all connections share: limits, the application, the clock, the count of buffered bytes, and their end."""
+"""Listening sockets: accept connections, enforce their time limits, drain them at the end."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,13 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from email.utils import formatdate
 from pathlib import Path
 
-from tidemill_serving.errors import Code, RequestError, StartFailed
+from tidemill_serving.errors import StartFailed
 from tidemill_serving.http.limits import Limits
 from tidemill_serving.http.message import Application
 from tidemill_serving.http.protocol import HttpProtocol
+from tidemill_serving.http.traffic import Traffic, http_date
 
 __all__ = ["Listener", "bind_tcp", "bind_unix"]
 
@@ -30,24 +30,19 @@ class Listener:
     """
 
     def __init__(self, application: Application, *, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
-        self.application = application
-        self.limits = limits
-        self.draining = False
-        self.buffered_bytes = 0
-        self.date = _date()
-        self.now_s = loop.time
+        self.traffic = Traffic(application, limits=limits, now_s=loop.time)
         self._loop = loop
-        self._connections: set[HttpProtocol] = set()
         self._servers: list[asyncio.Server] = []
-        self._idle = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
 
     async def open(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
         if sock.family == socket.AF_UNIX:
-            server = await self._loop.create_unix_server(lambda: HttpProtocol(self), sock=sock, backlog=_BACKLOG)
+            server = await self._loop.create_unix_server(
+                lambda: HttpProtocol(self.traffic), sock=sock, backlog=_BACKLOG
+            )
         else:
-            server = await self._loop.create_server(lambda: HttpProtocol(self), sock=sock, backlog=_BACKLOG)
+            server = await self._loop.create_server(lambda: HttpProtocol(self.traffic), sock=sock, backlog=_BACKLOG)
         self._servers.append(server)
         if self._ticker is None:
             self._tick()
@@ -63,54 +58,28 @@ class Listener:
         Returns:
             Whether every request was answered.
         """
-        self.draining = True
+        self.traffic.draining = True
         await asyncio.sleep(grace_s)
         for server in self._servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in list(self.traffic.connections):
             connection.finish()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while any(connection.busy for connection in self._connections):
-                    self._idle.clear()
-                    await self._idle.wait()
-        in_time = not any(connection.busy for connection in self._connections)
-        for connection in list(self._connections):
+                while any(connection.busy for connection in self.traffic.connections):
+                    self.traffic.ended.clear()
+                    await self.traffic.ended.wait()
+        in_time = not any(connection.busy for connection in self.traffic.connections)
+        for connection in list(self.traffic.connections):
             connection.close() if in_time else connection.abort()
         if self._ticker is not None:
             self._ticker.cancel()
         return in_time
 
-    # What connections call
-
-    def admit(self, connection: HttpProtocol) -> RequestError | None:
-        """Count a connection in; says why not where there are too many."""
-        self._connections.add(connection)
-        if len(self._connections) > self.limits.connections:
-            return RequestError(
-                Code.UNAVAILABLE,
-                f"More than {self.limits.connections} connections: try again",
-                headers=(("Retry-After", "1"),),
-            )
-        return None
-
-    def forget(self, connection: HttpProtocol) -> None:
-        """Count a connection out."""
-        self._connections.discard(connection)
-        self._idle.set()
-
-    def take_bytes(self, size_bytes: int) -> None:
-        """Account for body bytes now held."""
-        self.buffered_bytes += size_bytes
-
-    def release_bytes(self, size_bytes: int) -> None:
-        """Account for body bytes given up."""
-        self.buffered_bytes -= size_bytes
-
     def _tick(self) -> None:
-        self.date = _date()
-        now_s = self.now_s()
-        for connection in list(self._connections):
+        self.traffic.date = http_date()
+        now_s = self.traffic.now_s()
+        for connection in list(self.traffic.connections):
             connection.tick(now_s)
         self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
@@ -180,7 +149,3 @@ def _remove_stale(short: str, path: Path) -> None:
             os.unlink(short)  # noqa: PTH108  # the name is one of /proc
         else:
             raise StartFailed(f"cannot listen on the unix socket {path}: another server listens there")
-
-
-def _date() -> bytes:
-    return formatdate(usegmt=True).encode()

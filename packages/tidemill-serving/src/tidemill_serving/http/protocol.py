@@ -7,16 +7,14 @@ so that no request needs a timer of its own.
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httptools
 
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.http.body import decode_body, too_large
 from tidemill_serving.http.message import Reply, Request, Response, error_response
-
-if TYPE_CHECKING:
-    from tidemill_serving.http.listener import Listener
+from tidemill_serving.http.traffic import Traffic
 
 __all__ = ["HttpProtocol"]
 
@@ -25,10 +23,10 @@ _LINGER_S = 2.0  # how long the rest of a refused request is read and dropped, s
 
 
 class HttpProtocol(asyncio.Protocol):
-    """Reads requests, gives them to the listener's application, writes the answers.
+    """Reads requests, passes them to the application, writes the answers.
 
     Args:
-        listener: Limits, application, clock and the set of connections.
+        traffic: Shared by all connections: application, limits, clock, counters.
     """
 
     __slots__ = (
@@ -43,7 +41,6 @@ class HttpProtocol(asyncio.Protocol):
         "_in_head",
         "_keep_alive",
         "_lingering",
-        "_listener",
         "_parser",
         "_pumping",
         "_queue",
@@ -52,13 +49,14 @@ class HttpProtocol(asyncio.Protocol):
         "_since_s",
         "_target",
         "_ticket",
+        "_traffic",
         "_transport",
         "_window_bytes",
         "_writable",
     )
 
-    def __init__(self, listener: "Listener") -> None:
-        self._listener = listener
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._queue: deque[tuple[Request | RequestError, bool]] = deque()
@@ -71,7 +69,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._refusal: RequestError | None = None
-        self._since_s = listener.now_s()
+        self._since_s = traffic.now_s()
         self._in_head = self._in_body = False
         self._head_bytes = self._header_bytes = self._body_bytes = self._window_bytes = 0
         self._target = b""
@@ -87,18 +85,18 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        refusal = self._listener.admit(self)
+        refusal = self._traffic.admit(self)
         if refusal is not None:
             self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._ticket += 1
-        self._listener.release_bytes(self._body_bytes if self._in_body else 0)
+        self._traffic.release_bytes(self._body_bytes if self._in_body else 0)
         self._drop_queue()
         self._in_head = self._in_body = False
         self._answering = False
-        self._listener.forget(self)
+        self._traffic.forget(self)
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self._close_after:
@@ -116,11 +114,11 @@ class HttpProtocol(asyncio.Protocol):
         except httptools.HttpParserError as error:
             if self._refusal is None:
                 self._refusal = RequestError(Code.INVALID_ARGUMENT, f"Malformed HTTP request: {error}")
-        if self._in_head and self._head_bytes > self._listener.limits.head_bytes:
-            self._refusal = _head_too_large(f"headers of more than {self._listener.limits.head_bytes} bytes")
+        if self._in_head and self._head_bytes > self._traffic.limits.head_bytes:
+            self._refusal = _head_too_large(f"headers of more than {self._traffic.limits.head_bytes} bytes")
         if self._refusal is not None:
             self._refuse(self._refusal)
-        elif len(self._queue) >= self._listener.limits.pipelined:
+        elif len(self._queue) >= self._traffic.limits.pipelined:
             self._pause_reading()
 
     def eof_received(self) -> bool:
@@ -144,15 +142,15 @@ class HttpProtocol(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._body_bytes = self._window_bytes = 0
-        self._since_s = self._listener.now_s()
+        self._since_s = self._traffic.now_s()
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        if len(self._target) > self._listener.limits.line_bytes:
-            self._give_up(_head_too_large(f"a request target of more than {self._listener.limits.line_bytes} bytes"))
+        if len(self._target) > self._traffic.limits.line_bytes:
+            self._give_up(_head_too_large(f"a request target of more than {self._traffic.limits.line_bytes} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        limits = self._listener.limits
+        limits = self._traffic.limits
         headers = self._headers
         key = name.lower()
         size_bytes = len(name) + len(value)
@@ -191,10 +189,10 @@ class HttpProtocol(asyncio.Protocol):
         self._body.append(body)
         self._body_bytes += len(body)
         self._window_bytes += len(body)
-        self._listener.take_bytes(len(body))
-        if self._body_bytes > self._listener.limits.body_bytes:
-            self._give_up(too_large(self._listener.limits.body_bytes))
-        elif self._listener.buffered_bytes > self._listener.limits.buffered_bytes:
+        self._traffic.take_bytes(len(body))
+        if self._body_bytes > self._traffic.limits.body_bytes:
+            self._give_up(too_large(self._traffic.limits.body_bytes))
+        elif self._traffic.buffered_bytes > self._traffic.limits.buffered_bytes:
             self._give_up(_overloaded("The server holds too many request bodies at the moment"))
 
     def on_message_complete(self) -> None:
@@ -206,13 +204,13 @@ class HttpProtocol(asyncio.Protocol):
         request: Request | RequestError
         try:
             plain = decode_body(
-                body, self._headers.get(b"content-encoding", b""), limit_bytes=self._listener.limits.body_bytes
+                body, self._headers.get(b"content-encoding", b""), limit_bytes=self._traffic.limits.body_bytes
             )
             request = Request(self._parser.get_method(), self._target, self._headers, plain)
         except RequestError as error:
             plain = b""
             request = error
-        self._listener.take_bytes(len(plain) - len(body))
+        self._traffic.take_bytes(len(plain) - len(body))
         self._queue.append((request, self._parser.should_keep_alive()))
         self._answer_next()
 
@@ -220,7 +218,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def tick(self, now_s: float) -> None:
         """Enforce the time limits."""
-        limits = self._listener.limits
+        limits = self._traffic.limits
         waited_s = now_s - self._since_s
         if self._lingering:
             if waited_s > _LINGER_S:
@@ -265,10 +263,10 @@ class HttpProtocol(asyncio.Protocol):
             while self._queue and not self._answering and self._writable and self._transport is not None:
                 request, self._keep_alive = self._queue.popleft()
                 self._answering = True
-                self._since_s = self._listener.now_s()
+                self._since_s = self._traffic.now_s()
                 self._ticket += 1
                 if isinstance(request, Request):
-                    self._listener.application(request, self._reply_to(request, self._ticket))
+                    self._traffic.application(request, self._reply_to(request, self._ticket))
                 else:
                     self._send(error_response(request))
         finally:
@@ -279,7 +277,7 @@ class HttpProtocol(asyncio.Protocol):
         head_only = request.method == b"HEAD"
 
         def reply(response: Response) -> None:
-            self._listener.release_bytes(size_bytes)
+            self._traffic.release_bytes(size_bytes)
             if ticket == self._ticket:
                 self._send(response, head_only=head_only)
 
@@ -290,15 +288,15 @@ class HttpProtocol(asyncio.Protocol):
         if transport is None:
             return
         last = self._close_after and not self._queue
-        close = response.close or not self._keep_alive or self._listener.draining or last
-        transport.write(response.encode(keep_alive=not close, date=self._listener.date, head_only=head_only))
+        close = response.close or not self._keep_alive or self._traffic.draining or last
+        transport.write(response.encode(keep_alive=not close, date=self._traffic.date, head_only=head_only))
         self._answering = False
         self._ticket += 1
-        self._since_s = self._listener.now_s()
+        self._since_s = self._traffic.now_s()
         if close:
             self._end(transport)
             return
-        if not self._reading and len(self._queue) < self._listener.limits.pipelined:
+        if not self._reading and len(self._queue) < self._traffic.limits.pipelined:
             self._reading = True
             transport.resume_reading()
         self._answer_next()
@@ -316,7 +314,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _drop_queue(self) -> None:
         for request, _ in self._queue:
-            self._listener.release_bytes(len(request.body) if isinstance(request, Request) else 0)
+            self._traffic.release_bytes(len(request.body) if isinstance(request, Request) else 0)
         self._queue.clear()
 
     def _pause_reading(self) -> None:
@@ -326,7 +324,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _head_refusal(self) -> RequestError | None:
         headers = self._headers
-        limits = self._listener.limits
+        limits = self._traffic.limits
         version = self._parser.get_http_version()
         if version == "1.1" and b"host" not in headers:
             return RequestError(Code.INVALID_ARGUMENT, "No Host header")
@@ -345,8 +343,8 @@ class HttpProtocol(asyncio.Protocol):
         return None
 
     def _check_pace(self, now_s: float) -> None:
-        if self._window_bytes < self._listener.limits.slow_bytes:
-            window_s = self._listener.limits.slow_window_s
+        if self._window_bytes < self._traffic.limits.slow_bytes:
+            window_s = self._traffic.limits.slow_window_s
             self._refuse(_too_slow(f"The body brought {self._window_bytes} bytes in {window_s:g} s"))
             return
         self._since_s = now_s
@@ -361,7 +359,7 @@ class HttpProtocol(asyncio.Protocol):
         """Answer the request that is being read, behind those before it, and close the connection."""
         self._refusal = refusal
         if self._in_body:
-            self._listener.release_bytes(self._body_bytes)
+            self._traffic.release_bytes(self._body_bytes)
         self._in_head = self._in_body = False
         self._body = []
         self._queue.append((refusal, False))
