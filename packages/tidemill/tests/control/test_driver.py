@@ -27,6 +27,7 @@ from tidemill.executors.base import (
     Phase,
     StopReason,
 )
+from tidemill.store.base import Record, Transaction
 from tidemill.store.database import Database
 from tidemill.store.records import SqlRecordStore
 from tidemill.store.schema import metadata
@@ -137,6 +138,27 @@ class Buckets:
         return name != "missing"
 
 
+class RefusingOnce:
+    """A transaction that refuses an update of a job, unless one was refused before."""
+
+    def __init__(self, transaction: Transaction, which: Callable[[TrainingJob], bool], refused: list[str]) -> None:
+        self._transaction = transaction
+        self._which = which
+        self._refused = refused
+        self.get, self.insert, self.delete = transaction.get, transaction.insert, transaction.delete
+
+    def update(self, kind: str, name: str, change: Any) -> Any:
+        record = self.get(kind, name)
+        if not self._refused and kind == TRAINING_JOB and record and self._which(_job(record)):
+            self._refused.append(name)
+            raise ServiceUnavailable("the disk is full")
+        return self._transaction.update(kind, name, change)
+
+
+def _job(record: Record) -> TrainingJob:
+    return TrainingJob.from_document(record.document)
+
+
 class Stage:
     """The control plane of one test; `restart` replaces the driver, as kill -9 and a new start do."""
 
@@ -181,15 +203,12 @@ class Stage:
     def refuse_once(self, which: Callable[[TrainingJob], bool]) -> list[str]:
         """The store refuses the next update of a job as a full disk does; the list tells that it did."""
         refused: list[str] = []
-        update = self.records.update
+        change = self.records.change
 
-        async def refusing(kind: str, name: str, change: Any) -> Any:
-            if not refused and kind == TRAINING_JOB and which(self.training.get(name)):
-                refused.append(name)
-                raise ServiceUnavailable("the disk is full")
-            return await update(kind, name, change)
+        async def refusing(work: Any, **options: Any) -> Any:
+            return await change(lambda transaction: work(RefusingOnce(transaction, which, refused)), **options)
 
-        self.records.update = refusing  # type: ignore[method-assign]
+        self.records.change = refusing  # type: ignore[method-assign]
         return refused
 
     def wake(self, ref: InstanceRef) -> None:

@@ -11,7 +11,6 @@ import pytest
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.resources import endpoint_record
-from tidemill.control.tags import Tags
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, EndpointStatus
 from tidemill.executors.base import InstanceRef, InstanceSpec, InstanceStatus, Isolation, StopReason
@@ -96,7 +95,6 @@ class Stage:
             self.records,
             self.executor,
             planner=Planner(),  # type: ignore[arg-type]
-            tags=Tags(self.records, clock=clock),
             clock=clock,
         )
 
@@ -114,13 +112,13 @@ class Stage:
             created_ms=self.clock.now_ms(),
         )
         await self.records.insert(endpoint_record(endpoint))
-        self.driver.wake("digits")
+        self.driver.wake(endpoint)
 
     async def delete(self) -> None:
-        await self.records.update(
+        record = await self.records.update(
             ENDPOINT, "digits", lambda now: endpoint_record(replace(_read(now), status=EndpointStatus.DELETING))
         )
-        self.driver.wake("digits")
+        self.driver.wake(_read(record))
 
     def endpoint(self) -> Endpoint | None:
         record = self.records.get(ENDPOINT, "digits")

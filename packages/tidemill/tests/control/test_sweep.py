@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.credentials import Credentials
 from tidemill.control.publish import PUBLISHED_FILE
 from tidemill.control.resources import job_record
 from tidemill.control.sweep import sweep
@@ -20,7 +19,6 @@ from tidemill.executors.records import Site, SpecRecord
 from tidemill.store.database import Database
 from tidemill.store.records import SqlRecordStore
 from tidemill.store.schema import metadata
-from tidemill.wire.credentials import Credential
 
 
 class Executor:
@@ -49,12 +47,10 @@ class Start:
         self.executor, self.publisher = Executor(), Publisher()
 
     def sweep(self) -> None:
-        credentials = Credentials(Credential("AKIA", "s"), self.records, clock=SystemClock())
         work = sweep(
             self.records,
             self.executor,  # type: ignore[arg-type]
             self.publisher,  # type: ignore[arg-type]
-            credentials,
             state_dir=self.root,
             clock=SystemClock(),
         )

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tidemill.core.clock import Clock
 from tidemill.core.names import ACCOUNT_ID
-from tidemill.store.base import Record, RecordStore
+from tidemill.store.base import Record, RecordStore, Transaction
 from tidemill.wire.credentials import Credential
 
-__all__ = ["Credentials", "TemporaryKeys"]
+__all__ = ["Credentials", "TemporaryKeys", "end_keys"]
 
 _KIND = "credential"
 
@@ -75,21 +75,19 @@ class Credentials:
             "expires_ms": now_ms + int(lifetime_s * 1000),
             "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role.rpartition('/')[2]}/{session}",
         }
-        await self._records.delete(_KIND, keys.access_key_id)
-        await self._records.insert(
-            Record(
-                kind=_KIND,
-                name=keys.access_key_id,
-                created_ms=now_ms,
-                modified_ms=now_ms,
-                document=credential,
-            )
-        )
+        record = Record(kind=_KIND, name=keys.access_key_id, created_ms=now_ms, modified_ms=now_ms, document=credential)
+
+        def replace(transaction: Transaction) -> None:
+            transaction.delete(_KIND, record.name)
+            transaction.insert(record)
+
+        await self._records.change(replace, grows=True)
         return keys
 
-    async def end(self, holder_id: str) -> None:
-        """Make the keys of a job or endpoint worthless."""
-        await self._records.delete(_KIND, _access_key_id(holder_id))
+
+def end_keys(transaction: Transaction, holder_id: str) -> None:
+    """Make the keys of a job or endpoint worthless, in the transaction that ends it."""
+    transaction.delete(_KIND, _access_key_id(holder_id))
 
 
 def _access_key_id(holder_id: str) -> str:

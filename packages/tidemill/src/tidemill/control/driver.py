@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from tidemill.control.attention import Attention
-from tidemill.control.credentials import Credentials
+from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.plan import DataMissing, InstancePlanner
 from tidemill.control.publish import ArtifactLost, Publisher
@@ -24,7 +24,7 @@ from tidemill.core.clock import Clock
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor, InstanceExit, InstanceRef, InstanceStatus, Outcome, StopReason
-from tidemill.store.base import Query, Record, RecordStore
+from tidemill.store.base import Query, Record, RecordStore, Transaction
 
 __all__ = ["TrainingDriver"]
 
@@ -258,7 +258,7 @@ class TrainingDriver:
         await self._end(job, outcome, failure=failure, model_artifacts=artifacts)
 
     async def _end(self, job: TrainingJob, outcome: Outcome, *, failure: str = "", model_artifacts: str = "") -> None:
-        """Commit the end, then clean up. A terminal state is never left again."""
+        """Commit the end of the job and of its keys, then clean up. A terminal state is never left again."""
         if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
             # A script that ends by itself while it is being stopped has been stopped.
             outcome = Outcome.STOPPED
@@ -273,10 +273,9 @@ class TrainingDriver:
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
         faults.point("control.finalise.before")
-        job = await self._update(job.name, end)
+        job = await self._update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
         faults.point("control.finalise.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
-        await self._credentials.end(job.job_id)
         await asyncio.to_thread(self._publisher.clean_up, job)
         faults.point("control.cleaned")
 
@@ -286,13 +285,25 @@ class TrainingDriver:
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
         )
 
-    async def _update(self, name: str, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
+    async def _update(
+        self,
+        name: str,
+        change: Callable[[TrainingJob], TrainingJob],
+        *,
+        also: Callable[[Transaction], None] = lambda _: None,
+    ) -> TrainingJob:
+        """Change a job, and what goes with it, in one commit."""
+
         def change_record(record: Record) -> Record | None:
             now = TrainingJob.from_document(record.document)
             new = change(now)
             return None if new is now else job_record(new)
 
-        record = await self._records.update(TRAINING_JOB, name, change_record)
+        def work(transaction: Transaction) -> Record | None:
+            also(transaction)
+            return transaction.update(TRAINING_JOB, name, change_record)
+
+        record = await self._records.change(work)
         if record is None:
             raise LookupError(f"training job {name!r} is gone from the store")
         return TrainingJob.from_document(record.document)

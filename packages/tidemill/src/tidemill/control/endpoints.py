@@ -15,14 +15,14 @@ from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.control.plan import DataMissing, InstancePlanner
-from tidemill.control.resources import endpoint_record
-from tidemill.control.tags import Tags
+from tidemill.control.resources import ENDPOINT_REMOVAL, endpoint_record
+from tidemill.control.tags import delete_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint, EndpointStatus
 from tidemill.errors import AwsError, LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor, InstanceRef, InstanceStatus, StopReason
-from tidemill.store.base import Query, Record, RecordStore
+from tidemill.store.base import Query, Record, RecordStore, Transaction
 
 __all__ = ["EndpointDriver"]
 
@@ -40,30 +40,27 @@ class EndpointDriver:
         records: Where endpoints are kept.
         executor: Runs their instances.
         planner: Makes specs of instances.
-        tags: Forgotten with an endpoint.
         clock: Time.
     """
 
-    def __init__(
-        self, records: RecordStore, executor: Executor, *, planner: InstancePlanner, tags: Tags, clock: Clock
-    ) -> None:
+    def __init__(self, records: RecordStore, executor: Executor, *, planner: InstancePlanner, clock: Clock) -> None:
         self._records = records
         self._executor = executor
         self._planner = planner
-        self._tags = tags
         self._clock = clock
         self._attention = Attention("endpoint", self._drive)
         self._invokers: dict[InstanceRef, Invoker] = {}
         self._turn = itertools.count()
 
     async def start(self) -> None:
-        """Take up every endpoint that there is."""
-        async for endpoint in self._all():
-            self.wake(endpoint.name)
+        """Take up every endpoint that there is, and those whose name a new one has taken."""
+        for kind in (ENDPOINT, ENDPOINT_REMOVAL):
+            async for endpoint in self._all(kind):
+                self.wake(endpoint)
 
-    def wake(self, name: str) -> None:
+    def wake(self, endpoint: Endpoint) -> None:
         """An endpoint was created, or something about it changed."""
-        self._attention.wake(name)
+        self._attention.wake(_key(endpoint))
 
     def changed(self, ref: InstanceRef) -> bool:
         """The executor reports news of an instance. Returns whether it is one of an endpoint."""
@@ -107,40 +104,40 @@ class EndpointDriver:
             self._invokers[ref] = Invoker(self._executor.socket_path(ref))
         return self._invokers[ref]
 
-    async def _all(self) -> AsyncIterator[Endpoint]:
+    async def _all(self, kind: str) -> AsyncIterator[Endpoint]:
         query = Query(descending=False, limit=100)
         while True:
-            page = await self._records.list(ENDPOINT, query)
+            page = await self._records.list(kind, query)
             for record in page.records:
                 yield Endpoint.from_document(record.document)
             if page.next_token is None:
                 return
             query = replace(query, after=page.next_token)
 
-    async def _drive(self, name: str) -> None:
+    async def _drive(self, key: str) -> None:
         while True:
             try:
-                await self._run(name)
+                await self._run(key)
             except ServiceUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - a fault of ours must end in the FailureReason, not in silence
-                _log.exception("endpoint.driver_failed", name=name)
-                await self._fail(name, f"InternalServerError: {type(error).__name__}: {error}")
+                _log.exception("endpoint.driver_failed", endpoint=key)
+                await self._fail(key, f"InternalServerError: {type(error).__name__}: {error}")
                 # What has failed still waits to be deleted, and a deletion that failed to be tried again.
-                await self._attention.wait(name, timeout_s=_LOOK_S)
+                await self._attention.wait(key, timeout_s=_LOOK_S)
             else:
                 return
 
-    async def _run(self, name: str) -> None:
-        endpoint = self._endpoint(name)
+    async def _run(self, key: str) -> None:
+        endpoint = self._endpoint(key)
         if endpoint is None:
             return
-        self._attention.listen(endpoint.instance_id, name)
+        self._attention.listen(endpoint.instance_id, key)
         try:
             await self._launch(endpoint)
         except (DataMissing, LaunchError) as error:
-            await self._fail(name, str(error))
-        await self._follow(name)
+            await self._fail(key, str(error))
+        await self._follow(key)
 
     async def _launch(self, endpoint: Endpoint) -> None:
         if endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
@@ -154,28 +151,28 @@ class EndpointDriver:
                     await asyncio.to_thread(self._executor.launch, spec)
                 faults.point("control.endpoint.launched")
 
-    async def _follow(self, name: str) -> None:
+    async def _follow(self, key: str) -> None:
         """Until the endpoint is gone."""
-        while (endpoint := self._endpoint(name)) is not None:
+        while (endpoint := self._endpoint(key)) is not None:
             if endpoint.status is EndpointStatus.DELETING:
                 if await self._removed(endpoint):
                     return
             elif endpoint.status is not EndpointStatus.FAILED:
                 await self._check(endpoint)
             soon = endpoint.status is EndpointStatus.CREATING
-            await self._attention.wait(name, timeout_s=_PING_EVERY_S if soon else _LOOK_S)
+            await self._attention.wait(key, timeout_s=_PING_EVERY_S if soon else _LOOK_S)
 
     async def _check(self, endpoint: Endpoint) -> None:
         states = [await asyncio.to_thread(self._executor.observe, ref) for ref in _refs(endpoint)]
         failure = next(filter(None, map(_failure, states)), "")
         if failure:
-            await self._fail(endpoint.name, failure)
+            await self._fail(_key(endpoint), failure)
         elif endpoint.status is EndpointStatus.CREATING:
             if all([await self._serving(ref, state) for ref, state in zip(_refs(endpoint), states, strict=True)]):
-                await self._enter(endpoint.name, EndpointStatus.IN_SERVICE)
+                await self._enter(_key(endpoint), EndpointStatus.IN_SERVICE)
                 _log.info("endpoint.in_service", name=endpoint.name)
             elif self._clock.now_ms() - endpoint.created_ms > _HEALTHY_WITHIN_MS:
-                await self._fail(endpoint.name, "The server did not answer /ping within 15 minutes; see its logs")
+                await self._fail(_key(endpoint), "The server did not answer /ping within 15 minutes; see its logs")
 
     async def _serving(self, ref: InstanceRef, state: InstanceStatus) -> bool:
         if not state.phases or state.phases[-1].status != "Serving":
@@ -199,27 +196,47 @@ class EndpointDriver:
             if ref in self._invokers:
                 self._invokers.pop(ref).close()
         await asyncio.to_thread(self._executor.reap, endpoint.instance_id)
-        await self._tags.forget(endpoint.arn)
-        await self._records.delete(ENDPOINT, endpoint.name)
+        await self._records.change(lambda transaction: _remove(transaction, endpoint))
         faults.point("control.endpoint.deleted")
         return True
 
-    async def _fail(self, name: str, reason: str) -> None:
-        _log.warning("endpoint.failed", name=name, reason=reason)
-        await self._enter(name, EndpointStatus.FAILED, reason=reason)
+    async def _fail(self, key: str, reason: str) -> None:
+        _log.warning("endpoint.failed", endpoint=key, reason=reason)
+        await self._enter(key, EndpointStatus.FAILED, reason=reason)
 
-    async def _enter(self, name: str, status: EndpointStatus, *, reason: str = "") -> None:
+    async def _enter(self, key: str, status: EndpointStatus, *, reason: str = "") -> None:
+        name, _, instance_id = key.partition("/")
+
         def change(record: Record) -> Record | None:
             now = Endpoint.from_document(record.document)
-            if now.status in (EndpointStatus.DELETING, status):
+            if now.instance_id != instance_id or now.status in (EndpointStatus.DELETING, status):
                 return None
             return endpoint_record(replace(now, status=status, failure_reason=reason[:1024]))
 
         await self._records.update(ENDPOINT, name, change)
 
-    def _endpoint(self, name: str) -> Endpoint | None:
-        record = self._records.get(ENDPOINT, name)
-        return Endpoint.from_document(record.document) if record else None
+    def _endpoint(self, key: str) -> Endpoint | None:
+        name, _, instance_id = key.partition("/")
+        # In this order: a record moves from its name to its instance id, never back.
+        for kind, record_name in ((ENDPOINT, name), (ENDPOINT_REMOVAL, instance_id)):
+            record = self._records.get(kind, record_name)
+            if record is not None and record.document["instance_id"] == instance_id:
+                return Endpoint.from_document(record.document)
+        return None
+
+
+def _key(endpoint: Endpoint) -> str:
+    """Key of the task that drives an endpoint. The name alone will not do: another endpoint may take it."""
+    return f"{endpoint.name}/{endpoint.instance_id}"
+
+
+def _remove(transaction: Transaction, endpoint: Endpoint) -> None:
+    """Delete the records of an endpoint that is gone; those of another one that has its name stay."""
+    record = transaction.get(ENDPOINT, endpoint.name)
+    if record is not None and record.document["instance_id"] == endpoint.instance_id:
+        transaction.delete(ENDPOINT, endpoint.name)
+        delete_tags(transaction, endpoint.arn)
+    transaction.delete(ENDPOINT_REMOVAL, endpoint.instance_id)
 
 
 def _refs(endpoint: Endpoint) -> list[InstanceRef]:

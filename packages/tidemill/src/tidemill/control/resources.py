@@ -6,7 +6,10 @@ from tidemill.core.hosting import Endpoint, Resource
 from tidemill.core.training import TrainingJob
 from tidemill.store.base import Record
 
-__all__ = ["endpoint_record", "job_record", "resource_record"]
+__all__ = ["ENDPOINT_REMOVAL", "endpoint_record", "job_record", "removal_record", "resource_record"]
+
+ENDPOINT_REMOVAL = "endpoint-removal"
+"""Kind of an endpoint that is being deleted and whose name a new endpoint has taken; named by its instance id."""
 
 
 def job_record(job: TrainingJob) -> Record:
@@ -17,6 +20,13 @@ def job_record(job: TrainingJob) -> Record:
 def endpoint_record(endpoint: Endpoint) -> Record:
     """An endpoint as a record."""
     return _record("endpoint", endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
+
+
+def removal_record(endpoint: Endpoint) -> Record:
+    """An endpoint that is being deleted, as a record that leaves its name free."""
+    return _record(
+        ENDPOINT_REMOVAL, endpoint.instance_id, str(endpoint.status), endpoint.created_ms, endpoint.to_document()
+    )
 
 
 def resource_record(kind: str, resource: Resource) -> Record:

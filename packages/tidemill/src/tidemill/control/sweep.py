@@ -6,9 +6,9 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.control.credentials import Credentials
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.publish import PUBLISHED_FILE, Publisher
+from tidemill.control.resources import ENDPOINT_REMOVAL
 from tidemill.control.training import TRAINING_JOB
 from tidemill.core.clock import Clock
 from tidemill.core.files import read_json, write_json
@@ -28,7 +28,6 @@ async def sweep(
     records: RecordStore,
     executor: Executor,
     publisher: Publisher,
-    credentials: Credentials,
     *,
     state_dir: Path,
     clock: Clock,
@@ -39,7 +38,6 @@ async def sweep(
         records: What there is.
         executor: Removes what instances leave.
         publisher: Cleans up after ended jobs.
-        credentials: Whose temporary keys end with their job.
         state_dir: Of the service.
         clock: Time.
     """
@@ -54,7 +52,6 @@ async def sweep(
         if spec.kind == "training":
             job = _job(records, spec.job_name, job_id)
             if job is not None and job.status.terminal:
-                await credentials.end(job_id)
                 await asyncio.to_thread(publisher.clean_up, job)
             orphaned = job is None
         else:
@@ -84,4 +81,6 @@ def _job(records: RecordStore, name: str, job_id: str) -> TrainingJob | None:
 
 def _serves(records: RecordStore, name: str, instance_id: str) -> bool:
     record = records.get(ENDPOINT, name)
-    return record is not None and Endpoint.from_document(record.document).instance_id == instance_id
+    if record is not None and Endpoint.from_document(record.document).instance_id == instance_id:
+        return True
+    return records.get(ENDPOINT_REMOVAL, instance_id) is not None

@@ -1,18 +1,19 @@
 """Training jobs: create, look up, list, stop. What happens to a created job is `tidemill.control.driver`'s business."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import check_s3_uri, check_training_request
 from tidemill.control.resources import job_record
+from tidemill.control.tags import check_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import ResourceInUse, ValidationException
-from tidemill.store.base import Query, Record, RecordExists, RecordStore
+from tidemill.store.base import Query, Record, RecordExists, RecordStore, Transaction
 from tidemill.store.objects import ObjectStore
 
 __all__ = ["TRAINING_JOB", "Training"]
@@ -46,18 +47,28 @@ class Training:
         self._clock = clock
         self._wake = wake
 
-    async def create(self, request: Mapping[str, Any]) -> TrainingJob:
-        """Accept a job. When this returns the job survives kill -9.
+    async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
+        """Accept a job. When this returns, the job and its tags survive kill -9.
+
+        Args:
+            request: The members of CreateTrainingJob without its tags.
+            tags: ``{"Key": ..., "Value": ...}`` each.
 
         Raises:
             ValidationException: The request cannot be honoured.
             ResourceInUse: The name is taken.
         """
+        checked_tags = check_tags(tags)
         check_training_request(request)
         self._check_output_bucket(request["OutputDataConfig"]["S3OutputPath"])
         job = self._new_job(request)
+
+        def insert(transaction: Transaction) -> None:
+            transaction.insert(job_record(job))
+            insert_tags(transaction, job.arn, checked_tags, at_ms=job.created_ms)
+
         try:
-            await self._records.insert(job_record(job))
+            await self._records.change(insert, grows=True)
         except RecordExists as error:
             raise ResourceInUse(
                 f"Training job names must be unique: there is already a training job {job.name!r} ({job.arn});"

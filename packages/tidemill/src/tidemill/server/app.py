@@ -126,10 +126,10 @@ class Application:
             service_variables={"AWS_ENDPOINT_URL": self._url()},
             clock=clock,
         )
-        endpoints = EndpointDriver(records, executor, planner=planner, tags=tags, clock=clock)
+        endpoints = EndpointDriver(records, executor, planner=planner, clock=clock)
         training = Training(records, objects, region=settings.region, clock=clock, wake=jobs.wake)
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
-        await sweep(records, executor, publisher, credentials, state_dir=state.root, clock=clock)
+        await sweep(records, executor, publisher, state_dir=state.root, clock=clock)
         await self._run_in_background(stack, jobs, endpoints, executor)
         _background(stack, _make_backups(Backups(database, state.root / "backups", clock=clock)), "backups")
         _background(stack, _sweep_objects(objects), "sweep of objects")

@@ -5,9 +5,11 @@ SQLite fills it on one machine (`tidemill.store.database`); PostgreSQL can for m
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
-__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore"]
+__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore", "Transaction"]
+
+T = TypeVar("T")
 
 
 class RecordExists(Exception):
@@ -60,23 +62,72 @@ class Page:
     next_token: str | None
 
 
-class RecordStore(Protocol):
-    """Durable records. When an awaited write returns, it survives kill -9 and power loss."""
+class Transaction(Protocol):
+    """The records as one change sees them: everything committed before it, and its own writes so far."""
 
-    async def insert(self, record: Record) -> None:
-        """Store a new record. Raises RecordExists when the name is taken."""
+    def get(self, kind: str, name: str) -> Record | None:
+        """Return the record, or None. Raises StateCorrupt on a bad checksum."""
         ...
 
-    async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Change one record atomically.
+    def insert(self, record: Record) -> None:
+        """Store a new record.
 
-        ``change`` runs inside the transaction on the current record: it must be pure and quick, and may return
-        None to leave the record as it is. Returns the stored record, or None where there is none.
+        Raises:
+            RecordExists: The name is taken. Let it end the change: some databases take nothing after a failed
+                statement. Use `get` to find out without failing.
         """
         ...
 
+    def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Replace a record by what ``change`` makes of it; None from ``change`` leaves it as it is.
+
+        Returns:
+            The stored record, or None if there is no such record.
+
+        Raises:
+            ValueError: ``change`` returned a record of another kind or name.
+        """
+        ...
+
+    def delete(self, kind: str, name: str) -> Record | None:
+        """Remove a record and return it, or return None if there is no such record."""
+        ...
+
+
+class RecordStore(Protocol):
+    """Durable records. When an awaited write returns, it survives kill -9 and power loss."""
+
+    async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
+        """Run several reads and writes as one: all of them are stored, or none.
+
+        Changes run one after the other, or as if they did, so a limit that ``work`` checks cannot be passed by
+        another change at the same time.
+
+        Args:
+            work: Reads and writes through the transaction, and may refuse by raising. It must be quick, and change
+                nothing but the transaction: it runs again if a commit fails or meets another writer. No network, no
+                subprocess, no waiting.
+            grows: The change stores something new, and is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, once it is durable.
+
+        Raises:
+            ServiceUnavailable: Not committed.
+            Exception: Whatever ``work`` raised; nothing of this change is stored.
+        """
+        ...
+
+    async def insert(self, record: Record) -> None:
+        """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full."""
+        ...
+
+    async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work."""
+        ...
+
     async def delete(self, kind: str, name: str) -> Record | None:
-        """Remove a record and return it, or None where there was none."""
+        """Remove a record and return it, or return None if there is no such record."""
         ...
 
     def get(self, kind: str, name: str) -> Record | None:

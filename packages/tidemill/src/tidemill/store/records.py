@@ -8,20 +8,23 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.errors import StateCorrupt
-from tidemill.store.base import Page, Query, Record, RecordExists, RecordStore
+from tidemill.store.base import Page, Query, Record, RecordExists, RecordStore, Transaction
 from tidemill.store.database import Database
 from tidemill.store.listing import Listing
 from tidemill.store.paging import PageTokens, SortKey
 from tidemill.store.schema import records
 
-__all__ = ["SCAN_MAX_ROWS", "SqlRecordStore"]
+__all__ = ["SCAN_MAX_ROWS", "SqlRecordStore", "SqlTransaction"]
+
+T = TypeVar("T")
 
 SCAN_MAX_ROWS = 10_000
 """Rows that one page with a filter looks at."""
@@ -43,6 +46,50 @@ _BY_NAMES = select(records).where(
 )
 
 
+class SqlTransaction(Transaction):
+    """The `Transaction` on a connection with an open transaction or savepoint, which its maker commits.
+
+    Args:
+        connection: In the thread that runs the change.
+        clock: Gives the modification times.
+    """
+
+    def __init__(self, connection: Connection, *, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    def get(self, kind: str, name: str) -> Record | None:
+        return _get(self._connection, kind, name)
+
+    def insert(self, record: Record) -> None:
+        try:
+            self._connection.execute(_INSERT, _to_row(record))
+        except IntegrityError as error:
+            raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
+        faults.point("store.record.written")
+
+    def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        current = self.get(kind, name)
+        changed = None if current is None else change(current)
+        if current is None or changed is None:
+            return current
+        if (changed.kind, changed.name) != (kind, name):
+            raise ValueError(
+                f"an update cannot rename {kind} {name!r} to {changed.kind} {changed.name!r}; insert a new record"
+            )
+        stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
+        self._connection.execute(_UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
+        faults.point("store.record.written")
+        return stored
+
+    def delete(self, kind: str, name: str) -> Record | None:
+        current = self.get(kind, name)
+        if current is not None:
+            self._connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
+            faults.point("store.record.written")
+        return current
+
+
 class SqlRecordStore(RecordStore):
     """The `RecordStore` on a `Database`.
 
@@ -58,41 +105,19 @@ class SqlRecordStore(RecordStore):
         self._scan_max_rows = scan_max_rows
         self._tokens = PageTokens(database.secret("page-tokens"))
 
+    async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
+        return await self._database.write(
+            lambda connection: work(SqlTransaction(connection, clock=self._clock)), grows=grows
+        )
+
     async def insert(self, record: Record) -> None:
-        values = _to_row(record)
-
-        def work(connection: Connection) -> None:
-            try:
-                connection.execute(_INSERT, values)
-            except IntegrityError as error:
-                raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
-
-        await self._database.write(work, grows=True)
+        await self.change(lambda transaction: transaction.insert(record), grows=True)
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        def work(connection: Connection) -> Record | None:
-            current = _get(connection, kind, name)
-            changed = None if current is None else change(current)
-            if current is None or changed is None:
-                return current
-            if (changed.kind, changed.name) != (kind, name):
-                raise ValueError(
-                    f"an update cannot rename {kind} {name!r} to {changed.kind} {changed.name!r}; insert a new record"
-                )
-            stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
-            connection.execute(_UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
-            return stored
-
-        return await self._database.write(work)
+        return await self.change(lambda transaction: transaction.update(kind, name, change))
 
     async def delete(self, kind: str, name: str) -> Record | None:
-        def work(connection: Connection) -> Record | None:
-            current = _get(connection, kind, name)
-            if current is not None:
-                connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
-            return current
-
-        return await self._database.write(work)
+        return await self.change(lambda transaction: transaction.delete(kind, name))
 
     def get(self, kind: str, name: str) -> Record | None:
         return self._database.read(lambda connection: _get(connection, kind, name))

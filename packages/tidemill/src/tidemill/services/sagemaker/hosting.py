@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
-from tidemill.control.tags import Tags
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
-from tidemill.core.names import sagemaker_arn
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
 from tidemill.store.base import Record
@@ -18,9 +16,8 @@ __all__ = ["HostingHandlers"]
 class HostingHandlers:
     """Create, describe, list and delete what serves models."""
 
-    def __init__(self, hosting: Hosting, tags: Tags) -> None:
+    def __init__(self, hosting: Hosting) -> None:
         self._hosting = hosting
-        self._tags = tags
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -41,7 +38,7 @@ class HostingHandlers:
 
     async def create_model(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        return {"ModelArn": await self._tagged((await self._hosting.create_model(request)).arn, tags)}
+        return {"ModelArn": (await self._hosting.create_model(request, tags=tags)).arn}
 
     async def describe_model(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         model = self._hosting.get(MODEL, request["ModelName"])
@@ -51,11 +48,12 @@ class HostingHandlers:
         return await self._list(MODEL, request, "Models", _model_summary)
 
     async def delete_model(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return await self._delete(MODEL, request["ModelName"])
+        await self._hosting.delete(MODEL, request["ModelName"])
+        return {}
 
     async def create_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        return {"EndpointConfigArn": await self._tagged((await self._hosting.create_config(request)).arn, tags)}
+        return {"EndpointConfigArn": (await self._hosting.create_config(request, tags=tags)).arn}
 
     async def describe_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         config = self._hosting.get(ENDPOINT_CONFIG, request["EndpointConfigName"])
@@ -65,11 +63,12 @@ class HostingHandlers:
         return await self._list(ENDPOINT_CONFIG, request, "EndpointConfigs", _config_summary)
 
     async def delete_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return await self._delete(ENDPOINT_CONFIG, request["EndpointConfigName"])
+        await self._hosting.delete(ENDPOINT_CONFIG, request["EndpointConfigName"])
+        return {}
 
     async def create_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        return {"EndpointArn": await self._tagged((await self._hosting.create_endpoint(request)).arn, tags)}
+        return {"EndpointArn": (await self._hosting.create_endpoint(request, tags=tags)).arn}
 
     async def describe_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._hosting.record(ENDPOINT, request["EndpointName"])
@@ -80,16 +79,6 @@ class HostingHandlers:
 
     async def delete_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._hosting.delete_endpoint(request["EndpointName"])
-        return {}
-
-    async def _tagged(self, arn: str, tags: list[dict[str, str]]) -> str:
-        if tags:
-            await self._tags.add(arn, tags)
-        return arn
-
-    async def _delete(self, kind: str, name: str) -> Mapping[str, Any]:
-        await self._hosting.delete(kind, name)
-        await self._tags.forget(sagemaker_arn(kind, name))
         return {}
 
     async def _list(self, kind: str, request: dict[str, Any], member: str, summary: Any) -> Mapping[str, Any]:

@@ -18,8 +18,8 @@ class SageMakerService:
 
     def __init__(self, training: Training, hosting: Hosting, tags: Tags) -> None:
         self._handlers: dict[str, Handler] = {
-            **TrainingHandlers(training, tags).handlers,
-            **HostingHandlers(hosting, tags).handlers,
+            **TrainingHandlers(training).handlers,
+            **HostingHandlers(hosting).handlers,
             **TagHandlers(tags, training, hosting).handlers,
         }
 

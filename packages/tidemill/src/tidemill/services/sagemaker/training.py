@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.control.tags import Tags
 from tidemill.control.training import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.services.sagemaker.listing import query_of
@@ -37,9 +36,8 @@ _ECHOED = (
 class TrainingHandlers:
     """Create, describe, list and stop training jobs."""
 
-    def __init__(self, training: Training, tags: Tags) -> None:
+    def __init__(self, training: Training) -> None:
         self._training = training
-        self._tags = tags
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -52,9 +50,7 @@ class TrainingHandlers:
 
     async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        job = await self._training.create(request)
-        if tags:
-            await self._tags.add(job.arn, tags)
+        job = await self._training.create(request, tags=tags)
         return {"TrainingJobArn": job.arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
