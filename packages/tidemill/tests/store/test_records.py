@@ -129,6 +129,76 @@ def test_concurrent_updates_are_all_applied(store):
     assert store.get(KIND, "digits").document == {"n": 50}
 
 
+def test_a_change_of_several_records_is_stored_as_a_whole(store):
+    async def run():
+        await store.insert(record("old", n=1))
+
+        def work(transaction):
+            transaction.insert(record("new", n=2))
+            transaction.update(KIND, "old", lambda r: replace(r, status="Completed"))
+            transaction.insert(record("new", kind="tags"))
+            assert transaction.get(KIND, "new").document == {"n": 2}, "it sees its own writes"
+            assert transaction.get(KIND, "old").status == "Completed"
+            return transaction.delete("tags", "new")
+
+        return await store.change(work)
+
+    assert asyncio.run(run()) == record("new", kind="tags")
+    assert store.get(KIND, "new") == record("new", n=2)
+    assert store.get(KIND, "old").status == "Completed"
+    assert store.get("tags", "new") is None
+
+
+@pytest.mark.parametrize("refusal", [ValueError, RecordExists])
+def test_a_change_that_is_refused_leaves_nothing_and_its_neighbours_alone(refusal, store):
+    async def run():
+        await store.insert(record("taken", first=True))
+
+        def refused(transaction):
+            transaction.insert(record("new"))
+            transaction.delete(KIND, "taken")
+            transaction.insert(record("taken", first=False))
+            if refusal is RecordExists:
+                transaction.insert(record("new"))
+            raise ValueError("at most one")
+
+        return await asyncio.gather(
+            store.insert(record("before")),
+            store.change(refused),
+            store.change(lambda transaction: transaction.insert(record("after"))),
+            return_exceptions=True,
+        )
+
+    before, refused, after = asyncio.run(run())
+    assert (before, after) == (None, None)
+    assert isinstance(refused, refusal)
+    assert store.get(KIND, "new") is None
+    assert store.get(KIND, "taken").document == {"first": True}
+    assert store.get(KIND, "before")
+    assert store.get(KIND, "after")
+
+
+def test_a_limit_that_is_checked_inside_a_change_holds_for_many_at_once(store):
+    def one_more(number):
+        def work(transaction):
+            counter = transaction.get("counter", "n")
+            if counter.document["n"] >= 7:
+                raise ValueError("at most 7")
+            transaction.insert(record(f"r{number}"))
+            transaction.update("counter", "n", lambda r: replace(r, document={"n": r.document["n"] + 1}))
+
+        return work
+
+    async def run():
+        await store.insert(record("n", kind="counter", n=0))
+        return await asyncio.gather(*(store.change(one_more(n)) for n in range(40)), return_exceptions=True)
+
+    results = asyncio.run(run())
+    assert sum(result is None for result in results) == 7
+    assert sum(isinstance(result, ValueError) for result in results) == 33
+    assert sum(store.get(KIND, f"r{n}") is not None for n in range(40)) == 7
+
+
 def test_an_update_that_gives_none_leaves_the_record(store):
     asyncio.run(store.insert(record("digits")))
     assert asyncio.run(store.update(KIND, "digits", lambda r: None)) == record("digits")
