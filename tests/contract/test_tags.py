@@ -108,7 +108,7 @@ def test_a_create_with_tags_that_are_not_allowed_creates_nothing(
         create(Tags=tags)
     assert refused.value.response["Error"]["Code"] == "ValidationException"
     assert "'tags'" in refused.value.response["Error"]["Message"]
-    with pytest.raises(ClientError, match="not find|not found"):
+    with pytest.raises(ClientError, match=r"not find|not found"):
         describe()
 
 

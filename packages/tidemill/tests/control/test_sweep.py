@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tidemill.control.publish import PUBLISHED_FILE
-from tidemill.control.resources import job_record
+from tidemill.control.resources import endpoint_record, job_record, removal_record
 from tidemill.control.sweep import sweep
 from tidemill.core.clock import SystemClock
 from tidemill.core.files import read_json, write_json
+from tidemill.core.hosting import Endpoint
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.executors.base import InstanceRef, InstanceSpec
 from tidemill.executors.directory import InstanceDirectory
@@ -101,6 +102,29 @@ def test_an_instance_that_belongs_to_nothing_is_reaped_once(kind: str, start: St
     assert read_json(directory.path.parent / PUBLISHED_FILE)["name"] == "gone"
     start.sweep()
     assert start.executor.reaped == ["aa"]
+
+
+def test_an_endpoint_whose_name_another_has_taken_is_left_to_drain(start: Start) -> None:
+    for instance_id in ("aa", "bb", "cc"):
+        start.instance(instance_id, name="digits", kind="endpoint")
+    leaving, serving = (endpoint(instance_id) for instance_id in ("aa", "bb"))
+    asyncio.run(start.records.insert(removal_record(leaving)))
+    asyncio.run(start.records.insert(endpoint_record(serving)))
+    start.sweep()
+    assert start.executor.reaped == ["cc"]
+
+
+def endpoint(instance_id: str) -> Endpoint:
+    return Endpoint(
+        name="digits",
+        arn="arn",
+        config_name="digits",
+        instance_id=instance_id,
+        variant={},
+        model={},
+        log_streams=("v/0",),
+        created_ms=1,
+    )
 
 
 def test_a_job_that_is_through_is_not_looked_into(start: Start) -> None:
