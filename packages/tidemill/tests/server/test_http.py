@@ -1,8 +1,10 @@
 """Limits on heads and on time, on a real server."""
 
 import http.client
+import logging
 import select
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,14 @@ async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture(autouse=True)
+def nothing_raised(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No test of this file makes the server log an error: a refusal is an answer, and no traceback follows it."""
+    yield
+    logged = caplog.get_records("call")
+    assert [each.getMessage() for each in logged if each.exc_info or each.levelno >= logging.ERROR] == []
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +145,8 @@ def read_reply_kept(sock: socket.socket) -> bytes:
         (b"X Y: a\r\n", 400),
         (b"X-Long: " + b"x" * 17_000 + b"\r\n", 431),
         (b"X-Many: y\r\n" * 128, 431),
+        (b"X-Large: " + b"x" * 200_000 + b"\r\n", 431),
+        ((b"X-Many-Long: " + b"y" * 1000 + b"\r\n") * 200, 431),
     ],
 )
 def test_a_head_that_two_readers_could_read_differently_or_is_too_large_is_refused(
@@ -145,6 +157,28 @@ def test_a_head_that_two_readers_could_read_differently_or_is_too_large_is_refus
     assert answered == status
     assert b'"__type"' in body
     assert sock.recv(10) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"NONSENSE\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x00\xf1\x01" * 40_000,
+    ],
+    ids=["no HTTP", "HTTP/0.9", "no ASCII", "TLS"],
+)
+def test_what_is_no_request_is_400(sock: socket.socket, data: bytes) -> None:
+    sock.sendall(data)
+    assert read_reply(sock)[0] == 400
+
+
+def test_a_client_that_goes_away_while_it_is_refused_is_no_error(port: int) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.sendall(HEAD + (b"X-Many-Long: " + b"y" * 1000 + b"\r\n") * 100)
 
 
 def test_a_request_line_that_is_too_long_is_414(sock: socket.socket) -> None:

@@ -89,6 +89,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             return
         super().data_received(data)
+        if self._refusal is not None:  # it refused this data: there is nothing left to watch
+            return
         if self._in_body:
             self._watch_body()
         elif self._in_head or self._is_idle:
@@ -215,6 +217,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._watch_body()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
+        if self.transport.is_closing():  # nothing can be written after the reply that closed it
+            return
         self._refusal = (status, code, message)
         self._stop_timer()
         self._unset_keepalive_if_required()
