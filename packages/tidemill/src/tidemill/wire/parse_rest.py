@@ -1,6 +1,7 @@
 """REST requests (rest-json and rest-xml) into botocore's shapes: path, query, headers, prefixed headers, payload."""
 
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from tidemill.wire.parse_xml import compile_xml, parse_document, parse_scalar
 from tidemill.wire.request import Request
 
 __all__ = ["RestParse", "compile_rest"]
+
+_CONDITION = re.compile(r"(^|-)if-|-bucket-owner$")
+"""Headers on which it depends whether a request is carried out at all."""
 
 RestParse = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
 """Request, path parameters, body, and a list that collects the paths of unknown members."""
@@ -40,7 +44,8 @@ def compile_rest(shape: StructureShape | None, *, form: Literal["json", "xml"], 
         if location == "uri":
             uri_names.append((member.serialization.get("name", name), name))
         elif location is not None:
-            head.append(_HEAD_READERS[location](name, member, code))
+            make = _s3_header_reader if form == "xml" and location == "header" else _HEAD_READERS[location]
+            head.append(make(name, member, code))
     read_body = _body_reader(shape, payload, form)
 
     def parse(
@@ -110,6 +115,32 @@ def _header_reader(name: str, member: Shape, code: str) -> _FromHead:
             ]
         else:
             found[name] = _scalar(member, _header_text(text), wire_name, code, timestamp_format="rfc822")
+
+    return read
+
+
+def _s3_header_reader(name: str, member: Shape, code: str) -> _FromHead:
+    """As `_header_reader`, as lenient as S3 is with its headers.
+
+    S3 compares enumerations without case and takes an empty header for an absent one: pyarrow sends
+    ``x-amz-checksum-mode: enabled``, s3fs 0.4 an empty ``x-amz-acl``. Conditions stay as they are, since leaving one
+    out would do what the client wanted to prevent.
+    """
+    wire_name = str(member.serialization.get("name", name)).lower()
+    read_exactly = _header_reader(name, member, code)
+    keeps_empty = _CONDITION.search(wire_name) is not None
+    inner = member.member if isinstance(member, ListShape) else member
+    spellings = {value.lower(): value for value in inner.metadata.get("enum", ())}
+
+    def read(request: Request, found: dict[str, Any]) -> None:
+        if not keeps_empty and not request.headers.get(wire_name, "").strip():
+            return
+        read_exactly(request, found)
+        value = found.get(name)
+        if spellings and isinstance(value, list):
+            found[name] = [spellings.get(each.lower(), each) for each in value]
+        elif spellings and value is not None:
+            found[name] = spellings.get(value.lower(), value)
 
     return read
 

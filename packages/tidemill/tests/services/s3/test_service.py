@@ -62,6 +62,33 @@ def test_harmless_arguments_are_accepted(s3: Any, bucket: str) -> None:
     )
 
 
+def test_headers_as_pyarrow_and_s3fs_write_them_are_understood(s3: Any, bucket: str) -> None:
+    # s3fs 0.4 sends an empty ACL with creates; pyarrow asks for checksums in lower case.
+    s3.create_bucket(Bucket=f"{bucket}-2", ACL="", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    upload = {"Bucket": bucket, "Key": "k"}
+    upload["UploadId"] = s3.create_multipart_upload(ACL="", StorageClass="", ChecksumAlgorithm="crc32", **upload)[
+        "UploadId"
+    ]
+    part = s3.upload_part(PartNumber=1, Body=b"hello", ChecksumAlgorithm="CRC32", **upload)
+    parts = [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumCRC32": part["ChecksumCRC32"]}]
+    s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **upload)
+    read = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="enabled")
+    assert read["Body"].read() == b"hello"
+    assert read["ChecksumCRC32"].endswith("-1")
+    s3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/k", MetadataDirective="replace", Metadata={"a": "1"})
+    assert s3.head_object(Bucket=bucket, Key="c")["Metadata"] == {"a": "1"}
+
+
+@pytest.mark.parametrize("condition", [{"IfMatch": ""}, {"ExpectedBucketOwner": ""}])
+def test_an_empty_condition_is_not_left_out(s3: Any, bucket: str, condition: dict[str, str]) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"old")
+    assert code_of(s3.put_object, Bucket=bucket, Key="k", Body=b"new", **condition) in (
+        "PreconditionFailed",
+        "AccessDenied",
+    )
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"old"
+
+
 def test_encryption_without_a_key_is_accepted_where_that_is_set_and_keys_never_are() -> None:
     Refusals(plain_without_key=True).check({"ServerSideEncryption": "aws:kms"})
     for request in ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k"}, {"ServerSideEncryption": "AES256"}):
