@@ -7,22 +7,35 @@ The page sizes and the two tokens are those of CloudWatch Logs: the forward toke
 back unchanged until there is more.
 """
 
+import contextlib
 import os
 import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.core.files import read_json
 from tidemill.core.segments import STREAM_FILE, group_directory, segment_path, segments_of, stream_directory, time_of
 from tidemill.errors import StateCorrupt
 from tidemill.store.segment_file import SegmentFile
 
-__all__ = ["EVENTS_MAX", "PAGE_MAX_BYTES", "LogEvent", "LogPage", "LogReader", "LogStream", "LogStreams"]
+__all__ = [
+    "EVENTS_MAX",
+    "EVENT_OVERHEAD_BYTES",
+    "PAGE_MAX_BYTES",
+    "LogEvent",
+    "LogGroup",
+    "LogPage",
+    "LogReader",
+    "LogStream",
+    "LogStreams",
+    "Position",
+    "StoredLine",
+]
 
 EVENTS_MAX = 10_000
 PAGE_MAX_BYTES = 1024 * 1024
@@ -62,13 +75,47 @@ class LogStream:
     stored_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroup:
+    """A log group: the age of its oldest stream, and the size of all."""
+
+    name: str
+    created_ms: int
+    stored_bytes: int
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class _Position:
+class Position:
+    """A place in a stream: the number of a segment, and the offset of a line in it."""
+
     segment: int
     offset: int
 
     def token(self, direction: str) -> str:
         return f"{direction}/{self.segment:08}/{self.offset:012}"
+
+
+class StoredLine(NamedTuple):
+    """A line as it is stored, without its LF, and where it begins. Searches make millions of them.
+
+    Attributes:
+        time_ms: Its time stamp; None if the line is damaged.
+    """
+
+    segment: int
+    offset: int
+    time_ms: int | None
+    data: bytes
+
+    @property
+    def end(self) -> Position:
+        """The position after it."""
+        return Position(self.segment, self.offset + len(self.data) + 1)
+
+    @property
+    def message(self) -> bytes:
+        """What the user wrote; all of the line if it is damaged."""
+        return self.data if self.time_ms is None else self.data.partition(b" ")[2]
 
 
 class LogReader:
@@ -118,6 +165,27 @@ class LogReader:
         forward, backward = (token, page.backward_token) if direction == "f" else (page.forward_token, token)
         return LogPage((), forward, backward)
 
+    def lines(self, begin: Position, *, max_bytes: int) -> list[StoredLine]:
+        """Return lines from a position on, until they have ``max_bytes`` or the stream ends; at least one of those
+        that there are."""
+        found: list[StoredLine] = []
+        size_bytes = 0
+        with contextlib.closing(self._lines(segments_of(self._directory), begin)) as lines:
+            for segment, data, end in lines:
+                found.append(StoredLine(segment, end - len(data) - 1, time_of(data), data))
+                size_bytes += len(data)
+                if size_bytes >= max_bytes:
+                    break
+        return found
+
+    def find(self, time_ms: int) -> Position:
+        """Return the place of the first line at or after a time; the end of the stream if there is none."""
+        return self._find(segments_of(self._directory) or [1], time_ms)
+
+    def is_position(self, place: Position) -> bool:
+        """Whether a line begins, or will begin, at ``place``."""
+        return place.segment in segments_of(self._directory) and self._begins_line(place)
+
     def first_event_ms(self) -> int | None:
         """Time of the first event."""
         for number in segments_of(self._directory):
@@ -127,36 +195,40 @@ class LogReader:
         return None
 
     def last_event_ms(self) -> int | None:
-        """Time of the last event."""
+        """Time of the last event. Damaged lines have no time; 0 if all of them are damaged."""
+        latest_ms = None
         for number in reversed(segments_of(self._directory)):
             with SegmentFile(segment_path(self._directory, number)) as file:
                 for _, line in file.lines_before(file.end):
-                    return time_of(line) or 0
-        return None
+                    time_ms = time_of(line)
+                    if time_ms is not None:
+                        return time_ms
+                    latest_ms = 0
+        return latest_ms
 
     def stored_bytes(self) -> int:
         """Size of the stream on disk."""
         return sum(segment_path(self._directory, number).stat().st_size for number in segments_of(self._directory))
 
-    def _parse(self, token: str, numbers: list[int]) -> tuple[str, _Position]:
+    def _parse(self, token: str, numbers: list[int]) -> tuple[str, Position]:
         match = _TOKEN.fullmatch(token)
         if match is not None:
-            place = _Position(int(match[2]), int(match[3]))
-            if place == _Position(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
+            place = Position(int(match[2]), int(match[3]))
+            if place == Position(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
                 return match[1], place
         raise ValueError(
             f"{token[:64]!r} is not a token of this log stream; pass nextForwardToken or nextBackwardToken of an"
             " earlier page unchanged, or none"
         )
 
-    def _begins_line(self, place: _Position) -> bool:
+    def _begins_line(self, place: Position) -> bool:
         with SegmentFile(segment_path(self._directory, place.segment)) as file:
             return file.begins_line(place.offset)
 
     def _forward(
-        self, numbers: list[int], place: _Position | None, start_ms: int | None, end_ms: int | None, limit: int
+        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
     ) -> LogPage:
-        begin = place or _Position(numbers[0], 0)
+        begin = place or Position(numbers[0], 0)
         if start_ms is not None:
             begin = max(begin, self._find(numbers, start_ms))
         events = _Events(limit)
@@ -167,11 +239,11 @@ class LogReader:
                 break
             if not events.take(time_ms, line):
                 break
-            end = _Position(at, after)
+            end = Position(at, after)
         return LogPage(events.in_order(), end.token("f"), begin.token("b"))
 
     def _backward(
-        self, numbers: list[int], place: _Position | None, start_ms: int | None, end_ms: int | None, limit: int
+        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
     ) -> LogPage:
         if place is None:
             place = self._end(numbers) if end_ms is None else self._find(numbers, end_ms)
@@ -185,10 +257,10 @@ class LogReader:
                 break
             if not events.take(time_ms, line):
                 break
-            begin = _Position(at, start)
+            begin = Position(at, start)
         return LogPage(events.in_order(backward=True), place.token("f"), begin.token("b"))
 
-    def _lines(self, numbers: list[int], begin: _Position) -> Iterator[tuple[int, bytes, int]]:
+    def _lines(self, numbers: list[int], begin: Position) -> Generator[tuple[int, bytes, int]]:
         """(segment, line, offset after it) from a position on."""
         for number in numbers:
             if number < begin.segment:
@@ -197,7 +269,7 @@ class LogReader:
                 for offset, line in file.lines(begin.offset if number == begin.segment else 0):
                     yield number, line, offset + len(line) + 1
 
-    def _lines_before(self, numbers: list[int], end: _Position) -> Iterator[tuple[int, bytes, int]]:
+    def _lines_before(self, numbers: list[int], end: Position) -> Iterator[tuple[int, bytes, int]]:
         """(segment, line, its offset) from a position back."""
         for number in reversed(numbers):
             if number > end.segment:
@@ -206,11 +278,11 @@ class LogReader:
                 for offset, line in file.lines_before(end.offset if number == end.segment else file.end):
                     yield number, line, offset
 
-    def _end(self, numbers: list[int]) -> _Position:
+    def _end(self, numbers: list[int]) -> Position:
         with SegmentFile(segment_path(self._directory, numbers[-1])) as file:
-            return _Position(numbers[-1], file.end)
+            return Position(numbers[-1], file.end)
 
-    def _find(self, numbers: list[int], time_ms: int) -> _Position:
+    def _find(self, numbers: list[int], time_ms: int) -> Position:
         """Place of the first line at or after a time; the end where there is none."""
         # The first segment whose first line is late enough; the line itself may end the segment before.
         later = bisect_left(numbers, time_ms, key=self._first_time)
@@ -219,8 +291,8 @@ class LogReader:
             with SegmentFile(segment_path(self._directory, number)) as file:
                 offset = file.find(time_ms)
                 if offset < file.end or later == len(numbers):
-                    return _Position(number, offset)
-        return _Position(numbers[min(later, len(numbers) - 1)], 0)
+                    return Position(number, offset)
+        return Position(numbers[min(later, len(numbers) - 1)], 0)
 
     def _first_time(self, number: int) -> float:
         with SegmentFile(segment_path(self._directory, number)) as file:
@@ -241,6 +313,8 @@ class LogStreams:
         self._lock = threading.Lock()
         self._names: dict[Path, dict[str, str]] = {}
         self._listed: dict[Path, tuple[int, list[str]]] = {}
+        self._groups: dict[str, str] = {}
+        self._directories: dict[tuple[str, str], Path] = {}
 
     def open(self, group: str, name: str) -> LogReader | None:
         """The reader of a stream, or None where there is no such stream."""
@@ -256,6 +330,33 @@ class LogStreams:
         while last < len(names) and names[last].startswith(prefix):
             last += 1
         return names[first:last]
+
+    def directory(self, group: str, name: str) -> Path:
+        """Directory of a stream, for readers; it need not exist."""
+        known = self._directories.get((group, name))
+        if known is None:
+            known = self._directories[group, name] = stream_directory(self._root, group, name)
+        return known
+
+    def groups(self) -> list[str]:
+        """Names of all groups that have streams, sorted."""
+        with self._lock, os.scandir(self._root) as entries:
+            for entry in entries:
+                if entry.name not in self._groups and entry.is_dir():
+                    name = _group_of(Path(entry.path))
+                    if name is not None:
+                        self._groups[entry.name] = name
+            return sorted(self._groups.values())
+
+    def describe_group(self, group: str) -> LogGroup:
+        """What is known of a group. Reads something of every stream: call it in a thread."""
+        directories = [self.directory(group, name) for name in self.names(group)]
+        created = [int(about["created_ms"]) for each in directories if (about := _about(each)) is not None]
+        return LogGroup(
+            name=group,
+            created_ms=min(created, default=0),
+            stored_bytes=sum(LogReader(each).stored_bytes() for each in directories),
+        )
 
     def describe(self, group: str, name: str) -> LogStream | None:
         """What is known of a stream, or None where there is no such stream."""
@@ -333,6 +434,13 @@ def _about(directory: Path) -> dict[str, Any] | None:
             f"{directory / STREAM_FILE} is damaged ({error}); it names a log stream. Remove {directory} to give the"
             " stream up"
         ) from error
+
+
+def _group_of(directory: Path) -> str | None:
+    """Name of the group whose streams lie in ``directory``; every stream says it."""
+    with os.scandir(directory) as entries:
+        found = (_about(Path(entry.path)) for entry in entries if entry.is_dir())
+        return next((str(about["group"]) for about in found if about is not None), None)
 
 
 def _name_in(directory: Path) -> str | None:

@@ -1,11 +1,12 @@
-"""DescribeLogStreams and GetLogEvents over the log segments."""
+"""The operations of CloudWatch Logs that read, over the log segments."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
-from tidemill.errors import AwsError
+from tidemill.services.logs.filtering import LogFilter
+from tidemill.services.logs.groups import LogGroups, group_of, invalid, not_found
 from tidemill.store.logs import LogReader, LogStream, LogStreams
 from tidemill.wire.exchange import Context, Handler
 
@@ -25,17 +26,30 @@ class LogsService:
     def __init__(self, streams: LogStreams, *, region: str) -> None:
         self._streams = streams
         self._region = region
+        self._groups = LogGroups(streams, region=region)
+        self._filter = LogFilter(streams, region=region)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {"DescribeLogStreams": self.describe, "GetLogEvents": self.events}
+        return {
+            "DescribeLogGroups": self.groups,
+            "DescribeLogStreams": self.describe,
+            "FilterLogEvents": self.filter,
+            "GetLogEvents": self.events,
+        }
+
+    async def groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return await self._groups.describe(request)
+
+    async def filter(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return await self._filter.events(request)
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """All matching streams in one reply: AWS's SDKs loop for ever on a nextToken, which they do not pass back."""
-        group = _group(request)
+        group = group_of(request, region=self._region)
         found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
         if not found:
-            raise _not_found("log group", group)
+            raise not_found("log group", group)
         if request.get("orderBy") == "LastEventTime":
             found.sort(key=lambda stream: stream.last_event_ms or 0)
         if request.get("descending"):
@@ -43,10 +57,10 @@ class LogsService:
         return {"logStreams": [self._wire(stream) for stream in found]}
 
     async def events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        group, name = _group(request), request["logStreamName"]
+        group, name = group_of(request, region=self._region), request["logStreamName"]
         reader = self._streams.open(group, name)
         if reader is None:
-            raise _not_found("log stream", name)
+            raise not_found("log stream", name)
         return await asyncio.to_thread(_page, reader, request)
 
     def _describe(self, group: str, prefix: str) -> list[LogStream]:
@@ -76,11 +90,7 @@ def _page(reader: LogReader, request: Mapping[str, Any]) -> dict[str, Any]:
             limit=request.get("limit", _EVENTS_DEFAULT),
         )
     except ValueError as error:
-        raise AwsError(
-            f"The specified nextToken {request.get('nextToken')!r} is invalid: {error}",
-            code="InvalidParameterException",
-            status=400,
-        ) from error
+        raise invalid(f"The specified nextToken {request.get('nextToken')!r} is invalid: {error}") from error
     return {
         "events": [
             {"timestamp": event.timestamp_ms, "message": event.message, "ingestionTime": event.timestamp_ms}
@@ -89,19 +99,3 @@ def _page(reader: LogReader, request: Mapping[str, Any]) -> dict[str, Any]:
         "nextForwardToken": page.forward_token,
         "nextBackwardToken": page.backward_token,
     }
-
-
-def _group(request: Mapping[str, Any]) -> str:
-    group = request.get("logGroupName")
-    if group:
-        return str(group)
-    identifier = request.get("logGroupIdentifier")
-    if not identifier:
-        raise AwsError(
-            "Either logGroupName or logGroupIdentifier is required", code="InvalidParameterException", status=400
-        )
-    return str(identifier).rpartition(":log-group:")[2]
-
-
-def _not_found(what: str, name: str) -> AwsError:
-    return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)

@@ -1,0 +1,107 @@
+"""Which log group a request means, and DescribeLogGroups."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.core.names import ACCOUNT_ID
+from tidemill.errors import AwsError
+from tidemill.store.logs import LogGroup, LogStreams
+
+__all__ = ["LogGroups", "group_of", "invalid", "not_found"]
+
+_PAGE_GROUPS = 50
+_CLASS = "STANDARD"
+
+
+class LogGroups:
+    """DescribeLogGroups: the groups that jobs and endpoints have written to.
+
+    Args:
+        streams: The streams on disk.
+        region: For ARNs.
+    """
+
+    def __init__(self, streams: LogStreams, *, region: str) -> None:
+        self._streams = streams
+        self._region = region
+
+    async def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One page of groups, sorted by name. The token is the last name of the page before."""
+        _check_filters(request)
+        names = await asyncio.to_thread(self._matching, request)
+        token = request.get("nextToken")
+        if token is not None:
+            names = [name for name in names if name > token]
+        shown = names[: request.get("limit", _PAGE_GROUPS)]
+        groups = await asyncio.to_thread(lambda: [self._streams.describe_group(name) for name in shown])
+        short = "logGroupNamePattern" in request
+        reply: dict[str, Any] = {"logGroups": [self._wire(group, short=short) for group in groups]}
+        return reply | ({"nextToken": shown[-1]} if len(names) > len(shown) else {})
+
+    def _matching(self, request: Mapping[str, Any]) -> list[str]:
+        if request.get("logGroupClass", _CLASS) != _CLASS:
+            return []
+        names = self._streams.groups()
+        identifiers = request.get("logGroupIdentifiers")
+        if identifiers is not None:
+            wanted = {group_of({"logGroupIdentifier": each}, region=self._region) for each in identifiers}
+            names = [name for name in names if name in wanted]
+        prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
+        return [name for name in names if name.startswith(prefix) and part in name]
+
+    def _wire(self, group: LogGroup, *, short: bool) -> dict[str, Any]:
+        arn = f"{_arn_prefix(self._region)}{group.name}"
+        shown = {"logGroupName": group.name, "creationTime": group.created_ms, "arn": f"{arn}:*"}
+        if short:  # as CloudWatch answers searches by a part of the name
+            return shown
+        return shown | {
+            "metricFilterCount": 0,
+            "storedBytes": group.stored_bytes,
+            "logGroupClass": _CLASS,
+            "logGroupArn": arn,
+        }
+
+
+def group_of(request: Mapping[str, Any], *, region: str) -> str:
+    """Return the name of the group that a request means by ``logGroupName`` or ``logGroupIdentifier``.
+
+    Raises:
+        AwsError: InvalidParameterException for none or both, ResourceNotFoundException for an ARN of another account
+            or region.
+    """
+    group, identifier = request.get("logGroupName"), request.get("logGroupIdentifier")
+    if bool(group) == bool(identifier):
+        raise invalid("Give either logGroupName or logGroupIdentifier, and not both")
+    if group or not str(identifier).startswith("arn:"):
+        return str(group or identifier)
+    name = str(identifier).removesuffix(":*").removeprefix(_arn_prefix(region))
+    if name.startswith("arn:"):
+        raise not_found("log group", str(identifier))
+    return name
+
+
+def invalid(message: str) -> AwsError:
+    """A refusal of a member; ``message`` says which, and what is allowed."""
+    return AwsError(message, code="InvalidParameterException", status=400)
+
+
+def not_found(what: str, name: str) -> AwsError:
+    """There is no such group or stream."""
+    return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)
+
+
+def _check_filters(request: Mapping[str, Any]) -> None:
+    if "logGroupNamePrefix" in request and "logGroupNamePattern" in request:
+        raise invalid("logGroupNamePrefix and logGroupNamePattern cannot be combined; give one of them")
+    others = sorted(set(request) & {"logGroupNamePrefix", "logGroupNamePattern", "logGroupClass"})
+    if "logGroupIdentifiers" in request and others:
+        raise invalid(f"logGroupIdentifiers cannot be combined with {', '.join(others)}")
+    if request.get("includeLinkedAccounts") or request.get("accountIdentifiers"):
+        raise invalid(
+            "No other accounts are linked to this service; leave includeLinkedAccounts and accountIdentifiers out"
+        )
+
+
+def _arn_prefix(region: str) -> str:
+    return f"arn:aws:logs:{region}:{ACCOUNT_ID}:log-group:"
