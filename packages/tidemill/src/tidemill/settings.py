@@ -6,15 +6,20 @@ The file is ``$TIDEMILL_CONFIG``, else ``~/.config/tidemill/config.toml``. Nothi
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, PlainValidator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tidemill.core.names import DEFAULT_REGION
+from tidemill.core.policy import Policy
+from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
+from tidemill.core.roles import check_role_names
 
 __all__ = ["Settings"]
+
+_Policies = Annotated[dict[str, Annotated[Policy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -24,7 +29,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 class Settings(BaseSettings):
     """What can be set. Sizes are bytes, times are seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDEMILL_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="TIDEMILL_", extra="forbid", frozen=True)
 
     state_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"))
     """Where the service keeps its database, objects, logs and jobs. One service at a time."""
@@ -61,6 +66,9 @@ class Settings(BaseSettings):
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
     """By bucket name or pattern (``*``, ``?``): where training data lies whose bucket this service does not hold.
     Nothing but what is named here is ever asked."""
+    roles: _Policies = Field(default_factory=dict)
+    """By role name: what the keys of a job with that RoleArn may do, as an IAM policy document. A job whose role is
+    not named here gets the built-in policy (`tidemill.core.roles`)."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @classmethod

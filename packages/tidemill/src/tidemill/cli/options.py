@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonOption", "StateDirOption", "load_settings"]
 
+_SHOWN_CHARS = 120
+
 StateDirOption = Annotated[
     Path | None,
     typer.Option("--state-dir", metavar="DIR", help="State directory of the service (default: TIDEMILL_STATE_DIR)."),
@@ -40,7 +42,13 @@ def _text(error: ValueError) -> str:
     if not isinstance(error, pydantic.ValidationError):
         return f"the settings file cannot be read: {error}; correct it, or name another with TIDEMILL_CONFIG"
     faults = (
-        f"{'.'.join(map(str, fault['loc']))}={fault['input']!r}: {fault['msg']}"
+        f"{'.'.join(map(str, fault['loc']))}={_shown(fault['input'])}:"
+        f" {'there is no such setting' if fault['type'] == 'extra_forbidden' else fault['msg']}"
         for fault in error.errors(include_url=False)
     )
     return f"settings: {'; '.join(faults)} (flag, TIDEMILL_* variable or settings file)"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

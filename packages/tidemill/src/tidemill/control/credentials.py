@@ -1,11 +1,19 @@
-"""Keys: the user's own pair, and a temporary pair for each job that ends with it."""
+"""Keys: the user's own pair, and a temporary pair for each job that ends with it.
+
+A temporary pair is stored with the name of the job's role and with the job's scope: what its policy is asked about.
+"""
 
 import base64
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from tidemill.control.resources import TRAINING_JOB
 from tidemill.core.clock import Clock
-from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.job_scope import JobScope
+from tidemill.core.names import ACCOUNT_ID, role_name
+from tidemill.core.training import TrainingJob
 from tidemill.store.base import Record, RecordStore, Transaction
 from tidemill.wire.credentials import Credential
 
@@ -51,19 +59,18 @@ class Credentials:
         if access_key_id == self._user.access_key_id:
             return self._user
         record = self._records.get(_KIND, access_key_id) if access_key_id.startswith("ASIA") else None
-        return Credential(**record.document) if record else None
+        return self._temporary(record) if record else None
 
-    async def issue(self, holder_id: str, *, role: str, session: str, lifetime_s: float) -> TemporaryKeys:
-        """Make keys for a job or endpoint, replacing those it had.
+    async def issue(self, job: TrainingJob, *, lifetime_s: float) -> TemporaryKeys:
+        """Make keys for a job, replacing those it had.
 
         Args:
-            holder_id: Hexadecimal id of the job; the access key id follows from it, so that ending needs no record.
-            role: Name or ARN of the role that the keys act as.
-            session: Name of the session in the caller's ARN.
+            job: Whose role and scope the keys get. The access key id follows from its id, so that ending needs no
+                record.
             lifetime_s: After that the keys are refused in any case.
         """
         keys = TemporaryKeys(
-            access_key_id=_access_key_id(holder_id),
+            access_key_id=_access_key_id(job.job_id),
             secret_access_key=secrets.token_urlsafe(30),
             session_token=secrets.token_urlsafe(96),
         )
@@ -73,7 +80,8 @@ class Credentials:
             "secret_access_key": keys.secret_access_key,
             "session_token": keys.session_token,
             "expires_ms": now_ms + int(lifetime_s * 1000),
-            "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role.rpartition('/')[2]}/{session}",
+            "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role_name(job.request['RoleArn'])}/{job.name}",
+            **_rights(job),
         }
         record = Record(kind=_KIND, name=keys.access_key_id, created_ms=now_ms, modified_ms=now_ms, document=credential)
 
@@ -84,11 +92,34 @@ class Credentials:
         await self._records.change(replace, grows=True)
         return keys
 
+    def _temporary(self, record: Record) -> Credential:
+        rights = record.document if "scope" in record.document else self._rights_of_earlier(record)
+        scope = rights.get("scope")
+        return Credential(
+            access_key_id=record.document["access_key_id"],
+            secret_access_key=record.document["secret_access_key"],
+            session_token=record.document["session_token"],
+            expires_ms=record.document["expires_ms"],
+            arn=record.document["arn"],
+            role=rights.get("role", ""),
+            scope=JobScope.from_document(scope) if scope else None,
+        )
 
-def end_keys(transaction: Transaction, holder_id: str) -> None:
-    """Make the keys of a job or endpoint worthless, in the transaction that ends it."""
-    transaction.delete(_KIND, _access_key_id(holder_id))
+    def _rights_of_earlier(self, record: Record) -> Mapping[str, Any]:
+        """Rights of keys that an earlier version stored without any: those that their job would get today."""
+        found = self._records.get(TRAINING_JOB, record.document["arn"].rpartition("/")[2])
+        job = TrainingJob.from_document(found.document) if found else None
+        return _rights(job) if job is not None and _access_key_id(job.job_id) == record.name else {}
 
 
-def _access_key_id(holder_id: str) -> str:
-    return "ASIA" + base64.b32encode(bytes.fromhex(holder_id)).decode()[:16]
+def end_keys(transaction: Transaction, job_id: str) -> None:
+    """Make the keys of a job worthless, in the transaction that ends it."""
+    transaction.delete(_KIND, _access_key_id(job_id))
+
+
+def _rights(job: TrainingJob) -> dict[str, Any]:
+    return {"role": role_name(job.request["RoleArn"]), "scope": JobScope.of_request(job.request).to_document()}
+
+
+def _access_key_id(job_id: str) -> str:
+    return "ASIA" + base64.b32encode(bytes.fromhex(job_id)).decode()[:16]

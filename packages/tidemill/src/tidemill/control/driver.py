@@ -196,9 +196,7 @@ class TrainingDriver:
             self._executor.relaunch(ref)
             return
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
-        keys = await self._credentials.issue(
-            job.job_id, role=job.request["RoleArn"], session=job.name, lifetime_s=runtime_s + _KEY_MARGIN_S
-        )
+        keys = await self._credentials.issue(job, lifetime_s=runtime_s + _KEY_MARGIN_S)
         variables = {**self._service_variables, **keys.variables}
         spec, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
         faults.point("control.launch.before")

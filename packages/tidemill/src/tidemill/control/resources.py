@@ -6,15 +6,23 @@ from tidemill.core.hosting import Endpoint, Resource
 from tidemill.core.training import TrainingJob
 from tidemill.store.base import Record
 
-__all__ = ["ENDPOINT_REMOVAL", "endpoint_record", "job_record", "removal_record", "resource_record"]
+__all__ = [
+    "ENDPOINT_REMOVAL",
+    "TRAINING_JOB",
+    "endpoint_record",
+    "job_record",
+    "removal_record",
+    "resource_record",
+]
 
 ENDPOINT_REMOVAL = "endpoint-removal"
 """Kind of an endpoint that is being deleted and whose name a new endpoint has taken; named by its instance id."""
+TRAINING_JOB = "training-job"
 
 
 def job_record(job: TrainingJob) -> Record:
     """A training job as a record."""
-    return _record("training-job", job.name, str(job.status), job.created_ms, job.to_document())
+    return _record(TRAINING_JOB, job.name, str(job.status), job.created_ms, job.to_document())
 
 
 def endpoint_record(endpoint: Endpoint) -> Record:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import check_s3_uri, check_training_request
-from tidemill.control.resources import job_record
+from tidemill.control.resources import TRAINING_JOB, job_record
 from tidemill.control.tags import check_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
@@ -17,8 +17,6 @@ from tidemill.store.base import Query, Record, RecordExists, RecordStore, Transa
 from tidemill.store.objects import ObjectStore
 
 __all__ = ["TRAINING_JOB", "Training"]
-
-TRAINING_JOB = "training-job"
 
 
 class Training:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-__all__ = ["ACCOUNT_ID", "DEFAULT_REGION", "S3Uri", "default_bucket", "role_arn", "sagemaker_arn"]
+__all__ = ["ACCOUNT_ID", "DEFAULT_REGION", "S3Uri", "default_bucket", "role_arn", "role_name", "sagemaker_arn"]
 
 ACCOUNT_ID = "000000000000"
 DEFAULT_REGION = "us-west-2"
@@ -55,6 +55,12 @@ def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
 def role_arn(role: str) -> str:
     """A role given by name or ARN, as an ARN."""
     return role if role.startswith("arn:") else f"arn:aws:iam::{ACCOUNT_ID}:role/{role}"
+
+
+def role_name(role: str) -> str:
+    """The name of a role given by name or ARN, without a path before it."""
+    resource = role.split(":", 5)[-1].removeprefix("role") if role.startswith("arn:") else role
+    return resource.rstrip("/").rpartition("/")[2]
 
 
 def default_bucket(region: str = DEFAULT_REGION) -> str:

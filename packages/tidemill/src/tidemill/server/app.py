@@ -20,11 +20,13 @@ from tidemill.control.tags import Tags
 from tidemill.control.training import Training
 from tidemill.core.clock import SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
+from tidemill.core.roles import Roles
 from tidemill.errors import TidemillError
 from tidemill.executors.local import LocalExecutor
 from tidemill.server.health import answer_health, is_health_request
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
+from tidemill.services.authorization import Authorization
 from tidemill.services.iam import IamService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
@@ -113,6 +115,7 @@ class Application:
             self._keys.secret_access_key,
             # AWS's SDKs read the role to run jobs with out of this ARN.
             arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/SageMakerRole/user",
+            unrestricted=True,
         )
         credentials = Credentials(user, records, clock=clock)
         publisher = Publisher(objects, executor, jobs=state.jobs)
@@ -147,6 +150,7 @@ class Application:
                 "s3": S3Service(objects, region=settings.region, plain_without_key=True),
             },
             credentials,
+            authorizer=Authorization(Roles(settings.roles)),
             region=settings.region,
             allowed_hosts=settings.allowed_hosts,
             clock=clock,

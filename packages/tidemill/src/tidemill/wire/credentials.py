@@ -4,6 +4,7 @@ import hmac
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tidemill.core.job_scope import JobScope
 from tidemill.errors import AwsError
 
 __all__ = ["Credential", "CredentialLookup", "check_token"]
@@ -21,6 +22,12 @@ class Credential:
     """Wall time after which a temporary key is refused."""
     arn: str = ""
     """Whom the key stands for."""
+    unrestricted: bool = False
+    """Whether the key may do everything: the user's own pair."""
+    role: str = ""
+    """Name of the role whose policy limits the key."""
+    scope: JobScope | None = None
+    """What the job that the key was made for may call its own. Without it a restricted key may do nothing."""
 
 
 class CredentialLookup(Protocol):

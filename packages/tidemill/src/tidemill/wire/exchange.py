@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Caller", "Context", "FileBody", "Handler", "Reply", "Service"]
+from tidemill.wire.credentials import Credential
+
+__all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "Service"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,20 @@ class Handler(Protocol):
     it raises at its end if signature, checksum or length do not hold, so publish nothing before it is exhausted."""
 
     def __call__(self, request: dict[str, Any], context: Context) -> Awaitable[Mapping[str, Any] | Reply]: ...
+
+
+class Authorizer(Protocol):
+    """Stands between every validated request and its handler."""
+
+    async def handle(
+        self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
+    ) -> Mapping[str, Any] | Reply:
+        """Let the handler answer what the credential may ask for.
+
+        Raises:
+            AwsError: The credential may not; else what the handler raises.
+        """
+        ...
 
 
 class Service(Protocol):

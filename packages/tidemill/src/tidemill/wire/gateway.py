@@ -1,8 +1,8 @@
 """The ASGI application in front of all services.
 
-The way of a request: match -> guard -> verify -> read and parse -> validate -> handler -> serialize. Every refusal
-leaves in the form of the protocol that the request speaks, and nothing else leaves: an unexpected exception is logged
-with the request id and answered as an internal failure without a word about its inside.
+The way of a request: match -> guard -> verify -> read and parse -> validate -> authorize -> handler -> serialize. Every
+refusal leaves in the form of the protocol that the request speaks, and nothing else leaves: an unexpected exception is
+logged with the request id and answered as an internal failure without a word about its inside.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from tidemill.errors import AwsError, UnknownOperation
 from tidemill.wire.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.credentials import CredentialLookup
 from tidemill.wire.error_reply import error_reply
-from tidemill.wire.exchange import Caller, Context, Handler, Reply, Service
+from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.guard import Guard
 from tidemill.wire.match import Match, match
 from tidemill.wire.models import service_model
@@ -57,6 +57,7 @@ class Gateway:
     Args:
         services: By botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch.
         credentials: Finds the secrets that requests are signed with.
+        authorizer: Decides what each of them may do.
         region: The service's region, as handlers see it.
         allowed_hosts: Host names accepted besides loopback names.
         clock: For the age of signatures.
@@ -69,6 +70,7 @@ class Gateway:
         services: Mapping[str, Service],
         credentials: CredentialLookup,
         *,
+        authorizer: Authorizer,
         region: str,
         allowed_hosts: Iterable[str] = (),
         clock: Clock | None = None,
@@ -76,6 +78,7 @@ class Gateway:
         strict_region: bool = False,
     ) -> None:
         self._services = services
+        self._authorizer = authorizer
         self._region = region
         self._guard = Guard(allowed_hosts)
         self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
@@ -215,7 +218,7 @@ class Gateway:
             region=self._region,
             headers=request.headers,
         )
-        answer = await handler(members, context)
+        answer = await self._authorizer.handle(handler, members, context, claim.credential)
         if not isinstance(answer, Reply):
             return spec.write(answer, visit.request_id)
         reply = spec.write(answer.members, visit.request_id)

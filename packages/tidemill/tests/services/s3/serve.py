@@ -12,6 +12,8 @@ from typing import Any
 import uvicorn
 
 from tidemill.core.clock import SystemClock
+from tidemill.core.roles import Roles
+from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import S3Service
 from tidemill.store.database import Database
 from tidemill.store.objects import ObjectStore
@@ -30,7 +32,8 @@ class OneKey:
     def lookup(self, access_key_id: str) -> Credential | None:
         if access_key_id != ACCESS_KEY:
             return None
-        return Credential(ACCESS_KEY, SECRET_KEY, arn="arn:aws:sts::000000000000:assumed-role/SageMakerRole/user")
+        arn = "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user"
+        return Credential(ACCESS_KEY, SECRET_KEY, arn=arn, unrestricted=True)
 
 
 class App:
@@ -54,7 +57,9 @@ class App:
         with Database.open(self._root / "tidemill.db", metadata=metadata) as database:
             objects = ObjectStore(database, self._root / "objects", clock=SystemClock())
             await objects.sweep()
-            self._gateway = Gateway({"s3": S3Service(objects, region=REGION)}, OneKey(), region=REGION)
+            self._gateway = Gateway(
+                {"s3": S3Service(objects, region=REGION)}, OneKey(), authorizer=Authorization(Roles({})), region=REGION
+            )
             await send({"type": "lifespan.startup.complete"})
             await receive()
             await objects.close()

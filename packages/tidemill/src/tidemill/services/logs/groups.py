@@ -1,4 +1,4 @@
-"""Which log group a request means, and DescribeLogGroups."""
+"""Which log group a request means, and DescribeLogGroups. Authorization reads it by the same function."""
 
 import asyncio
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from tidemill.store.object_rows import ObjectAttributes, ObjectInfo
 from tidemill.store.objects import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["CopyOperations", "copy_source", "read_slice"]
+__all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
 
 _READ_BYTES = 1024 * 1024
 
@@ -62,23 +62,36 @@ class CopyOperations:
 
 
 def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
-    """The object that ``CopySource`` names: ``bucket/key``, URL-encoded, with or without a leading slash.
+    """The object that ``CopySource`` names.
 
     Raises:
-        InvalidArgument: It does not have that form.
+        InvalidArgument: As `source_name`.
         AwsError: NoSuchBucket, NoSuchKey, NoSuchVersion.
     """
-    path, _, version = text.partition("?versionId=")
+    bucket, key, version = source_name(text)
     if version not in ("", "null"):
         raise AwsError(
             f"the copy source names the version {version!r}: buckets here keep one version of each object",
             code="NoSuchVersion",
             status=404,
         )
+    return objects.require(bucket, key)
+
+
+def source_name(text: str) -> tuple[str, str, str]:
+    """Bucket, key and version (empty if none) of a ``CopySource``: ``bucket/key``, URL-encoded, with or without a
+    leading slash.
+
+    Authorization reads the source by this function too: what is checked is what is copied.
+
+    Raises:
+        InvalidArgument: It does not have that form.
+    """
+    path, _, version = text.partition("?versionId=")
     bucket, _, key = unquote(path).removeprefix("/").partition("/")
     if not bucket or not key:
         raise InvalidArgument(f"the copy source {text!r} cannot be used; expected BUCKET/KEY, URL-encoded")
-    return objects.require(bucket, key)
+    return bucket, key, version
 
 
 async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> AsyncIterator[bytes]:

@@ -1,0 +1,78 @@
+"""What a training job may call its own: its name, and the S3 prefixes that its request gives it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tidemill.core.hyperparameters import decode
+from tidemill.core.names import S3Uri
+
+__all__ = ["PLACEHOLDERS", "JobScope"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobScope:
+    """What a job may call its own.
+
+    Prefixes have the form ``BUCKET/KEY`` without a slash at the end. What belongs to the job lies below: its ARN begins
+    with ``arn:aws:s3:::PREFIX/``. None where the job has no such prefix.
+
+    Attributes:
+        name: TrainingJobName.
+        output: ``S3OutputPath/NAME``, where the service stores model.tar.gz and output.tar.gz.
+        model_dir: The hyperparameter ``model_dir``, if it is an S3 URI.
+        checkpoints: ``CheckpointConfig.S3Uri``.
+    """
+
+    name: str
+    output: str | None = None
+    model_dir: str | None = None
+    checkpoints: str | None = None
+
+    @classmethod
+    def of_request(cls, request: Mapping[str, Any]) -> "JobScope":
+        """The scope of a job.
+
+        Args:
+            request: The CreateTrainingJob request, by botocore's member names.
+        """
+        name = str(request["TrainingJobName"])
+        model_dir = decode({"model_dir": request.get("HyperParameters", {}).get("model_dir", "")})["model_dir"]
+        output = _uri(request.get("OutputDataConfig", {}).get("S3OutputPath"))
+        return cls(
+            name=name,
+            output=_prefix(output / name) if output else None,
+            model_dir=_prefix(_uri(model_dir)),
+            checkpoints=_prefix(_uri(request.get("CheckpointConfig", {}).get("S3Uri"))),
+        )
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Text for each placeholder of a policy that has one for this job."""
+        return {f"job.{name}": value for name, value in asdict(self).items() if value is not None}
+
+    def to_document(self) -> dict[str, str | None]:
+        """JSON-able form for the store."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
+        """The scope that `to_document` wrote. What another version wrote besides gives no right and is left out."""
+        return cls(**{field.name: document[field.name] for field in fields(cls) if field.name in document})
+
+
+PLACEHOLDERS = frozenset(f"job.{field.name}" for field in fields(JobScope))
+"""Names that may stand in ``${...}`` in the resources of a policy."""
+
+
+def _uri(text: object) -> S3Uri | None:
+    try:
+        return S3Uri.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None  # a path on the instance, e.g. /opt/ml/model
+
+
+def _prefix(uri: S3Uri | None) -> str | None:
+    """A whole bucket is no job's own: below it lies what belongs to others."""
+    key = uri.key.removesuffix("/") if uri else ""
+    return f"{uri.bucket}/{key}" if uri and key else None

@@ -1,0 +1,105 @@
+"""Policies as they are written: the members of an IAM policy document, in TOML or JSON.
+
+Everything that is accepted is honored. A member that has no effect here, such as ``Condition``, is an error, and so is
+an action that no request can need: a misspelled ``Deny`` would deny nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.core.actions import ACTIONS
+from tidemill.core.job_scope import PLACEHOLDERS
+from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+
+__all__ = ["read_policy"]
+
+VERSION = "2012-10-17"
+_ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
+_MEMBERS = ("Version", "Statement")
+_STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
+
+
+def read_policy(document: object) -> Policy:
+    """Read a policy document.
+
+    Args:
+        document: ``Statement``, a table or a list of them with ``Effect``, ``Action``, ``Resource`` and perhaps
+            ``Sid``; ``Version`` may stand beside it. ``Action`` and ``Resource`` are a text or a list of texts.
+
+    Raises:
+        ValueError: Names the statement, the member, the value received and what is allowed.
+    """
+    members = _table(document, "a policy", _MEMBERS)
+    version = members.get("Version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"Version is {version!r}; only {VERSION!r} is allowed, and it may be left out")
+    if "Statement" not in members:
+        raise ValueError("Statement is missing; a policy without statements is written Statement = []")
+    found = members["Statement"]
+    statements = found if isinstance(found, list) else [found]
+    return Policy(tuple(_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)))
+
+
+def _statement(document: object, at: str) -> Statement:
+    members = _table(document, at, _STATEMENT_MEMBERS)
+    missing = [name for name in ("Effect", "Action", "Resource") if name not in members]
+    if missing:
+        raise ValueError(f"{at}: {', '.join(missing)} is missing; a statement has Effect, Action and Resource")
+    if members["Effect"] not in list(Effect):
+        raise ValueError(f"{at}: Effect is {members['Effect']!r}; allowed are {', '.join(Effect)}")
+    return Statement(
+        effect=Effect(members["Effect"]),
+        actions=tuple(_action(text, at) for text in _texts(members["Action"], f"{at}: Action")),
+        resources=tuple(_resource(text, at) for text in _texts(members["Resource"], f"{at}: Resource")),
+    )
+
+
+def _action(text: str, at: str) -> ActionPattern:
+    if not _ACTION.fullmatch(text):
+        raise ValueError(f"{at}: Action {text!r} is malformed; expected SERVICE:NAME, e.g. 's3:GetObject' or 's3:Get*'")
+    pattern = ActionPattern(text)
+    if not any(pattern.fits(action) for action in ACTIONS):
+        service = text.partition(":")[0].lower()
+        known = sorted(action for action in ACTIONS if action.startswith(f"{service}:"))
+        services = sorted({action.partition(":")[0] for action in ACTIONS})
+        allowed = ", ".join(known) if known else f"actions of {', '.join(services)}"
+        raise ValueError(
+            f"{at}: Action {text!r} fits no action that this service has, so it would have no effect; there are"
+            f" {allowed}"
+        )
+    return pattern
+
+
+def _resource(text: str, at: str) -> ResourcePattern:
+    try:
+        pattern = ResourcePattern.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{at}: Resource {error}") from error
+    unknown = sorted(pattern.placeholders - PLACEHOLDERS)
+    if unknown:
+        raise ValueError(
+            f"{at}: Resource {text!r} has the unknown placeholder ${{{unknown[0]}}}; there are"
+            f" {', '.join(f'${{{name}}}' for name in sorted(PLACEHOLDERS))}"
+        )
+    if text.count("${") != len(re.findall(r"\$\{[^}]*\}", text)):
+        raise ValueError(f"{at}: Resource {text!r} has a placeholder without its closing brace")
+    return pattern
+
+
+def _table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise ValueError(f"{what} is {document!r}; expected a table with {', '.join(allowed)}")
+    unknown = sorted(str(name) for name in document.keys() - set(allowed))
+    if unknown:
+        raise ValueError(
+            f"{what} has {', '.join(unknown)}, which this service does not honor; allowed are {', '.join(allowed)}"
+        )
+    return document
+
+
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise ValueError(f"{what} is {value!r}; expected a text, or a list of at least one text")
+    return tuple(texts)

@@ -1,0 +1,52 @@
+"""What the operations of CloudWatch Logs need.
+
+IAM knows streams by ``log-group:GROUP:log-stream:STREAM``. For operations that look for streams by a prefix the prefix
+stands in the place of the stream, so that a policy can limit a job to streams that begin with its name.
+"""
+
+from collections.abc import Mapping
+
+from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.policy import Permission
+from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.logs.groups import group_of
+
+__all__ = ["LOGS"]
+
+
+def _stream(region: str, group: str, stream: str) -> str:
+    # A colon in a name would move the border between group and stream.
+    group, stream = (name.replace(":", "%3A") for name in (group, stream))
+    return f"arn:aws:logs:{region}:{ACCOUNT_ID}:log-group:{group}:log-stream:{stream}"
+
+
+def _group(request: Members, region: str) -> str:
+    return group_of(request, region=region)
+
+
+def _describe_groups(request: Members, region: str) -> tuple[Permission, ...]:
+    prefix = request.get("logGroupNamePrefix") or ""
+    return (Permission("logs:DescribeLogGroups", _stream(region, prefix, "")),)
+
+
+def _describe_streams(request: Members, region: str) -> tuple[Permission, ...]:
+    prefix = request.get("logStreamNamePrefix") or ""
+    return (Permission("logs:DescribeLogStreams", _stream(region, _group(request, region), prefix)),)
+
+
+def _filter(request: Members, region: str) -> tuple[Permission, ...]:
+    names = request.get("logStreamNames") or [request.get("logStreamNamePrefix") or ""]
+    return tuple(Permission("logs:FilterLogEvents", _stream(region, _group(request, region), name)) for name in names)
+
+
+def _get(request: Members, region: str) -> tuple[Permission, ...]:
+    return (Permission("logs:GetLogEvents", _stream(region, _group(request, region), request["logStreamName"])),)
+
+
+LOGS: Mapping[str, Rule] = {
+    "DescribeLogGroups": _describe_groups,
+    "DescribeLogStreams": _describe_streams,
+    "FilterLogEvents": _filter,
+    "GetLogEvents": _get,
+}
+"""By operation."""

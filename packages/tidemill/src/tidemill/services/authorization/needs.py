@@ -1,0 +1,49 @@
+"""What each operation needs: the IAM actions, and the ARNs of what they act on, by AWS's service authorization
+reference.
+
+An operation that is missing here is denied to keys of jobs.
+"""
+
+from collections.abc import Mapping
+
+from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.policy import Permission
+from tidemill.services.authorization.logs import LOGS
+from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.s3 import S3
+from tidemill.services.authorization.sagemaker import RUNTIME, SAGEMAKER
+from tidemill.wire.exchange import Context
+
+__all__ = ["NEEDS", "needs_of"]
+
+
+IAM: Mapping[str, Rule] = {
+    "GetRole": lambda request, region: (
+        Permission("iam:GetRole", f"arn:aws:iam::{ACCOUNT_ID}:role/{request['RoleName']}"),
+    )
+}
+
+STS: Mapping[str, Rule] = {
+    # Asking who one is needs no permission, and no policy can deny it.
+    "GetCallerIdentity": lambda request, region: ()
+}
+
+NEEDS: Mapping[str, Mapping[str, Rule]] = {
+    "iam": IAM,
+    "logs": LOGS,
+    "s3": S3,
+    "sagemaker": SAGEMAKER,
+    "sagemaker-runtime": RUNTIME,
+    "sts": STS,
+}
+"""By botocore's name of the service and the operation's name in its model."""
+
+
+def needs_of(request: Members, context: Context) -> tuple[Permission, ...] | None:
+    """The permissions that a request needs; None for an operation that is not mapped.
+
+    Raises:
+        AwsError: A member that names a resource is malformed.
+    """
+    rule = NEEDS.get(context.service, {}).get(context.operation)
+    return None if rule is None else rule(request, context.region)

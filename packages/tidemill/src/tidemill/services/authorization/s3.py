@@ -1,0 +1,120 @@
+"""What S3's operations need."""
+
+from collections.abc import Mapping
+
+from tidemill.core.policy import Permission
+from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.s3.copying import source_name
+
+__all__ = ["S3", "delete_entry"]
+
+
+def _bucket(name: str) -> str:
+    # A slash in the name would make the ARN of a bucket that of another one's object.
+    return f"arn:aws:s3:::{name.replace('/', '%2F')}"
+
+
+def _object(request: Members) -> str:
+    return f"{_bucket(request['Bucket'])}/{request['Key']}"
+
+
+def _on_bucket(action: str) -> Rule:
+    return lambda request, region: (Permission(action, _bucket(request["Bucket"])),)
+
+
+def _on_object(action: str) -> Rule:
+    return lambda request, region: (Permission(action, _object(request)),)
+
+
+def _versioned(before: str, after: str = "") -> Rule:
+    """Actions that have a name of their own for a version that is named."""
+
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        version = "Version" if request.get("VersionId") else ""
+        return (Permission(f"s3:{before}{version}{after}", _object(request)),)
+
+    return rule
+
+
+def _write(request: Members, region: str) -> tuple[Permission, ...]:
+    return Permission("s3:PutObject", _object(request)), *_write_besides(request), *_compared(request)
+
+
+def _write_besides(request: Members) -> tuple[Permission, ...]:
+    """What a write may do besides storing bytes."""
+    target = _object(request)
+    tags = (Permission("s3:PutObjectTagging", target),) if request.get("Tagging") else ()
+    acl = (Permission("s3:PutObjectAcl", target),) if request.get("ACL") else ()
+    return tags + acl
+
+
+def _compared(request: Members) -> tuple[Permission, ...]:
+    """A condition on the ETag tells something of the object that is there."""
+    compares = request.get("IfMatch") not in (None, "*")
+    return (Permission("s3:GetObject", _object(request)),) if compares else ()
+
+
+def _read_source(request: Members) -> Permission:
+    bucket, key, version = source_name(request["CopySource"])
+    return Permission("s3:GetObjectVersion" if version else "s3:GetObject", _object({"Bucket": bucket, "Key": key}))
+
+
+def _copy(request: Members, region: str) -> tuple[Permission, ...]:
+    source = _read_source(request)
+    needs = (source, *_write(request, region))
+    if request.get("TaggingDirective") == "REPLACE":
+        return needs
+    # The copy carries the tags of its source, if that has any.
+    version = "Version" if source.action == "s3:GetObjectVersion" else ""
+    return (
+        *needs,
+        Permission(f"s3:GetObject{version}Tagging", source.resource),
+        Permission("s3:PutObjectTagging", _object(request)),
+    )
+
+
+def _copy_part(request: Members, region: str) -> tuple[Permission, ...]:
+    return _read_source(request), Permission("s3:PutObject", _object(request))
+
+
+def _delete(request: Members, region: str) -> tuple[Permission, ...]:
+    return _versioned("DeleteObject")(request, region) + _compared(request)
+
+
+def delete_entry(bucket: str, entry: Members) -> tuple[Permission, ...]:
+    """What one entry of DeleteObjects needs."""
+    request = {"Bucket": bucket, "Key": entry["Key"], "VersionId": entry.get("VersionId"), "IfMatch": entry.get("ETag")}
+    return _delete(request, "")
+
+
+def _delete_many(request: Members, region: str) -> tuple[Permission, ...]:
+    entries = (request.get("Delete") or {}).get("Objects") or []
+    return tuple(need for entry in entries for need in delete_entry(request["Bucket"], entry))
+
+
+S3: Mapping[str, Rule] = {
+    "AbortMultipartUpload": _on_object("s3:AbortMultipartUpload"),
+    "CompleteMultipartUpload": _write,
+    "CopyObject": _copy,
+    "CreateBucket": _on_bucket("s3:CreateBucket"),
+    "CreateMultipartUpload": _write,
+    "DeleteBucket": _on_bucket("s3:DeleteBucket"),
+    "DeleteObject": _delete,
+    "DeleteObjectTagging": _versioned("DeleteObject", "Tagging"),
+    "DeleteObjects": _delete_many,
+    "GetBucketLocation": _on_bucket("s3:GetBucketLocation"),
+    "GetObject": _versioned("GetObject"),
+    "GetObjectTagging": _versioned("GetObject", "Tagging"),
+    "HeadBucket": _on_bucket("s3:ListBucket"),
+    "HeadObject": _versioned("GetObject"),
+    "ListBuckets": lambda request, region: (Permission("s3:ListAllMyBuckets", "arn:aws:s3:::*"),),
+    "ListMultipartUploads": _on_bucket("s3:ListBucketMultipartUploads"),
+    "ListObjects": _on_bucket("s3:ListBucket"),
+    "ListObjectsV2": _on_bucket("s3:ListBucket"),
+    "ListParts": _on_object("s3:ListMultipartUploadParts"),
+    "PutObject": _write,
+    "PutObjectTagging": _versioned("PutObject", "Tagging"),
+    "UploadPart": _on_object("s3:PutObject"),
+    "UploadPartCopy": _copy_part,
+}
+"""By operation. HeadObject has no action of its own, nor have the parts of an upload."""

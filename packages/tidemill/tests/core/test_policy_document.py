@@ -1,0 +1,103 @@
+"""Policies as they are written in the settings: what is accepted is honored, and what is not says why."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.cli.options import load_settings
+from tidemill.core.policy import Permission, Ruling
+from tidemill.core.policy_document import read_policy
+from tidemill.errors import ConfigurationError
+
+ALLOW: dict[str, Any] = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+GET = Permission("s3:GetObject", "arn:aws:s3:::bucket/key")
+
+
+def test_an_iam_document_is_read_as_it_is() -> None:
+    document = json.loads(
+        """
+        {"Version": "2012-10-17", "Statement": [
+            {"Sid": "Read", "Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"],
+             "Resource": ["arn:aws:s3:::bucket", "arn:aws:s3:::bucket/*"]}]}
+        """
+    )
+    policy = read_policy(document)
+    assert policy.rule(GET, {}) is Ruling.ALLOWED
+    assert policy.rule(GET._replace(resource="arn:aws:s3:::other/key"), {}) is Ruling.UNMENTIONED
+
+
+def test_one_statement_and_no_statement_are_policies() -> None:
+    assert read_policy({"Statement": ALLOW}).rule(GET, {}) is Ruling.ALLOWED
+    assert read_policy({"Statement": []}).rule(GET, {}) is Ruling.UNMENTIONED
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        ("s3:*", "a policy is 's3:\\*'; expected a table with Version, Statement"),
+        ({}, "Statement is missing"),
+        ({"Statement": [], "Id": "x"}, "a policy has Id, which this service does not honor"),
+        ({"Statement": [], "Version": "2008-10-17"}, "Version is '2008-10-17'; only '2012-10-17'"),
+        ({"Statement": [ALLOW, "x"]}, "Statement 2 is 'x'; expected a table"),
+        ({"Statement": {**ALLOW, "Condition": {}}}, "Statement 1 has Condition, which this service does not honor"),
+        ({"Statement": {**ALLOW, "NotAction": "s3:*"}}, "Statement 1 has NotAction"),
+        ({"Statement": {**ALLOW, "Principal": "*"}}, "Statement 1 has Principal"),
+        ({"Statement": {"Effect": "Deny"}}, "Statement 1: Action, Resource is missing"),
+        ({"Statement": {**ALLOW, "Effect": "allow"}}, "Effect is 'allow'; allowed are Allow, Deny"),
+        ({"Statement": {**ALLOW, "Effect": []}}, "Effect is \\[\\]; allowed are Allow, Deny"),
+        ({"Statement": {**ALLOW, "Action": []}}, "Action is \\[\\]; expected a text"),
+        ({"Statement": {**ALLOW, "Action": [1]}}, "Action is \\[1\\]; expected a text"),
+        ({"Statement": {**ALLOW, "Action": "GetObject"}}, "Action 'GetObject' is malformed"),
+        ({"Statement": {**ALLOW, "Effect": "Deny", "Action": "s3:DeletObject"}}, "fits no action .*s3:DeleteObject,"),
+        ({"Statement": {**ALLOW, "Action": "ecr:*"}}, "fits no action .*actions of iam, logs, s3, sagemaker, sts"),
+        ({"Statement": {**ALLOW, "Resource": "bucket"}}, "Resource 'bucket' is not the ARN of a resource"),
+        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.out}"}}, "unknown placeholder \\$\\{job.out\\}.*job.name"),
+        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${aws:username}"}}, "unknown placeholder"),
+        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.name"}}, "without its closing brace"),
+    ],
+)  # fmt: skip
+def test_what_would_have_no_effect_is_an_error(document: Any, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        read_policy(document)
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "config.toml"
+    monkeypatch.setenv("TIDEMILL_CONFIG", str(file))
+    return file
+
+
+def test_roles_are_read_from_the_settings_file(settings_file: Path) -> None:
+    settings_file.write_text(
+        """
+        [roles.Reader]
+        Statement = {Effect = "Allow", Action = "s3:GetObject", Resource = "arn:aws:s3:::bucket/*"}
+
+        [[roles.Writer.Statement]]
+        Effect = "Allow"
+        Action = ["s3:*"]
+        Resource = ["*"]
+        """
+    )
+    roles = load_settings().roles
+    assert sorted(roles) == ["Reader", "Writer"]
+    assert roles["Reader"].rule(GET, {}) is Ruling.ALLOWED
+    assert roles["Reader"].rule(GET._replace(action="s3:PutObject"), {}) is Ruling.UNMENTIONED
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('[roles.R]\nStatement = {Effect = "Allow"}', "roles.R=.*Statement 1: Action, Resource is missing"),
+        ('[roles."role/R"]\nStatement = []', "'role/R' is not the name of a role"),
+        ("[roles.R]\nStatement = []\n[roles.r]\nStatement = []", "'R' and 'r' are the same"),
+        ("[role.R]\nStatement = []", "role=.*there is no such setting"),
+    ],
+)
+def test_a_mistake_in_the_settings_keeps_the_service_from_starting(settings_file: Path, text: str, fault: str) -> None:
+    settings_file.write_text(text)
+    with pytest.raises(ConfigurationError, match=fault):
+        load_settings()

@@ -1,0 +1,161 @@
+"""Which policy a role has, what a job may call its own, and what the built-in policy makes of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tidemill.core.job_scope import JobScope
+from tidemill.core.names import role_name
+from tidemill.core.policy import Permission, Policy, Ruling
+from tidemill.core.roles import BUILT_IN, Roles
+
+REQUEST: dict[str, Any] = {"TrainingJobName": "job-1", "OutputDataConfig": {"S3OutputPath": "s3://bkt/out/"}}
+
+
+def scope(output: str = "s3://bkt/out", *, model_dir: str | None = None, checkpoints: str | None = None) -> JobScope:
+    request: dict[str, Any] = {"TrainingJobName": "job-1", "OutputDataConfig": {"S3OutputPath": output}}
+    if model_dir is not None:
+        request["HyperParameters"] = {"model_dir": model_dir}
+    if checkpoints is not None:
+        request["CheckpointConfig"] = {"S3Uri": checkpoints}
+    return JobScope.of_request(request)
+
+
+def may(action: str, resource: str, own: JobScope) -> bool:
+    return BUILT_IN.rule(Permission(action, resource), own.values) is Ruling.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("Limited", "Limited"),
+        ("arn:aws:iam::000000000000:role/Limited", "Limited"),
+        ("arn:aws:iam::000000000000:role/a/path/Limited", "Limited"),
+        ("arn:aws:iam::000000000000:roleLimited", "Limited"),
+        ("arn:aws:iam::000000000000:role/Limited/", "Limited"),
+        ("roleless", "roleless"),
+        ("service-role/Limited", "Limited"),
+    ],
+)
+def test_a_role_is_known_by_its_name(role: str, name: str) -> None:
+    assert role_name(role) == name
+
+
+def test_a_role_without_a_policy_has_the_built_in_one() -> None:
+    nothing = Policy(())
+    roles = Roles({"Limited": nothing})
+    assert (roles.policy_of("Limited"), roles.policy_of("LIMITED")) == (nothing, nothing)
+    assert (roles.policy_of("Limited2"), roles.policy_of("")) == (BUILT_IN, BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("s3://bkt/out", "bkt/out/job-1"),
+        ("s3://bkt/out/", "bkt/out/job-1"),
+        ("s3://bkt", "bkt/job-1"),
+        ("s3://bkt/", "bkt/job-1"),
+        ("s3://bkt//out", "bkt//out/job-1"),
+    ],
+)
+def test_the_own_output_is_where_the_service_stores_the_model(output: str, expected: str) -> None:
+    assert scope(output).output == expected
+
+
+@pytest.mark.parametrize(
+    ("model_dir", "expected"),
+    [
+        ("s3://bkt/models/a", "bkt/models/a"),
+        (json.dumps("s3://bkt/models/a"), "bkt/models/a"),
+        ("s3://bkt/models/a/", "bkt/models/a"),
+        ("s3://bkt/models/a//", "bkt/models/a/"),
+        ("/opt/ml/model", None),
+        ("s3://bkt", None),
+        ("s3://bkt/", None),
+        ("s3://B_not_a_bucket/x", None),
+        ("s3:/b/x", None),
+        ("7", None),
+        ("null", None),
+    ],
+)
+def test_a_model_dir_is_own_if_it_is_a_prefix_in_s3(model_dir: str, expected: str | None) -> None:
+    assert scope(model_dir=model_dir).model_dir == expected
+    assert scope(checkpoints=model_dir if not model_dir.startswith('"') else json.loads(model_dir)).checkpoints == expected
+
+
+def test_a_scope_is_stored_and_what_a_newer_version_adds_gives_no_right() -> None:
+    own = scope(model_dir="s3://bkt/m", checkpoints="s3://bkt/c")
+    assert JobScope.from_document(json.loads(json.dumps(own.to_document()))) == own
+    assert JobScope.from_document({"name": "job-1", "everything": "b"}) == JobScope(name="job-1")
+
+
+OWN = [
+    "arn:aws:s3:::bkt/out/job-1/output/model.tar.gz",
+    "arn:aws:s3:::bkt/out/job-1/",
+    "arn:aws:s3:::bkt/out/job-1//x",
+    "arn:aws:s3:::bkt/models/m/x",
+    "arn:aws:s3:::bkt/checkpoints/c/x",
+    # Keys are no paths: this one is an object of its own, whatever it looks like.
+    "arn:aws:s3:::bkt/out/job-1/../job-10/output/model.tar.gz",
+]
+FOREIGN = [
+    "arn:aws:s3:::bkt/out/job-10/output/model.tar.gz",
+    "arn:aws:s3:::bkt/out/job-1",
+    "arn:aws:s3:::bkt/out/job-1.tar.gz",
+    "arn:aws:s3:::bkt/out/Job-1/x",
+    "arn:aws:s3:::bkt/out//job-1/x",
+    "arn:aws:s3:::bkt//out/job-1/x",
+    "arn:aws:s3:::bkt/./out/job-1/x",
+    "arn:aws:s3:::bkt/other/../out/job-1/x",
+    "arn:aws:s3:::bkt/out%2Fjob-1/x",
+    "arn:aws:s3:::bkt/out/job-1%2Fx",
+    "arn:aws:s3:::bkt/job-1/x",
+    "arn:aws:s3:::bkt2/out/job-1/x",
+    "arn:aws:s3:::bkt/models/m2/x",
+    "arn:aws:s3:::bkt/models/m",
+    "arn:aws:s3:::bkt/checkpoints/c",
+    "arn:aws:s3:::bkt",
+    "arn:aws:s3:::bkt/",
+]
+
+
+@pytest.mark.parametrize("action", ["PutObject", "PutObjectTagging", "DeleteObject", "AbortMultipartUpload"])
+def test_a_job_writes_below_its_own_prefixes_and_nowhere_else(action: str) -> None:
+    own = scope(model_dir="s3://bkt/models/m", checkpoints="s3://bkt/checkpoints/c")
+    assert [resource for resource in OWN if not may(f"s3:{action}", resource, own)] == []
+    assert [resource for resource in FOREIGN if may(f"s3:{action}", resource, own)] == []
+
+
+def test_a_job_reads_every_object_and_does_nothing_else_to_buckets() -> None:
+    own = scope()
+    for action in ("GetObject", "GetObjectTagging", "GetObjectVersion"):
+        assert may(f"s3:{action}", "arn:aws:s3:::any/key", own)
+    assert may("s3:ListBucket", "arn:aws:s3:::any", own)
+    assert may("s3:GetBucketLocation", "arn:aws:s3:::any", own)
+    for action in ("CreateBucket", "DeleteBucket", "ListBucketMultipartUploads"):
+        assert not may(f"s3:{action}", "arn:aws:s3:::bkt", own)
+    assert not may("s3:ListAllMyBuckets", "arn:aws:s3:::*", own)
+
+
+def test_a_job_describes_itself_and_reads_its_own_log() -> None:
+    own = scope()
+    job = "arn:aws:sagemaker:us-west-2:000000000000:training-job/job-1"
+    streams = "arn:aws:logs:us-west-2:000000000000:log-group:/aws/sagemaker/TrainingJobs:log-stream:"
+    assert may("sagemaker:DescribeTrainingJob", job, own)
+    assert may("sagemaker:ListTags", job, own)
+    assert may("logs:GetLogEvents", f"{streams}job-1/algo-1-1", own)
+    assert may("logs:DescribeLogStreams", f"{streams}job-1/", own)
+    for other in (f"{job}0", job[:-1], f"{job}/x", job.replace("training-job", "model"), f"{job}:training-job/job-2"):
+        assert not may("sagemaker:DescribeTrainingJob", other, own)
+    for stream in ("", "job-1", "job-10/algo-1-1", "job", "JOB-1/algo-1-1"):
+        assert not may("logs:DescribeLogStreams", f"{streams}{stream}", own)
+    for action in ("AddTags", "StopTrainingJob", "CreateTrainingJob"):
+        assert not may(f"sagemaker:{action}", job, own)
+
+
+def test_a_job_named_like_a_pattern_owns_no_more() -> None:
+    # No name or URI gets this far, and if one did, it would be compared literally.
+    own = JobScope(name="*", output="bkt/*", model_dir="bkt/${job.name}")
+    assert not may("s3:PutObject", "arn:aws:s3:::bkt/x/y", own)
+    assert not may("sagemaker:DescribeTrainingJob", "arn:aws:sagemaker:r:a:training-job/x", own)
