@@ -53,11 +53,11 @@ def test_one_statement_and_no_statement_are_policies() -> None:
         ({"Statement": {**ALLOW, "Effect": "Deny", "Action": "s3:DeletObject"}}, "fits no action .*s3:DeleteObject,"),
         ({"Statement": {**ALLOW, "Action": "ecr:*"}}, "fits no action .*actions of iam, logs, s3, sagemaker, sts"),
         ({"Statement": {**ALLOW, "Resource": "bucket"}}, "Resource 'bucket' is not the ARN of a resource"),
-        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.out}"}}, "unknown placeholder \\$\\{job.out\\}.*job.name"),
+        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.out}"}}, "unknown placeholder .*job.out.*job.name"),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${aws:username}"}}, "unknown placeholder"),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.name"}}, "without its closing brace"),
     ],
-)  # fmt: skip
+)
 def test_what_would_have_no_effect_is_an_error(document: Any, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         read_policy(document)

@@ -10,8 +10,6 @@ from tidemill.core.names import role_name
 from tidemill.core.policy import Permission, Policy, Ruling
 from tidemill.core.roles import BUILT_IN, Roles
 
-REQUEST: dict[str, Any] = {"TrainingJobName": "job-1", "OutputDataConfig": {"S3OutputPath": "s3://bkt/out/"}}
-
 
 def scope(output: str = "s3://bkt/out", *, model_dir: str | None = None, checkpoints: str | None = None) -> JobScope:
     request: dict[str, Any] = {"TrainingJobName": "job-1", "OutputDataConfig": {"S3OutputPath": output}}
@@ -81,7 +79,7 @@ def test_the_own_output_is_where_the_service_stores_the_model(output: str, expec
 )
 def test_a_model_dir_is_own_if_it_is_a_prefix_in_s3(model_dir: str, expected: str | None) -> None:
     assert scope(model_dir=model_dir).model_dir == expected
-    assert scope(checkpoints=model_dir if not model_dir.startswith('"') else json.loads(model_dir)).checkpoints == expected
+    assert scope(checkpoints=model_dir.strip('"')).checkpoints == expected
 
 
 def test_a_scope_is_stored_and_what_a_newer_version_adds_gives_no_right() -> None:

@@ -85,6 +85,11 @@ class Gateway:
         self._limits = limits or BodyLimits()
         self._routers: dict[str, RestRouter] = {}
 
+    @property
+    def operations(self) -> frozenset[tuple[str, str]]:
+        """Service and name of every operation that has a handler."""
+        return frozenset((name, each) for name, service in self._services.items() for each in service.handlers)
+
     def warm(self) -> None:
         """Load the models of all services now, so that no first request waits for them."""
         for service in self._services:

@@ -1,0 +1,99 @@
+"""Temporary keys: made with the rights of their job, ended with it, and read from what earlier versions stored."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.control.credentials import Credentials
+from tidemill.control.resources import job_record
+from tidemill.core.clock import SystemClock
+from tidemill.core.job_scope import JobScope
+from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.store.base import Record
+from tidemill.store.database import Database
+from tidemill.store.records import SqlRecordStore
+from tidemill.store.schema import metadata
+from tidemill.wire.credentials import Credential
+
+JOB_ID = "0123456789abcdef0123456789abcdef"
+KEY_ID = "ASIAAERUKZ4JVPG66AJD"
+SCOPE = JobScope(name="digits", output="bkt/out/digits", model_dir="bkt/models/m")
+
+
+def job(job_id: str = JOB_ID, name: str = "digits") -> TrainingJob:
+    request: dict[str, Any] = {
+        "TrainingJobName": name,
+        "RoleArn": "arn:aws:iam::000000000000:role/path/Limited",
+        "OutputDataConfig": {"S3OutputPath": "s3://bkt/out"},
+        "HyperParameters": {"model_dir": '"s3://bkt/models/m"'},
+    }
+    made = TrainingJob(name=name, arn="arn", job_id=job_id, request=request, created_ms=1, log_streams=("s",))
+    return made.enter(SecondaryStatus.STARTING, at_ms=1, message="")
+
+
+class Stage:
+    def __init__(self, database: Database) -> None:
+        self.records = SqlRecordStore(database, clock=SystemClock())
+        self.user = Credential("AKIA", "s", unrestricted=True)
+        self.credentials = Credentials(self.user, self.records, clock=SystemClock())
+
+    def store_earlier(self, *, session: str = "digits") -> None:
+        """Keys as they were stored before roles had policies: no role, no scope."""
+        arn = f"arn:aws:sts::000000000000:assumed-role/Limited/{session}"
+        document = {
+            "access_key_id": KEY_ID,
+            "secret_access_key": "secret",
+            "session_token": "token",
+            "expires_ms": 4_102_444_800_000,
+            "arn": arn,
+        }
+        record = Record(kind="credential", name=KEY_ID, created_ms=1, modified_ms=1, document=document)
+        asyncio.run(self.records.insert(record))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+        yield Stage(database)
+
+
+def test_keys_carry_the_role_and_the_scope_of_their_job(stage: Stage) -> None:
+    keys = asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
+    found = stage.credentials.lookup(keys.access_key_id)
+    assert found is not None
+    assert keys.access_key_id == KEY_ID
+    assert (found.role, found.scope, found.unrestricted) == ("Limited", SCOPE, False)
+    assert found.arn == "arn:aws:sts::000000000000:assumed-role/Limited/digits"
+    assert (found.secret_access_key, found.session_token) == (keys.secret_access_key, keys.session_token)
+
+
+def test_ended_keys_are_unknown(stage: Stage) -> None:
+    asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
+    asyncio.run(stage.credentials.end(JOB_ID))
+    assert stage.credentials.lookup(KEY_ID) is None
+
+
+def test_the_users_own_keys_are_not_restricted(stage: Stage) -> None:
+    assert stage.credentials.lookup("AKIA") is stage.user
+
+
+def test_keys_of_an_earlier_version_get_what_their_job_would_get_today(stage: Stage) -> None:
+    stage.store_earlier()
+    asyncio.run(stage.records.insert(job_record(job())))
+    found = stage.credentials.lookup(KEY_ID)
+    assert found is not None
+    assert (found.role, found.scope, found.unrestricted) == ("Limited", SCOPE, False)
+    assert (found.secret_access_key, found.session_token) == ("secret", "token")
+
+
+@pytest.mark.parametrize("present", [job(name="other"), job("ff" * 16), None], ids=["other name", "other id", "none"])
+def test_keys_of_an_earlier_version_without_their_job_get_no_scope(stage: Stage, present: TrainingJob | None) -> None:
+    stage.store_earlier()
+    if present is not None:
+        asyncio.run(stage.records.insert(job_record(present)))
+    found = stage.credentials.lookup(KEY_ID)
+    assert found is not None
+    assert (found.scope, found.unrestricted) == (None, False)

@@ -1,0 +1,268 @@
+"""The mapping from requests to IAM's permissions: complete, and as IAM documents it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tidemill.core.actions import ACTIONS
+from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.roles import Roles
+from tidemill.errors import AwsError
+from tidemill.server.app import create_app
+from tidemill.server.keys import Keys
+from tidemill.server.state import StateDirectory
+from tidemill.services.authorization import Authorization
+from tidemill.services.authorization.needs import NEEDS, needs_of
+from tidemill.settings import Settings
+from tidemill.wire.credentials import Credential
+from tidemill.wire.exchange import Caller, Context
+from tidemill.wire.operations import has_operation
+
+BUCKET, OBJECT = "arn:aws:s3:::bkt", "arn:aws:s3:::bkt/a/key"
+SAGEMAKER = "arn:aws:sagemaker:us-west-2:000000000000:"
+MODEL = f"{SAGEMAKER}model/n"
+LOGS = "arn:aws:logs:us-west-2:000000000000:log-group:"
+ROLE = "arn:aws:iam::000000000000:role/R"
+
+IN_BUCKET = {"Bucket": "bkt"}
+ON_OBJECT = {"Bucket": "bkt", "Key": "a/key"}
+STREAM = {"logGroupName": "/g", "logStreamName": "s/1"}
+COPY = {**ON_OBJECT, "CopySource": "src/from"}
+SOURCE = "arn:aws:s3:::src/from"
+GET, PUT = ("s3:GetObject", OBJECT), ("s3:PutObject", OBJECT)
+
+# Service, operation, members, and what IAM's service authorization reference asks for.
+EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
+    ("s3", "ListBuckets", {}, [("s3:ListAllMyBuckets", "arn:aws:s3:::*")]),
+    ("s3", "CreateBucket", IN_BUCKET, [("s3:CreateBucket", BUCKET)]),
+    ("s3", "DeleteBucket", IN_BUCKET, [("s3:DeleteBucket", BUCKET)]),
+    ("s3", "HeadBucket", IN_BUCKET, [("s3:ListBucket", BUCKET)]),
+    ("s3", "GetBucketLocation", IN_BUCKET, [("s3:GetBucketLocation", BUCKET)]),
+    ("s3", "ListObjects", {**IN_BUCKET, "Prefix": "a/"}, [("s3:ListBucket", BUCKET)]),
+    ("s3", "ListObjectsV2", IN_BUCKET, [("s3:ListBucket", BUCKET)]),
+    ("s3", "ListMultipartUploads", IN_BUCKET, [("s3:ListBucketMultipartUploads", BUCKET)]),
+    ("s3", "GetObject", ON_OBJECT, [GET]),
+    ("s3", "GetObject", {**ON_OBJECT, "VersionId": "null"}, [("s3:GetObjectVersion", OBJECT)]),
+    ("s3", "HeadObject", ON_OBJECT, [GET]),
+    ("s3", "HeadObject", {**ON_OBJECT, "VersionId": "1"}, [("s3:GetObjectVersion", OBJECT)]),
+    ("s3", "GetObjectTagging", ON_OBJECT, [("s3:GetObjectTagging", OBJECT)]),
+    ("s3", "GetObjectTagging", {**ON_OBJECT, "VersionId": "1"}, [("s3:GetObjectVersionTagging", OBJECT)]),
+    ("s3", "PutObjectTagging", ON_OBJECT, [("s3:PutObjectTagging", OBJECT)]),
+    ("s3", "PutObjectTagging", {**ON_OBJECT, "VersionId": "1"}, [("s3:PutObjectVersionTagging", OBJECT)]),
+    ("s3", "DeleteObjectTagging", ON_OBJECT, [("s3:DeleteObjectTagging", OBJECT)]),
+    ("s3", "DeleteObjectTagging", {**ON_OBJECT, "VersionId": "1"}, [("s3:DeleteObjectVersionTagging", OBJECT)]),
+    ("s3", "PutObject", ON_OBJECT, [PUT]),
+    ("s3", "PutObject", {**ON_OBJECT, "Tagging": "k=v"}, [PUT, ("s3:PutObjectTagging", OBJECT)]),
+    ("s3", "PutObject", {**ON_OBJECT, "ACL": "private"}, [PUT, ("s3:PutObjectAcl", OBJECT)]),
+    ("s3", "PutObject", {**ON_OBJECT, "IfMatch": "etag"}, [PUT, GET]),
+    ("s3", "PutObject", {**ON_OBJECT, "IfNoneMatch": "*"}, [PUT]),
+    ("s3", "CreateMultipartUpload", ON_OBJECT, [PUT]),
+    ("s3", "CreateMultipartUpload", {**ON_OBJECT, "Tagging": "k=v"}, [PUT, ("s3:PutObjectTagging", OBJECT)]),
+    ("s3", "UploadPart", ON_OBJECT, [PUT]),
+    ("s3", "CompleteMultipartUpload", ON_OBJECT, [PUT]),
+    ("s3", "AbortMultipartUpload", ON_OBJECT, [("s3:AbortMultipartUpload", OBJECT)]),
+    ("s3", "ListParts", ON_OBJECT, [("s3:ListMultipartUploadParts", OBJECT)]),
+    ("s3", "UploadPartCopy", COPY, [("s3:GetObject", SOURCE), PUT]),
+    ("s3", "UploadPartCopy", {**COPY, "CopySource": "/src/from?versionId=1"}, [("s3:GetObjectVersion", SOURCE), PUT]),
+    (
+        "s3",
+        "CopyObject",
+        COPY,
+        [("s3:GetObject", SOURCE), PUT, ("s3:GetObjectTagging", SOURCE), ("s3:PutObjectTagging", OBJECT)],
+    ),
+    ("s3", "CopyObject", {**COPY, "TaggingDirective": "REPLACE"}, [("s3:GetObject", SOURCE), PUT]),
+    (
+        "s3",
+        "CopyObject",
+        {**COPY, "TaggingDirective": "REPLACE", "Tagging": "k=v", "CopySource": "src/from?versionId=null"},
+        [("s3:GetObjectVersion", SOURCE), PUT, ("s3:PutObjectTagging", OBJECT)],
+    ),
+    (
+        "s3",
+        "CopyObject",
+        {**COPY, "TaggingDirective": "REPLACE", "CopySource": "src/a%20b%2Fc%252F%3FversionId=1"},
+        [("s3:GetObject", "arn:aws:s3:::src/a b/c%2F?versionId=1"), PUT],
+    ),
+    ("s3", "DeleteObject", ON_OBJECT, [("s3:DeleteObject", OBJECT)]),
+    ("s3", "DeleteObject", {**ON_OBJECT, "VersionId": "1"}, [("s3:DeleteObjectVersion", OBJECT)]),
+    ("s3", "DeleteObject", {**ON_OBJECT, "IfMatch": "etag"}, [("s3:DeleteObject", OBJECT), GET]),
+    (
+        "s3",
+        "DeleteObjects",
+        {**IN_BUCKET, "Delete": {"Objects": [{"Key": "a/key"}, {"Key": "b", "VersionId": "null"}]}},
+        [("s3:DeleteObject", OBJECT), ("s3:DeleteObjectVersion", f"{BUCKET}/b")],
+    ),
+    # The name of a bucket cannot reach into the keys of another one.
+    ("s3", "GetObject", {"Bucket": "bkt/a", "Key": "key"}, [("s3:GetObject", "arn:aws:s3:::bkt%2Fa/key")]),
+    *(
+        ("sagemaker", f"{verb}{what}", {f"{what}Name": "n"}, [(f"sagemaker:{verb}{what}", f"{SAGEMAKER}{kind}/n")])
+        for what, kind in (("Model", "model"), ("EndpointConfig", "endpoint-config"), ("Endpoint", "endpoint"))
+        for verb in ("Describe", "Delete")
+    ),
+    *(
+        ("sagemaker", f"List{what}s", {}, [(f"sagemaker:List{what}s", f"{SAGEMAKER}{kind}/*")])
+        for what, kind in (
+            ("TrainingJob", "training-job"),
+            ("Model", "model"),
+            ("EndpointConfig", "endpoint-config"),
+            ("Endpoint", "endpoint"),
+        )
+    ),
+    *(
+        ("sagemaker", operation, {"ResourceArn": MODEL}, [(f"sagemaker:{operation}", MODEL)])
+        for operation in ("AddTags", "DeleteTags", "ListTags")
+    ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {"TrainingJobName": "n"},
+            [(f"sagemaker:{operation}", f"{SAGEMAKER}training-job/n")],
+        )
+        for operation in ("DescribeTrainingJob", "StopTrainingJob")
+    ),
+    (
+        "sagemaker",
+        "CreateTrainingJob",
+        {"TrainingJobName": "n", "RoleArn": ROLE, "Tags": [{"Key": "k", "Value": "v"}]},
+        [
+            ("sagemaker:CreateTrainingJob", f"{SAGEMAKER}training-job/n"),
+            ("sagemaker:AddTags", f"{SAGEMAKER}training-job/n"),
+            ("iam:PassRole", ROLE),
+        ],
+    ),
+    (
+        "sagemaker",
+        "CreateModel",
+        {"ModelName": "n", "ExecutionRoleArn": "R"},
+        [("sagemaker:CreateModel", f"{SAGEMAKER}model/n"), ("iam:PassRole", ROLE)],
+    ),
+    (
+        "sagemaker",
+        "CreateEndpointConfig",
+        {"EndpointConfigName": "n"},
+        [("sagemaker:CreateEndpointConfig", f"{SAGEMAKER}endpoint-config/n")],
+    ),
+    (
+        "sagemaker",
+        "CreateEndpoint",
+        {"EndpointName": "n", "EndpointConfigName": "c"},
+        [
+            ("sagemaker:CreateEndpoint", f"{SAGEMAKER}endpoint/n"),
+            ("sagemaker:CreateEndpoint", f"{SAGEMAKER}endpoint-config/c"),
+        ],
+    ),
+    (
+        "sagemaker-runtime",
+        "InvokeEndpoint",
+        {"EndpointName": "n"},
+        [("sagemaker:InvokeEndpoint", f"{SAGEMAKER}endpoint/n")],
+    ),
+    ("logs", "DescribeLogGroups", {"logGroupNamePrefix": "/g"}, [("logs:DescribeLogGroups", f"{LOGS}/g:log-stream:")]),
+    ("logs", "DescribeLogGroups", {}, [("logs:DescribeLogGroups", f"{LOGS}:log-stream:")]),
+    ("logs", "DescribeLogStreams", {"logGroupName": "/g"}, [("logs:DescribeLogStreams", f"{LOGS}/g:log-stream:")]),
+    (
+        "logs",
+        "DescribeLogStreams",
+        {"logGroupIdentifier": f"{LOGS}/g", "logStreamNamePrefix": "s/"},
+        [("logs:DescribeLogStreams", f"{LOGS}/g:log-stream:s/")],
+    ),
+    ("logs", "GetLogEvents", STREAM, [("logs:GetLogEvents", f"{LOGS}/g:log-stream:s/1")]),
+    (
+        "logs",
+        "GetLogEvents",
+        {"logGroupIdentifier": "a:log-group:/g:log-stream:own/1", "logStreamName": "s"},
+        [("logs:GetLogEvents", f"{LOGS}/g%3Alog-stream%3Aown/1:log-stream:s")],
+    ),
+    ("logs", "FilterLogEvents", {"logGroupName": "/g"}, [("logs:FilterLogEvents", f"{LOGS}/g:log-stream:")]),
+    (
+        "logs",
+        "FilterLogEvents",
+        {"logGroupName": "/g", "logStreamNames": ["s/1", "t/1"]},
+        [("logs:FilterLogEvents", f"{LOGS}/g:log-stream:s/1"), ("logs:FilterLogEvents", f"{LOGS}/g:log-stream:t/1")],
+    ),
+    (
+        "logs",
+        "FilterLogEvents",
+        {"logGroupName": "/g", "logStreamNamePrefix": "s/"},
+        [("logs:FilterLogEvents", f"{LOGS}/g:log-stream:s/")],
+    ),
+    ("iam", "GetRole", {"RoleName": "R"}, [("iam:GetRole", ROLE)]),
+    ("sts", "GetCallerIdentity", {}, []),
+]
+
+
+def context(service: str, operation: str) -> Context:
+    caller = Caller("ASIA", "arn:aws:sts::000000000000:assumed-role/R/job")
+    return Context(request_id="r", service=service, operation=operation, caller=caller, region="us-west-2", headers={})
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
+    """Every operation that the running service has a handler for."""
+    root = tmp_path_factory.mktemp("service")
+    settings = Settings(state_dir=root / "state", environments_dir=root / "environments", isolation="plain")
+    state = StateDirectory(settings.state_dir)
+    state.create()
+
+    async def open_and_close() -> set[tuple[str, str]]:
+        app = create_app(settings, state=state, keys=Keys.generate(), url=lambda: "http://127.0.0.1:1")
+        events = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+        found: set[tuple[str, str]] = set()
+
+        async def receive() -> Any:
+            return next(events)
+
+        async def send(message: Any) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                found.update(app._gateway.operations)  # type: ignore[union-attr]
+
+        await app({"type": "lifespan"}, receive, send)
+        return found
+
+    return asyncio.run(open_and_close())
+
+
+def test_every_routed_operation_is_mapped(routed: set[tuple[str, str]]) -> None:
+    assert ("s3", "GetObject") in routed and ("sagemaker", "CreateTrainingJob") in routed
+    mapped = {(service, operation) for service, rules in NEEDS.items() for operation in rules}
+    assert routed - mapped == set()
+
+
+def test_what_is_mapped_is_an_operation_of_aws_and_is_tested_here() -> None:
+    mapped = {(service, operation) for service, rules in NEEDS.items() for operation in rules}
+    assert [each for each in mapped if not has_operation(*each)] == []
+    assert mapped - {(service, operation) for service, operation, _, _ in EXPECTED} == set()
+
+
+@pytest.mark.parametrize(("service", "operation", "members", "expected"), EXPECTED)
+def test_a_request_needs_what_iam_documents(
+    service: str, operation: str, members: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    assert sorted(needs_of(members, context(service, operation)) or ()) == sorted(expected)
+
+
+def test_policies_can_name_the_actions_that_requests_need_and_no_others() -> None:
+    needed = {action for _, _, _, needs in EXPECTED for action, _ in needs}
+    assert needed | {"sts:GetCallerIdentity"} == ACTIONS
+
+
+def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy() -> None:
+    everything = Policy((Statement(Effect.ALLOW, (ActionPattern("*"),), (ResourcePattern.parse("*"),)),))
+    job = Credential("ASIA", "s", arn="arn:aws:sts::0:assumed-role/R/job", role="R")
+    called: list[str] = []
+
+    async def handler(request: dict[str, Any], context: Context) -> dict[str, Any]:
+        called.append(context.operation)
+        return {}
+
+    async def ask(credential: Credential) -> Any:
+        unmapped = context("s3", "PutBucketPolicy")
+        return await Authorization(Roles({"R": everything})).handle(handler, {"Bucket": "b"}, unmapped, credential)
+
+    with pytest.raises(AwsError, match="not authorized to perform: s3:PutBucketPolicy") as caught:
+        asyncio.run(ask(job))
+    assert (caught.value.code, caught.value.status, called) == ("AccessDenied", 403, [])
+    asyncio.run(ask(Credential("AKIA", "s", unrestricted=True)))
+    assert called == ["PutBucketPolicy"]
