@@ -1,15 +1,29 @@
 """What the keys of a job may do: a real job with boto3 in its script, and every refusal as boto3 shows it."""
 
+import asyncio
+import http.client
 import json
+import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from tidemill.core.clock import SystemClock
+from tidemill.store.base import Record
+from tidemill.store.database import Database
+from tidemill.store.records import SqlRecordStore
+from tidemill.store.schema import metadata
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -216,16 +230,136 @@ def test_a_role_of_the_settings_replaces_the_built_in_policy(jobs_of: Any) -> No
     assert other["list all buckets"][0] == "AccessDenied"
 
 
-def test_keys_of_a_job_end_with_it(jobs: Any, tidemill_service: Service) -> None:
-    script = """
-        import os
-        print("KEYS", *(os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")))
-    """
-    job = jobs.run(script)
-    line = next(line for line in jobs.log(job["TrainingJobName"]) if line.startswith("KEYS "))
-    client = boto3.Session(*line.split()[1:], region_name="us-west-2").client(
-        "sts", endpoint_url=tidemill_service.url, config=Config(retries={"total_max_attempts": 1})
+# Prints its keys, and ends once there is an object `go` below its output; then it writes an object itself.
+HOLD = """
+    import os, time
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    print("KEYS", *(os.environ[name] for name in names), flush=True)
+    s3, own = boto3.client("s3"), f"out/{os.environ['TRAINING_JOB_NAME']}"
+    for _ in range(1200):
+        try:
+            s3.head_object(Bucket="sagemaker-us-west-2-000000000000", Key=f"{own}/go")
+            break
+        except (BotoCoreError, ClientError):
+            time.sleep(0.1)
+    s3.put_object(Bucket="sagemaker-us-west-2-000000000000", Key=f"{own}/said", Body=b"done")
+"""
+
+
+class Holding:
+    """A job that runs until it is released, and the keys that it has."""
+
+    def __init__(self, jobs: Any) -> None:
+        self.jobs = jobs
+        self.name = jobs.create(HOLD)
+        jobs.wait(self.name, until=("Training",))
+        self.keys = self._keys()
+
+    @property
+    def own(self) -> str:
+        return f"out/{self.name}"
+
+    def client(self, service: str) -> Any:
+        """A client with the job's keys, which never tries twice."""
+        session = boto3.Session(*self.keys, region_name="us-west-2")
+        config = Config(retries={"total_max_attempts": 1})
+        return session.client(service, endpoint_url=self.jobs.service.url, config=config)
+
+    def put(self, path: str) -> tuple[int, str]:
+        """Send a PUT for a path, exactly as it is written; returns status and error code."""
+        url = f"{self.jobs.service.url}{path}"
+        request = AWSRequest("PUT", url, data=b"raw")
+        S3SigV4Auth(Credentials(*self.keys), "s3", "us-west-2").add_auth(request)
+        connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        connection.request("PUT", path, body=b"raw", headers=dict(request.headers))
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        connection.close()
+        return reply.status, text.partition("<Code>")[2].partition("<")[0]
+
+    def release(self) -> dict[str, Any]:
+        """Let the job end; returns its description."""
+        self.jobs.s3.put_object(Bucket=BUCKET, Key=f"{self.own}/go", Body=b"")
+        return self.jobs.wait(self.name)
+
+    def _keys(self) -> list[str]:
+        for _ in range(600):
+            line = next((line for line in self.jobs.log(self.name) if line.startswith("KEYS ")), None)
+            if line is not None:
+                return line.split()[1:]
+            time.sleep(0.1)
+        raise AssertionError("the job did not print its keys")
+
+
+def test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like(jobs: Any, victim: str) -> None:
+    job = Holding(jobs)
+    other = f"out/{victim}"
+    paths = {
+        f"/{BUCKET}/{job.own}/../{victim}/output/model.tar.gz": f"{job.own}/../{victim}/output/model.tar.gz",
+        f"/{BUCKET}/{job.own}/..%2F{victim}%2Fx": f"{job.own}/../{victim}/x",
+        f"/{BUCKET}/{job.own}//x": f"{job.own}//x",
+        f"/{BUCKET}/out%2F{job.name}%2Fescaped": f"{job.own}/escaped",
+        f"/{BUCKET}/{job.own}/%252E%252E": f"{job.own}/%2E%2E",
+    }
+    denied = (
+        f"/{BUCKET}/out/./{job.name}/x",
+        f"/{BUCKET}/out/x/../{job.name}/x",
+        f"/{BUCKET}//{job.own}/x",
+        f"/{BUCKET}/out%252F{job.name}/x",
+        f"/{BUCKET}/{job.own}%252Fx",
+        f"/{BUCKET}/{job.own}0/x",
+        f"/{BUCKET}/{job.own}",
+        f"/{BUCKET}%2Fout/{job.name}/x",
+        f"/{BUCKET}/{other}/x",
     )
+    before = jobs.object(f"s3://{BUCKET}/{other}/output/model.tar.gz")
+    assert {path: job.put(path) for path in paths} == dict.fromkeys(paths, (200, ""))
+    assert {path: job.put(path) for path in denied} == dict.fromkeys(denied, (403, "AccessDenied"))
+    listed = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{job.own}/")["Contents"]
+    assert sorted(each["Key"] for each in listed) == sorted(paths.values())
+    assert jobs.object(f"s3://{BUCKET}/{other}/output/model.tar.gz") == before
+    assert job.release()["TrainingJobStatus"] == "Completed"
+
+
+def test_keys_of_a_job_end_with_it(jobs: Any) -> None:
+    job = Holding(jobs)
+    sts = job.client("sts")
+    assert sts.get_caller_identity()["Arn"].endswith(f"/{job.name}")
+    job.release()
     with pytest.raises(ClientError) as caught:
-        client.get_caller_identity()
+        sts.get_caller_identity()
     assert caught.value.response["Error"]["Code"] == "UnrecognizedClientException"
+
+
+def test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one(jobs_of: Any) -> None:
+    with Service() as service:
+        job = Holding(jobs_of(service))
+        service.kill()
+        asyncio.run(_forget_rights(service.state_dir, job.keys[0]))
+        service.start()
+        s3 = job.client("s3")
+        assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{job.own}/")
+        s3.put_object(Bucket=BUCKET, Key=f"{job.own}/a", Body=b"1")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            s3.put_object(Bucket=BUCKET, Key="out/other/a", Body=b"1")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            s3.list_buckets()
+        ended = job.release()
+        assert ended["TrainingJobStatus"] == "Completed", ended.get("FailureReason")
+        assert job.jobs.object(f"s3://{BUCKET}/{job.own}/said") == b"done"
+
+
+async def _forget_rights(state_dir: Path, key_id: str) -> None:
+    """Leave of stored keys what versions without rights stored."""
+    with Database.open(state_dir / "state.db", metadata=metadata) as database:
+        records = SqlRecordStore(database, clock=SystemClock())
+
+        def forget(record: Record) -> Record:
+            kept = {name: value for name, value in record.document.items() if name not in ("role", "scope")}
+            assert len(kept) == len(record.document) - 2
+            return replace(record, document=kept)
+
+        assert await records.update("credential", key_id, forget) is not None

@@ -71,3 +71,13 @@ def test_a_broken_archive_fails_the_endpoint_and_names_it(stage):
     archive = stage.stored(b"this is not an archive", name="model.tar.gz", uri="s3://bucket/model.tar.gz")
     _, ended = stage.run(kind="endpoint", model=archive)
     assert ended.failure.startswith("ClientError: s3://bucket/model.tar.gz: InvalidArchive: ")
+
+
+def test_the_server_of_an_endpoint_gets_no_keys(any_stage, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.setenv(name, "of the service")
+    script = "import os\nprint('AWS', sorted(name for name in os.environ if name.startswith('AWS_')))\n" + SERVE
+    ref = any_stage.start(kind="endpoint", model=model(any_stage, script), variables={"AWS_REGION": "us-west-2"})
+    any_stage.wait_for_line(ref, "serving")
+    assert "AWS ['AWS_REGION']" in any_stage.lines(ref)
+    any_stage.executor.kill(ref)
