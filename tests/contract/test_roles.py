@@ -334,6 +334,20 @@ def test_keys_of_a_job_end_with_it(jobs: Any) -> None:
     assert caught.value.response["Error"]["Code"] == "UnrecognizedClientException"
 
 
+def test_a_policy_of_a_later_start_applies_to_jobs_that_run(jobs_of: Any, tmp_path: Path) -> None:
+    with Service(state_dir=tmp_path / "state") as service:
+        job = Holding(jobs_of(service))
+        job.client("s3").put_object(Bucket=BUCKET, Key=f"{job.own}/a", Body=b"1")
+        service.stop()
+        policy = {"Statement": {"Effect": "Allow", "Action": "s3:Get*", "Resource": "*"}}
+        with Service(state_dir=service.state_dir, settings={"roles": {"SageMakerRole": policy}}) as later:
+            job.jobs = jobs_of(later)
+            s3 = job.client("s3")
+            assert s3.get_object(Bucket=BUCKET, Key=f"{job.own}/a")["Body"].read() == b"1"
+            with pytest.raises(ClientError, match="AccessDenied"):
+                s3.put_object(Bucket=BUCKET, Key=f"{job.own}/a", Body=b"1")
+
+
 def test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one(jobs_of: Any) -> None:
     with Service() as service:
         job = Holding(jobs_of(service))

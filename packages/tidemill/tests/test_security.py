@@ -1,0 +1,122 @@
+"""SECURITY.md promises what tests show, and nothing more: each of its promises names its tests here."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tidemill.core.policy_document import read_policy
+from tidemill.core.roles import BUILT_IN, check_role_names
+
+ROOT = Path(__file__).parents[3]
+STACK = "packages/tidemill/tests"
+
+PROMISES = {
+    "It listens on loopback only.": [
+        f"{STACK}/server/test_listener.py::test_a_host_that_others_could_reach_is_refused",
+        f"{STACK}/server/test_run.py::test_a_public_address_is_refused_before_anything_is_made",
+    ],
+    "It answers requests that are signed with one of its keys, and refuses all others. The one exception is"
+    " `GET /healthz`, which tells the version and the isolation mode.": [
+        f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
+        f"{STACK}/wire/test_sigv4.py::*",
+        "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
+    ],
+    "Web pages in your browser get nothing: requests with a foreign Host or Origin are refused.": [
+        f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused"
+    ],
+    "Its keys and its state directory are readable by you alone.": [
+        f"{STACK}/server/test_run.py::test_everything_the_service_writes_is_private",
+        f"{STACK}/server/test_keys.py::test_keys_are_made_once_in_a_private_file",
+        f"{STACK}/server/test_keys.py::test_a_keys_file_that_others_may_read_is_refused",
+        f"{STACK}/server/test_state.py::test_a_directory_that_was_opened_to_others_is_refused",
+    ],
+    "In isolation mode `mount` a job cannot read the service's keys, its database, other jobs' files, `~/.aws` or"
+    " `~/.ssh`.": [
+        f"{STACK}/executors/test_sandbox.py::test_the_state_directory_and_the_users_keys_are_out_of_sight",
+        f"{STACK}/executors/test_sandbox.py::test_a_job_cannot_read_another_job",
+        "tests/contract/test_bad_inputs.py::test_a_job_sees_its_own_keys_and_nothing_of_the_service",
+    ],
+    "A job's own keys are temporary and end with it.": [
+        "tests/contract/test_roles.py::test_keys_of_a_job_end_with_it",
+        f"{STACK}/wire/test_hostile.py::test_a_temporary_key_needs_its_own_living_token",
+    ],
+    "A job's keys do what the policy of its role allows, and nothing else. Explicit denials win, and an operation that"
+    " is not mapped to IAM actions is denied.": [
+        "tests/contract/test_roles.py::test_a_role_of_the_settings_replaces_the_built_in_policy",
+        "tests/contract/test_roles.py::test_a_policy_of_a_later_start_applies_to_jobs_that_run",
+        "tests/contract/test_roles.py::test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one",
+        f"{STACK}/core/test_policy.py::test_denying_wins_in_whatever_order",
+        f"{STACK}/services/authorization/test_needs.py::test_every_routed_operation_is_mapped",
+        f"{STACK}/services/authorization/test_needs.py"
+        "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy",
+    ],
+    "With the built-in policy a job's keys read every bucket, write and delete below the job's own output, `model_dir`"
+    " and checkpoint prefixes, and describe the job itself and its own log.": [
+        "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
+        "tests/contract/test_roles.py::test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like",
+        f"{STACK}/core/test_roles.py::test_a_job_writes_below_its_own_prefixes_and_nowhere_else",
+    ],
+    "Presigned URLs made with a job's keys have the rights of these keys.": [
+        "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"
+    ],
+    "Endpoints get no keys.": [
+        f"{STACK}/control/test_plan.py::test_an_instance_of_an_endpoint_is_planned_without_keys",
+        f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
+    ],
+    "Training data comes over a network from the S3 endpoints that the setting `remote_s3` names, and from nowhere"
+    " else.": [
+        f"{STACK}/control/test_remote_channels.py::test_a_bucket_that_nobody_names_is_not_asked_for",
+        "tests/e2e/test_remote_data.py::test_a_bucket_that_is_nowhere_fails_before_the_script",
+    ],
+    "The credentials of these endpoints stay in the service and the shim: no file holds them, and a job in mode `mount`"
+    " cannot read them.": [
+        f"{STACK}/executors/test_remote_channels.py::test_nothing_secret_is_written_and_nothing_is_given_to_the_script",
+        f"{STACK}/executors/test_sandbox.py::test_processes_of_the_machine_are_out_of_sight",
+    ],
+    "Object keys, names in archives and channel names never leave their directory.": [
+        "tests/contract/test_bad_inputs.py::test_object_keys_that_leave_the_channel_fail_the_job_and_write_nothing",
+        "packages/tidemill-runtime/tests/test_archive.py::test_nothing_ever_gets_out",
+        f"{STACK}/executors/test_local.py::test_a_channel_named_like_a_directory_link_fails_the_job",
+        f"{STACK}/executors/test_local.py::test_a_hostile_key_fails_the_job_and_names_the_object",
+    ],
+    "Hyperparameters never become code on their way to the script.": [
+        "tests/contract/test_bad_inputs.py::test_hostile_hyperparameters_arrive_as_they_are"
+    ],
+    "Log lines never forge events of the service, and `tidemill logs` takes out what drives a terminal, unless `--raw`"
+    " is given.": [
+        f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
+        f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_taken_out",
+    ],
+}
+
+
+def promises() -> list[str]:
+    """The list below the heading of the promises, one text an entry."""
+    section = (ROOT / "SECURITY.md").read_text().split("## What the service promises")[1].split("\n## ")[0]
+    return [" ".join(entry.split()) for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]]
+
+
+def test_every_promise_has_its_tests_and_every_test_its_promise() -> None:
+    assert promises() == list(PROMISES)
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in PROMISES.values() for test in tests}))
+def test_the_test_of_a_promise_is_there(test: str) -> None:
+    file, _, name = test.partition("::")
+    defined = {node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+    assert any(each.startswith("test_") for each in defined) if name == "*" else name in defined
+
+
+def documented() -> dict[str, object]:
+    """The roles in the blocks of settings in the how-to."""
+    text = (ROOT / "docs/how-to/limit-what-a-job-may-do.md").read_text()
+    return tomllib.loads("\n".join(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)))["roles"]
+
+
+def test_the_policies_of_the_how_to_are_accepted_and_show_the_built_in_one() -> None:
+    read = check_role_names({name: read_policy(document) for name, document in documented().items()})
+    assert sorted(read) == ["Trainer", "Tuner"]
+    assert read["Tuner"] == BUILT_IN
