@@ -49,7 +49,8 @@ class JobScope:
     @property
     def values(self) -> dict[str, str]:
         """Text for each placeholder of a policy that has one for this job."""
-        return {f"job.{name}": value for name, value in asdict(self).items() if value is not None}
+        found = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {f"job.{name}": value for name, value in found if value is not None}
 
     def to_document(self) -> dict[str, str | None]:
         """JSON-able form for the store."""

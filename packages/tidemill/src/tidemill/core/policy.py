@@ -56,7 +56,7 @@ class ActionPattern:
 
     def fits(self, action: str) -> bool:
         """Whether an action falls under the pattern."""
-        return _action_regex(self.text).fullmatch(action.casefold()) is not None
+        return _action_fits(self.text, action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class ResourcePattern:
     """
 
     text: str
-    parts: tuple[tuple[Token | Placeholder, ...], ...]
-    """One for each part of the ARN; a single one for ``*``."""
+    placeholders: tuple[str, ...]
+    """Names of the placeholders in the pattern, e.g. ``job.output``."""
 
     @classmethod
     def parse(cls, text: str) -> "ResourcePattern":
@@ -85,31 +85,23 @@ class ResourcePattern:
         Raises:
             ValueError: It is not ``*`` and not an ARN of six parts, or a placeholder stands before the last of them.
         """
-        if text == "*":
-            return cls(text, ((Sign.ANY,),))
-        parts = text.split(":", ARN_PARTS - 1)
-        if parts[0] != "arn" or len(parts) != ARN_PARTS:
+        *heads, last = _parts(text)
+        if text != "*" and (heads[:1] != ["arn"] or len(heads) != ARN_PARTS - 1):
             raise ValueError(
                 f"{text!r} is not the ARN of a resource; expected '*' or arn:aws:SERVICE:REGION:ACCOUNT:RESOURCE, e.g."
                 " 'arn:aws:s3:::bucket/prefix/*'"
             )
-        tokens = tuple(_tokens(part) for part in parts)
-        if any(isinstance(token, Placeholder) for part in tokens[:-1] for token in part):
+        if any(isinstance(token, Placeholder) for part in heads for token in _tokens(part)):
             raise ValueError(f"{text!r}: placeholders can only stand in the last part of an ARN")
-        return cls(text, tokens)
-
-    @property
-    def placeholders(self) -> frozenset[str]:
-        """Names of the placeholders in the pattern, e.g. ``job.output``."""
-        return frozenset(token.name for part in self.parts for token in part if isinstance(token, Placeholder))
+        names = {token.name for token in _tokens(last) if isinstance(token, Placeholder)}
+        return cls(text, tuple(sorted(names)))
 
     def fits(self, resource: str, values: Mapping[str, str]) -> bool:
         """Whether a resource falls under the pattern. It does not if a placeholder has no value."""
-        used = self.placeholders
-        if not used <= values.keys():
+        given = tuple((name, values[name]) for name in self.placeholders if name in values)
+        if len(given) < len(self.placeholders):
             return False
-        regex = _resource_regex(self, tuple((name, values[name]) for name in sorted(used)))
-        return regex.fullmatch(resource) is not None
+        return _resource_regex(self.text, given).fullmatch(resource) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +139,10 @@ class Policy:
         return Ruling.ALLOWED if effects else Ruling.UNMENTIONED
 
 
+def _parts(text: str) -> list[str]:
+    return text.split(":", ARN_PARTS - 1)
+
+
 def _tokens(text: str) -> tuple[Token | Placeholder, ...]:
     found: list[Token | Placeholder] = []
     position = 0
@@ -162,17 +158,19 @@ def _tokens(text: str) -> tuple[Token | Placeholder, ...]:
     return tuple(token for token in found if token != "")
 
 
-@lru_cache(maxsize=1024)
-def _action_regex(text: str) -> re.Pattern[str]:
-    tokens: list[Token] = [Sign(piece) if piece in ("*", "?") else piece for piece in re.split(r"([*?])", text)]
-    return re.compile(compile_glob([token if isinstance(token, Sign) else token.casefold() for token in tokens]))
+@lru_cache(maxsize=8192)
+def _action_fits(pattern: str, action: str) -> bool:
+    pieces = re.split(r"([*?])", pattern.casefold())
+    tokens: list[Token] = [Sign(piece) if piece in ("*", "?") else piece for piece in pieces]
+    return re.fullmatch(compile_glob(tokens), action.casefold()) is not None
 
 
 @lru_cache(maxsize=4096)
-def _resource_regex(pattern: ResourcePattern, values: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+def _resource_regex(pattern: str, values: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     known = dict(values)
     *heads, last = [
-        [known[token.name] if isinstance(token, Placeholder) else token for token in part] for part in pattern.parts
+        [known[token.name] if isinstance(token, Placeholder) else token for token in _tokens(part)]
+        for part in _parts(pattern)
     ]
     text = "".join(compile_glob(part, character="[^:]") + ":" for part in heads) + compile_glob(last)
     return re.compile(text, re.DOTALL)

@@ -76,7 +76,7 @@ def _resource(text: str, at: str) -> ResourcePattern:
         pattern = ResourcePattern.parse(text)
     except ValueError as error:
         raise ValueError(f"{at}: Resource {error}") from error
-    unknown = sorted(pattern.placeholders - PLACEHOLDERS)
+    unknown = sorted(set(pattern.placeholders) - PLACEHOLDERS)
     if unknown:
         raise ValueError(
             f"{at}: Resource {text!r} has the unknown placeholder ${{{unknown[0]}}}; there are"
