@@ -215,6 +215,7 @@ class Gateway:
         if unknown:
             _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown)
         refuse_invalid(spec.check, members, code=validation_code(spec.service))
+        spec.refuse(members)
         context = Context(
             request_id=visit.request_id,
             service=spec.service,

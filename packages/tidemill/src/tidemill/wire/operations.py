@@ -14,6 +14,7 @@ from tidemill.wire.models import service_model
 from tidemill.wire.parse_json import compile_json
 from tidemill.wire.parse_query import compile_query
 from tidemill.wire.parse_rest import compile_rest
+from tidemill.wire.refusals import Refuse, compile_refusals
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 from tidemill.wire.serialize_json import compile_to_json, dump
@@ -36,6 +37,9 @@ _VALIDATION_CODES = {
     "sts": "ValidationError",
 }
 
+_REFUSAL_CODES = {"s3": "InvalidRequest"}
+"""Where a member that cannot be honoured has another code than one that is malformed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -45,6 +49,8 @@ class Operation:
     name: str
     read: Read
     check: Check
+    refuse: Refuse
+    """Refuses members that the service cannot honour."""
     write: Write
     streams_input: bool
     """Whether the handler gets the body as a stream."""
@@ -87,6 +93,7 @@ def operation(service: str, name: str, form: str, json_version: str = "1.1") -> 
         name=name,
         read=_reader(shape, service, form),
         check=compile_check(shape),
+        refuse=compile_refusals(service, name, shape, code=_REFUSAL_CODES.get(service, validation_code(service))),
         write=_writer(model, form, json_version),
         streams_input=streams,
         checks_digest=streams or not about_object,

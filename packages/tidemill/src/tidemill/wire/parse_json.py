@@ -13,10 +13,11 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
 from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
+from tidemill.wire.wording import Path
+from tidemill.wire.wording import render as _render
 
 __all__ = ["Convert", "compile_json"]
 
-Path = tuple[Any, str] | None
 Convert = Callable[[Any, Path, list[str]], Any]
 """Value, its path, and a list that collects the paths of unknown members."""
 
@@ -178,11 +179,3 @@ def _wrong_type(value: Any, path: Path, expected: str) -> NoReturn:
         code="SerializationException",
         status=400,
     )
-
-
-def _render(path: Path) -> str:
-    names: list[str] = []
-    while path is not None:
-        path, name = path
-        names.append(name)
-    return ".".join(reversed(names))

@@ -12,17 +12,19 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
 from tidemill.wire.patterns import compile_pattern
+from tidemill.wire.wording import MAX_SHOWN as _MAX_SHOWN
+from tidemill.wire.wording import Path
+from tidemill.wire.wording import render as _render
+from tidemill.wire.wording import shorten as _shorten
+from tidemill.wire.wording import shown_name as _shown_name
 
 __all__ = ["Check", "compile_check", "refuse_invalid"]
 
-Path = tuple[Any, str] | None
-"""Where a value stands: the parent's path and the member's name as AWS shows it."""
 Check = Callable[[Any, Path, list[str]], None]
 
 _INTEGER_BITS = {"integer": 31, "long": 63}
 _MAX_ERRORS = 20
 """Checking stops about here, so that a hostile body makes no hostile message."""
-_MAX_SHOWN = 256
 
 
 def compile_check(shape: StructureShape | None) -> Check:
@@ -213,24 +215,3 @@ def _length_constraints(shape: Shape) -> list[tuple[Callable[[int], bool], str]]
 def _violation(value: Any, path: Path, constraint: str) -> str:
     shown = "null" if value is None else f"'{_shorten(value)}'"
     return f"Value {shown} at '{_render(path)}' failed to satisfy constraint: {constraint}"
-
-
-def _shorten(value: Any) -> str:
-    if isinstance(value, dict):
-        value = "{" + ", ".join(f"{k}={v}" for k, v in list(value.items())[:16]) + "}"
-    elif isinstance(value, list):
-        value = "[" + ", ".join(str(item) for item in value[:16]) + "]"
-    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
-
-
-def _render(path: Path) -> str:
-    names: list[str] = []
-    while path is not None:
-        path, name = path
-        names.append(name)
-    return ".".join(reversed(names))
-
-
-def _shown_name(name: str) -> str:
-    return name[:1].lower() + name[1:]

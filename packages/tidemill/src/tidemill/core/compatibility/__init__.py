@@ -1,0 +1,60 @@
+"""What becomes of every member of every request, of the platform's hyperparameters and of the SDK's arguments.
+
+One table: the wire refuses requests by it, the SDK its arguments, `docs/compatibility.md` is written from it, and a
+test holds it against botocore's models and the SDK's signatures. Values that are refused under a condition (one
+variant, one container, a name that is taken) are refused by `tidemill.control`; the row's note says so.
+"""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility import hosting, identity, objects, training
+from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS, LEGACY_MODE, hyperparameter_refusal
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent
+from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
+
+__all__ = [
+    "ARGUMENTS",
+    "COMMON",
+    "DISTRIBUTIONS",
+    "HYPERPARAMETERS",
+    "LEGACY_MODE",
+    "OPERATIONS",
+    "Argument",
+    "Arguments",
+    "Honoured",
+    "Recorded",
+    "Refused",
+    "Row",
+    "Rows",
+    "Sent",
+    "argument_refusal",
+    "hyperparameter_refusal",
+    "row_of",
+]
+
+OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
+    "sagemaker": {**training.OPERATIONS, **hosting.OPERATIONS},
+    "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
+    "logs": identity.LOGS_OPERATIONS,
+    "sts": identity.STS_OPERATIONS,
+    "iam": identity.IAM_OPERATIONS,
+    "s3": objects.OPERATIONS,
+}
+"""Rows by service (botocore's name), operation and path of the member."""
+
+COMMON: Mapping[str, Rows] = {"s3": objects.COMMON}
+"""Rows that stand for a member of that name in every operation of a service that has no row of its own for it."""
+
+
+def row_of(service: str, operation: str, member: str) -> Row | None:
+    """Return the row of a member, or None. A member inside one that is refused or recorded needs none.
+
+    Args:
+        service: botocore's name.
+        operation: As the model names it.
+        member: Its path, e.g. ``InputDataConfig[].ChannelName``.
+    """
+    rows = OPERATIONS.get(service, {}).get(operation)
+    if rows is None:
+        return None
+    return rows.get(member) or COMMON.get(service, {}).get(member)

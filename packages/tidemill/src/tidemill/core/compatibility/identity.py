@@ -1,0 +1,60 @@
+"""Rows of CloudWatch Logs, STS and IAM."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
+
+__all__ = ["IAM_OPERATIONS", "LOGS_OPERATIONS", "STS_OPERATIONS"]
+
+_NOT_MASKED = Recorded("nothing in the logs is masked")
+
+LOGS_OPERATIONS: Mapping[str, Rows] = {
+    "DescribeLogStreams": {
+        "logGroupName": Honoured("either it or logGroupIdentifier"),
+        "logGroupIdentifier": Honoured(),
+        "logStreamNamePrefix": Honoured(),
+        "orderBy": Honoured(),
+        "descending": Honoured(),
+        "nextToken": Refused("all streams come in one reply, which has no token; ask again without one"),
+        "limit": Recorded("all streams come in one reply: AWS's SDKs loop for ever on a reply that has a next token"),
+    },
+    "GetLogEvents": {
+        "logGroupName": Honoured("either it or logGroupIdentifier"),
+        "logGroupIdentifier": Honoured(),
+        "logStreamName": Honoured(),
+        "startTime": Honoured(),
+        "endTime": Honoured(),
+        "nextToken": Honoured(),
+        "limit": Honoured(),
+        "startFromHead": Honoured(),
+        "unmask": _NOT_MASKED,
+    },
+    "FilterLogEvents": {
+        "logGroupName": Honoured("either it or logGroupIdentifier"),
+        "logGroupIdentifier": Honoured(),
+        "logStreamNames": Honoured(),
+        "logStreamNamePrefix": Honoured(),
+        "startTime": Honoured(),
+        "endTime": Honoured(),
+        "filterPattern": Honoured(),
+        "nextToken": Honoured(),
+        "limit": Honoured(),
+        "startFromHead": Honoured(),
+        "interleaved": Recorded("CloudWatch interleaves events whatever it says"),
+        "unmask": _NOT_MASKED,
+    },
+    "DescribeLogGroups": {
+        "accountIdentifiers": Refused("there is one account; leave it out"),
+        "logGroupNamePrefix": Honoured(),
+        "logGroupNamePattern": Honoured(),
+        "nextToken": Honoured(),
+        "limit": Honoured(),
+        "includeLinkedAccounts": Refused("there is one account; leave it out"),
+        "logGroupClass": Honoured("every group is of the class STANDARD"),
+        "logGroupIdentifiers": Honoured(),
+    },
+}
+
+STS_OPERATIONS: Mapping[str, Rows] = {"GetCallerIdentity": {}}
+
+IAM_OPERATIONS: Mapping[str, Rows] = {"GetRole": {"RoleName": Honoured()}}

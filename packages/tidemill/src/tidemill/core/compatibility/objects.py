@@ -1,0 +1,132 @@
+"""Rows of S3. Most members mean the same in every operation that has them: those stand once, in `COMMON`."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
+
+__all__ = ["COMMON", "OPERATIONS"]
+
+_WITH_KEY = Refused("objects are stored in plain form; leave it out, or keep the state directory on an encrypted disk")
+_GRANT = Refused(
+    "access control lists are not supported: objects belong to the one account of this service; leave it out",
+    code="AccessControlListNotSupported",
+)
+_LOCK = Refused("objects cannot be locked; leave it out")
+_DIRECTORY_BUCKET = Refused("there are no directory buckets, which alone have it; leave it out")
+_ONE_VERSION = "there are no versions: buckets here keep one version of each object; leave it out"
+_CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "MD5", "SHA1", "SHA256", "SHA512", "XXHASH128", "XXHASH3", "XXHASH64")
+_NO_COST = Recorded("requests cost nothing")
+
+
+def _honoured(*names: str) -> Rows:
+    return {name: Honoured() for name in names}
+
+
+COMMON: Rows = {
+    **_honoured("Bucket", "Key", "Body", "Prefix", "Delimiter", "EncodingType", "ContinuationToken", "MaxKeys"),
+    **_honoured("UploadId", "PartNumber", "Range", "CopySource", "ContentLength", "ContentMD5"),
+    **_honoured("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"),
+    **_honoured("ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding"),
+    **_honoured("ResponseContentLanguage", "ResponseContentType", "ResponseExpires"),
+    **_honoured("IfMatch", "IfModifiedSince", "IfUnmodifiedSince"),
+    **_honoured("CopySourceIfMatch", "CopySourceIfModifiedSince"),
+    **_honoured("CopySourceIfNoneMatch", "CopySourceIfUnmodifiedSince"),
+    "IfNoneMatch": Honoured("of a write, only `*`"),
+    "Metadata": Honoured("at most 2,048 bytes"),
+    "Tagging": Honoured("at most ten tags"),
+    "ChecksumAlgorithm": Honoured("a checksum must come with the body"),
+    "ChecksumType": Honoured(),
+    "ChecksumMode": Honoured(),
+    **{f"Checksum{name}": Honoured("verified") for name in _CHECKSUMS},
+    "ExpectedBucketOwner": Honoured("another account than this service's is AccessDenied"),
+    "ExpectedSourceBucketOwner": Honoured("another account than this service's is AccessDenied"),
+    "RequestPayer": _NO_COST,
+    "ServerSideEncryption": Refused(
+        "objects are stored in plain form; leave it out, or keep the state directory on an encrypted disk",
+        # AWS's SDK version 2 sends it with every source archive. No reply claims that the object is encrypted.
+        harmless=("aws:kms",),
+    ),
+    "SSEKMSKeyId": _WITH_KEY,
+    "SSEKMSEncryptionContext": _WITH_KEY,
+    "BucketKeyEnabled": _WITH_KEY,
+    "SSECustomerAlgorithm": _WITH_KEY,
+    "SSECustomerKey": _WITH_KEY,
+    "SSECustomerKeyMD5": _WITH_KEY,
+    "CopySourceSSECustomerAlgorithm": _WITH_KEY,
+    "CopySourceSSECustomerKey": _WITH_KEY,
+    "CopySourceSSECustomerKeyMD5": _WITH_KEY,
+    "ACL": Refused(
+        _GRANT.reason, harmless=("private", "bucket-owner-full-control"), code="AccessControlListNotSupported"
+    ),
+    "GrantFullControl": _GRANT,
+    "GrantRead": _GRANT,
+    "GrantReadACP": _GRANT,
+    "GrantWriteACP": _GRANT,
+    "StorageClass": Refused("only STANDARD exists here", harmless=("STANDARD",), code="InvalidStorageClass"),
+    "WebsiteRedirectLocation": Refused("buckets here are no web sites; leave it out"),
+    "ObjectLockMode": _LOCK,
+    "ObjectLockRetainUntilDate": _LOCK,
+    "ObjectLockLegalHoldStatus": Refused(_LOCK.reason, harmless=("OFF",)),
+    "ObjectLockEventHold": Refused(_LOCK.reason, harmless=("OFF",)),
+    "ObjectLockEventHoldDurationDays": _LOCK,
+    "ObjectLockEventHoldDurationYears": _LOCK,
+    "BypassGovernanceRetention": Recorded("no object is locked"),
+    "MFA": Recorded("no bucket asks for it"),
+    "OptionalObjectAttributes": Recorded("no object is archived, so none has a RestoreStatus"),
+    "VersionId": Refused(_ONE_VERSION, harmless=("null",), code="NoSuchVersion", status=404),
+}
+"""Rows of every operation that has such a member and no row of its own for it."""
+
+_PARTS = "MultipartUpload.Parts"
+
+OPERATIONS: Mapping[str, Rows] = {
+    "CreateBucket": {
+        "GrantWrite": _GRANT,
+        "CreateBucketConfiguration": Honoured(),
+        "CreateBucketConfiguration.LocationConstraint": Honoured("only the service's region, or none"),
+        "CreateBucketConfiguration.Location": _DIRECTORY_BUCKET,
+        "CreateBucketConfiguration.Bucket": _DIRECTORY_BUCKET,
+        "CreateBucketConfiguration.Tags": Refused("buckets have no tags; leave them out"),
+        "ObjectLockEnabledForBucket": _LOCK,
+        "ObjectOwnership": Refused(
+            "there is one account, which owns every object; leave it out", harmless=("BucketOwnerEnforced",)
+        ),
+        "BucketNamespace": Refused(
+            "there is one account, and one namespace of buckets; leave it out", harmless=("global",)
+        ),
+    },
+    "DeleteBucket": {},
+    "GetBucketLocation": {},
+    "HeadBucket": {},
+    "ListBuckets": _honoured("MaxBuckets", "BucketRegion"),
+    "CopyObject": {
+        **_honoured("MetadataDirective", "TaggingDirective"),
+        "ChecksumAlgorithm": Honoured("the copy gets this checksum"),
+        "AnnotationDirective": Recorded("objects have no annotations"),
+    },
+    "ListObjects": _honoured("Marker"),
+    "ListObjectsV2": _honoured("FetchOwner", "StartAfter"),
+    "AbortMultipartUpload": {"IfMatchInitiatedTime": _DIRECTORY_BUCKET},
+    "CompleteMultipartUpload": {
+        **_honoured("MultipartUpload", _PARTS, f"{_PARTS}[].ETag", f"{_PARTS}[].PartNumber", "MpuObjectSize"),
+        **_honoured(*(f"{_PARTS}[].Checksum{name}" for name in _CHECKSUMS)),
+    },
+    "CreateMultipartUpload": {"ChecksumAlgorithm": Honoured("every part must carry this checksum")},
+    "ListMultipartUploads": _honoured("KeyMarker", "MaxUploads", "UploadIdMarker"),
+    "ListParts": _honoured("MaxParts", "PartNumberMarker"),
+    "UploadPart": {},
+    "UploadPartCopy": _honoured("CopySourceRange"),
+    "GetObject": {},
+    "HeadObject": {},
+    "DeleteObject": {"IfMatchLastModifiedTime": _DIRECTORY_BUCKET, "IfMatchSize": _DIRECTORY_BUCKET},
+    "DeleteObjectTagging": {},
+    "DeleteObjects": {
+        **_honoured("Delete", "Delete.Objects", "Delete.Objects[].Key", "Delete.Objects[].ETag", "Delete.Quiet"),
+        "Delete.Objects[].VersionId": Honoured("`null`; another one is the NoSuchVersion error of its entry"),
+        "Delete.Objects[].LastModifiedTime": _DIRECTORY_BUCKET,
+        "Delete.Objects[].Size": _DIRECTORY_BUCKET,
+    },
+    "GetObjectTagging": {},
+    "PutObject": {"WriteOffsetBytes": _DIRECTORY_BUCKET},
+    "PutObjectTagging": _honoured("Tagging.TagSet", "Tagging.TagSet[].Key", "Tagging.TagSet[].Value"),
+}

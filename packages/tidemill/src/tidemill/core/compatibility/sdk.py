@@ -1,0 +1,293 @@
+"""Rows of the arguments of `tidemill.sdk`, by callable: ``TensorFlow``, ``TensorFlow.fit`` and so on."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Sent
+
+__all__ = ["ARGUMENTS", "DISTRIBUTIONS", "Argument", "Arguments", "argument_refusal"]
+
+Argument = Row | Sent
+Arguments = Mapping[str, Argument]
+
+
+def _honoured(*names: str) -> Arguments:
+    return {name: Honoured() for name in names}
+
+
+def _sent(operation: str, arguments: Mapping[str, str]) -> Arguments:
+    return {name: Sent(member, operation) for name, member in arguments.items()}
+
+
+_SESSION: Arguments = {"sagemaker_session": Honoured("None finds the service, and starts this user's own if need be")}
+_TYPES: Arguments = {
+    "initial_instance_count": Sent("ProductionVariants[].InitialInstanceCount", "CreateEndpointConfig"),
+    "instance_type": Sent("ProductionVariants[].InstanceType", "CreateEndpointConfig"),
+}
+_CODE = _honoured("source_dir", "dependencies")
+_ENDPOINT_TYPE = Honoured("`tensorflow-serving`; the service refuses the image of the kind `python`")
+
+DISTRIBUTIONS: Arguments = {
+    "parameter_server": Sent("HyperParameters.sagemaker_parameter_server_enabled"),
+    "mpi": Sent("HyperParameters.sagemaker_mpi_enabled"),
+    "smdistributed": Sent("HyperParameters.mp_parameters"),
+    "multi_worker_mirrored_strategy": Sent("HyperParameters.sagemaker_multi_worker_mirrored_strategy_enabled"),
+    "instance_groups": Sent("HyperParameters.sagemaker_distribution_instance_groups"),
+}
+"""The kinds of the estimator's ``distribution``."""
+
+_ESTIMATOR: Arguments = {
+    **_honoured("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
+    **_CODE,
+    **_SESSION,
+    "framework_version": Honoured("versions without an environment run on 2.21 with a notice in the log"),
+    "py_version": Honoured("Python 2 is refused; jobs run on the Python of their environment"),
+    "script_mode": Honoured("the only mode there is; False is refused where it asks for legacy mode"),
+    "model_dir": Honoured(),
+    "distribution": Honoured("the kinds have rows of their own below; what is refused is refused at the call"),
+    "compiler_config": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
+    "container_log_level": Sent("HyperParameters.sagemaker_container_log_level"),
+    "disable_profiler": Recorded("there is no profiler"),
+    **_sent(
+        "CreateTrainingJob",
+        {
+            "role": "RoleArn",
+            "instance_count": "ResourceConfig.InstanceCount",
+            "instance_type": "ResourceConfig.InstanceType",
+            "image_uri": "AlgorithmSpecification.TrainingImage",
+            "output_kms_key": "OutputDataConfig.KmsKeyId",
+            "input_mode": "AlgorithmSpecification.TrainingInputMode",
+            "volume_size": "ResourceConfig.VolumeSizeInGB",
+            "volume_kms_key": "ResourceConfig.VolumeKmsKeyId",
+            "max_run": "StoppingCondition.MaxRuntimeInSeconds",
+            "max_wait": "StoppingCondition.MaxWaitTimeInSeconds",
+            "max_retry_attempts": "RetryStrategy",
+            "use_spot_instances": "EnableManagedSpotTraining",
+            "keep_alive_period_in_seconds": "ResourceConfig.KeepAlivePeriodInSeconds",
+            "instance_groups": "ResourceConfig.InstanceGroups",
+            "environment": "Environment",
+            "tags": "Tags",
+            "subnets": "VpcConfig",
+            "security_group_ids": "VpcConfig",
+            "encrypt_inter_container_traffic": "EnableInterContainerTrafficEncryption",
+            "enable_network_isolation": "EnableNetworkIsolation",
+            "metric_definitions": "AlgorithmSpecification.MetricDefinitions",
+            "enable_sagemaker_metrics": "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
+            "checkpoint_s3_uri": "CheckpointConfig",
+            "checkpoint_local_path": "CheckpointConfig",
+            "model_uri": "InputDataConfig",
+            "model_channel_name": "InputDataConfig[].ChannelName",
+            "container_entry_point": "AlgorithmSpecification.ContainerEntrypoint",
+            "container_arguments": "AlgorithmSpecification.ContainerArguments",
+            "disable_output_compression": "OutputDataConfig.CompressionType",
+            "tensorboard_output_config": "TensorBoardOutputConfig",
+            "debugger_hook_config": "DebugHookConfig",
+            "profiler_config": "ProfilerConfig",
+        },
+    ),
+    "**earlier": Honoured("the first SDK's names of these arguments, e.g. train_instance_type"),
+    "rules": Refused("is not supported: there is no debugger that would evaluate rules; leave them out"),
+    "git_config": Refused("is not supported: check the repository out and give source_dir its path"),
+    **{
+        name: Refused(f"belongs to legacy mode, which ended with TensorFlow 1.12. In script mode {instead}")
+        for name, instead in LEGACY_MODE.items()
+    },
+}
+
+_MODEL: Arguments = {
+    **_honoured("name", "predictor_cls"),
+    **_SESSION,
+    **_sent(
+        "CreateModel",
+        {
+            "model_data": "PrimaryContainer.ModelDataUrl",
+            "role": "ExecutionRoleArn",
+            "image_uri": "PrimaryContainer.Image",
+            "env": "PrimaryContainer.Environment",
+            "vpc_config": "VpcConfig",
+            "enable_network_isolation": "EnableNetworkIsolation",
+        },
+    ),
+}
+
+_PREDICTOR: Arguments = {
+    **_honoured("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
+    **_SESSION,
+}
+
+_PREDICT: Arguments = {
+    "data": Honoured(),
+    "initial_args": Honoured("further members of InvokeEndpoint, whose rows decide"),
+    **{
+        name: Sent(member, "InvokeEndpoint", "sagemaker-runtime")
+        for name, member in {
+            "target_model": "TargetModel",
+            "target_variant": "TargetVariant",
+            "inference_id": "InferenceId",
+            "custom_attributes": "CustomAttributes",
+        }.items()
+    },
+}
+
+_INPUT: Arguments = _sent(
+    "CreateTrainingJob",
+    {
+        "s3_data": "InputDataConfig[].DataSource.S3DataSource.S3Uri",
+        "distribution": "InputDataConfig[].DataSource.S3DataSource.S3DataDistributionType",
+        "compression": "InputDataConfig[].CompressionType",
+        "content_type": "InputDataConfig[].ContentType",
+        "record_wrapping": "InputDataConfig[].RecordWrapperType",
+        "s3_data_type": "InputDataConfig[].DataSource.S3DataSource.S3DataType",
+        "input_mode": "InputDataConfig[].InputMode",
+        "attribute_names": "InputDataConfig[].DataSource.S3DataSource.AttributeNames",
+        "shuffle_config": "InputDataConfig[].ShuffleConfig",
+    },
+)
+
+_DEPLOY_MODEL: Arguments = {
+    **_TYPES,
+    **_honoured("serializer", "deserializer", "endpoint_name", "wait"),
+    "update_endpoint": Sent("EndpointConfigName", "UpdateEndpoint"),
+    **_sent(
+        "CreateEndpointConfig",
+        {
+            "tags": "Tags",
+            "kms_key": "KmsKeyId",
+            "data_capture_config": "DataCaptureConfig",
+            "volume_size": "ProductionVariants[].VolumeSizeInGB",
+            "model_data_download_timeout": "ProductionVariants[].ModelDataDownloadTimeoutInSeconds",
+            "container_startup_health_check_timeout": (
+                "ProductionVariants[].ContainerStartupHealthCheckTimeoutInSeconds"
+            ),
+        },
+    ),
+    "accelerator_type": Recorded("such accelerators are gone everywhere; a warning says so"),
+}
+
+_CLIENTS: Arguments = _honoured("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
+
+_SESSION_METHODS: Mapping[str, Arguments] = {
+    "adopt": _honoured("session"),
+    "delete_endpoint": _honoured("endpoint_name"),
+    "delete_endpoint_config": _honoured("endpoint_config_name"),
+    "delete_model": _honoured("model_name"),
+    "describe_training_job": _honoured("job_name"),
+    "download_data": _honoured("path", "bucket", "key_prefix"),
+    "ensure_bucket": _honoured("bucket"),
+    "expand_role": _honoured("role"),
+    "read_s3_file": _honoured("bucket", "key_prefix"),
+    "stop_training_job": _honoured("job_name"),
+    "upload_data": {
+        **_honoured("path", "bucket", "key_prefix", "callback"),
+        "extra_args": Honoured("further members of PutObject, whose rows decide"),
+    },
+    "upload_string_as_file_body": {
+        **_honoured("body", "bucket", "key"),
+        "kms_key": Sent("SSEKMSKeyId", "PutObject", "s3"),
+    },
+}
+
+_SERIALIZERS: Mapping[str, Arguments] = {
+    **{
+        f"{name}.serialize": _honoured("data")
+        for name in ("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer")
+    },
+    **{
+        f"{name}.deserialize": {
+            "stream": Honoured(),
+            "content_type": Recorded("the deserializer is chosen by the caller; AWS's SDK ignores it as well"),
+        }
+        for name in ("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "StringDeserializer")
+    },
+    "IdentitySerializer": _honoured("content_type"),
+    "StringDeserializer": _honoured("encoding", "accept"),
+}
+
+ARGUMENTS: Mapping[str, Arguments] = {
+    "TensorFlow": _ESTIMATOR,
+    "TensorFlow.fit": {
+        **_honoured("wait", "logs", "job_name", "run_tensorboard_locally"),
+        "inputs": Honoured("S3 URIs, `file://PATH`, TrainingInput"),
+        "experiment_config": Sent("ExperimentConfig"),
+    },
+    "TensorFlow.set_hyperparameters": _honoured("**hyperparameters"),
+    "TensorFlow.attach": {
+        "training_job_name": Honoured(),
+        **_SESSION,
+        "model_channel_name": Recorded("the channel is known by its content"),
+    },
+    "TensorFlow.create_model": {
+        "role": Sent("ExecutionRoleArn", "CreateModel"),
+        "entry_point": Honoured(),
+        **_CODE,
+        "endpoint_type": _ENDPOINT_TYPE,
+        "**arguments": Honoured("as of TensorFlowModel"),
+    },
+    "TensorFlow.deploy": {
+        **_TYPES,
+        **_honoured("endpoint_name", "model_name", "entry_point", "wait"),
+        **_CODE,
+        "env": Sent("PrimaryContainer.Environment", "CreateModel"),
+        "endpoint_type": _ENDPOINT_TYPE,
+        "**arguments": Honoured("as of Model.deploy"),
+    },
+    "TrainingCompilerConfig": {
+        "enabled": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
+        "debug": Sent("HyperParameters.sagemaker_training_compiler_debug_mode"),
+    },
+    "TrainingInput": {
+        **_INPUT,
+        "instance_groups": Sent("InputDataConfig[].DataSource.S3DataSource.InstanceGroupNames"),
+        "target_attribute_name": Refused("belongs to AutoML jobs; a training channel has attribute_names"),
+    },
+    "s3_input": _INPUT,
+    "ShuffleConfig": {"seed": Sent("InputDataConfig[].ShuffleConfig.Seed")},
+    "TrainingJob": _honoured("session", "name"),
+    "TrainingJob.wait": _honoured("logs"),
+    "Model": _MODEL,
+    "Model.container": _honoured("instance_type"),
+    "Model.create": {
+        "instance_type": Recorded("chooses the image of a model that has none; every type is this machine"),
+        "tags": Sent("Tags", "CreateModel"),
+    },
+    "Model.deploy": _DEPLOY_MODEL,
+    "TensorFlowModel": {
+        **_MODEL,
+        **_CODE,
+        "entry_point": Honoured("handlers; they become `code/inference.py` of the archive"),
+        "framework_version": Honoured("versions without an environment run on 2.21 with a notice in the log"),
+        "endpoint_type": _ENDPOINT_TYPE,
+        "py_version": Honoured("of the kind `python`"),
+        **_honoured("container_log_level", "code_location"),
+        "image": Honoured("earlier name of image_uri"),
+    },
+    "TensorFlowModel.container": _honoured("instance_type"),
+    "TensorFlowModel.use_code": _honoured("code"),
+    "Predictor": _PREDICTOR,
+    "Predictor.predict": _PREDICT,
+    "Predictor.delete_endpoint": _honoured("delete_endpoint_config"),
+    "TensorFlowPredictor": {**_PREDICTOR, **_honoured("model_name", "model_version")},
+    "TensorFlowPredictor.predict": _PREDICT,
+    "TensorFlowPredictor.classify": _honoured("data"),
+    "TensorFlowPredictor.regress": _honoured("data"),
+    "Session": _CLIENTS,
+    **{f"Session.{method}": arguments for method, arguments in _SESSION_METHODS.items()},
+    "LocalSession": _CLIENTS,
+    "get_execution_role": _SESSION,
+    **_SERIALIZERS,
+}
+
+
+def argument_refusal(function: str, name: str, value: object) -> str | None:
+    """Return the sentence that refuses an argument, or None when the SDK itself does not refuse it.
+
+    An argument that is sent as a member of a request is refused by the service, when it gets the request.
+
+    Args:
+        function: As in `ARGUMENTS`, e.g. ``TensorFlow``.
+        name: Of the argument.
+        value: As given.
+    """
+    row = ARGUMENTS[function].get(name)
+    reason = row.refusal(value) if isinstance(row, Refused) else None
+    return None if reason is None else f"{name}={value!r} {reason}"

@@ -1,0 +1,121 @@
+"""Refuses the members of a request that the compatibility table refuses.
+
+The table (`tidemill.core.compatibility`) is compiled for each operation once, over the shape of its input: what is
+left at run time is a look-up for each member that has something refusable in it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+from tidemill.core.compatibility import Honoured, Refused, Row, row_of
+from tidemill.errors import AwsError
+from tidemill.wire.shapes import Path as ShapePath
+from tidemill.wire.shapes import fold
+from tidemill.wire.shapes import render as render_shape_path
+from tidemill.wire.wording import Path, render, shorten, shown_name
+
+__all__ = ["Refuse", "compile_refusals"]
+
+Refuse = Callable[[Mapping[str, Any]], None]
+"""Takes the members of a request; raises for one that the service cannot honour."""
+
+_Check = Callable[[Any, Path], None]
+
+
+def compile_refusals(service: str, operation: str, shape: StructureShape | None, *, code: str) -> Refuse:
+    """Compile the refusals of an operation.
+
+    Args:
+        service: botocore's name of the service.
+        operation: As the model names it. One without rows refuses nothing.
+        shape: Its input.
+        code: AWS error code, for rows that have none of their own.
+
+    Returns:
+        A function of the members, which raises AwsError for the first one that the table refuses.
+    """
+    check = None if shape is None else fold(shape, _Compiler(service, operation, code))
+    if check is None:
+        return lambda members: None
+    return lambda members: check(members, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What there is to check of one member."""
+
+    row: Row | None
+    inside: _Check | None
+    shown: str
+    sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """Builds the check of each part of a shape; None where nothing can be refused."""
+
+    service: str
+    operation: str
+    code: str
+
+    def structure(self, shape: StructureShape, inside: Mapping[str, _Check | None], at: ShapePath) -> _Check | None:
+        entries: dict[str, _Entry] = {}
+        for name, deeper in inside.items():
+            row = row_of(self.service, self.operation, render_shape_path((*at, name)))
+            refusable = row if isinstance(row, Refused) or (isinstance(row, Honoured) and row.only) else None
+            if refusable is not None or deeper is not None:
+                shown = name if self.service == "s3" else shown_name(name)
+                sensitive = bool(shape.members[name].metadata.get("sensitive"))
+                entries[name] = _Entry(refusable, deeper, shown, sensitive)
+        if not entries:
+            return None
+
+        def check(value: Any, path: Path) -> None:
+            for name, item in value.items():
+                entry = entries.get(name)
+                if entry is None:
+                    continue
+                if entry.row is not None and (reason := entry.row.refusal(item)) is not None:
+                    raise self._refused((path, entry.shown), "***" if entry.sensitive else item, entry.row, reason)
+                if entry.inside is not None:
+                    entry.inside(item, (path, entry.shown))
+
+        return check
+
+    def list(self, shape: ListShape, item: _Check | None, at: ShapePath) -> _Check | None:
+        if item is None:
+            return None
+
+        def check(value: Any, path: Path) -> None:
+            for index, each in enumerate(value, start=1):
+                item(each, ((path, str(index)), "member"))
+
+        return check
+
+    def map(self, shape: MapShape, key: _Check | None, value: _Check | None, at: ShapePath) -> _Check | None:
+        if value is None:
+            return None
+
+        def check(entries: Any, path: Path) -> None:
+            for name, each in entries.items():
+                value(each, ((path, shorten(name)), "member"))
+
+        return check
+
+    def scalar(self, shape: Shape, at: ShapePath) -> _Check | None:
+        return None
+
+    def again(self, shape: StructureShape, result: Callable[[], _Check | None], at: ShapePath) -> _Check | None:
+        # Rows have a path of limited depth: they say nothing of a structure inside itself.
+        return None
+
+    def _refused(self, path: Path, value: Any, row: Row, reason: str) -> AwsError:
+        refused = isinstance(row, Refused)
+        return AwsError(
+            f"Value '{shorten(value)}' at '{render(path)}' is not allowed: {reason}",
+            code=(row.code if refused else "") or self.code,
+            status=row.status if refused else 400,
+        )

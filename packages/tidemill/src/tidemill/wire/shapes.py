@@ -1,0 +1,137 @@
+"""The one walk through botocore's shapes: what a shape holds, built up from its innermost parts.
+
+`fold` visits a shape and everything inside it and hands each part to a `Build`, innermost first, together with what
+was built of the parts inside. `members` lists the members of a structure with their paths, by the same walk.
+
+Paths are tuples of steps: a member's name, ``[]`` for the items of a list, ``{}`` for the values of a map.
+`render` writes them as ``InputDataConfig[].DataSource.S3DataSource.S3Uri``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
+__all__ = ["ITEM", "VALUE", "Build", "Path", "Place", "fold", "members", "render"]
+
+ITEM = "[]"
+VALUE = "{}"
+
+Path = tuple[str, ...]
+T = TypeVar("T")
+
+
+class Build(Protocol[T]):
+    """Builds a result for each part of a shape. ``at`` is the part's path from the outermost shape."""
+
+    def structure(self, shape: StructureShape, inside: Mapping[str, T], at: Path) -> T:
+        """Build a structure from the results of its members, by name in the model's order."""
+        ...
+
+    def list(self, shape: ListShape, item: T, at: Path) -> T:
+        """Build a list from the result of its items."""
+        ...
+
+    def map(self, shape: MapShape, key: T, value: T, at: Path) -> T:
+        """Build a map from the results of its keys and values."""
+        ...
+
+    def scalar(self, shape: Shape, at: Path) -> T:
+        """Build a string, number, boolean, timestamp or blob."""
+        ...
+
+    def again(self, shape: StructureShape, result: Callable[[], T], at: Path) -> T:
+        """Stand in for a structure inside itself. ``result`` returns what was built of it once the fold is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A member of a structure: its path and its shape."""
+
+    path: Path
+    shape: Shape
+
+    def __str__(self) -> str:
+        return render(self.path)
+
+
+def fold(shape: Shape, build: Build[T]) -> T:
+    """Build a shape from its innermost parts outward.
+
+    Args:
+        shape: Any shape; one that contains itself is entered once.
+        build: Makes a result of each part.
+
+    Returns:
+        The result for ``shape``.
+    """
+    return _fold(shape, build, (), {})
+
+
+def members(shape: Shape | None) -> tuple[Place, ...]:
+    """Return every member of a structure and of all structures inside it, each before its own members.
+
+    Args:
+        shape: An operation's input or output; None, which botocore has for an operation without one, has no members.
+    """
+    return () if shape is None else fold(shape, _Members())
+
+
+def render(path: Path) -> str:
+    """Write a path with dots, e.g. ``Tags[].Key``."""
+    text = ""
+    for step in path:
+        text += step if step in (ITEM, VALUE) or not text else f".{step}"
+    return text
+
+
+def _fold(shape: Shape, build: Build[T], at: Path, entered: dict[str, list[T]]) -> T:
+    if isinstance(shape, StructureShape):
+        return _fold_structure(shape, build, at, entered)
+    if isinstance(shape, ListShape):
+        return build.list(shape, _fold(shape.member, build, (*at, ITEM), entered), at)
+    if isinstance(shape, MapShape):
+        key = _fold(shape.key, build, at, entered)
+        return build.map(shape, key, _fold(shape.value, build, (*at, VALUE), entered), at)
+    return build.scalar(shape, at)
+
+
+def _fold_structure(shape: StructureShape, build: Build[T], at: Path, entered: dict[str, list[T]]) -> T:
+    results = entered.get(shape.name)
+    if results is not None:
+        return build.again(shape, lambda: results[0], at)
+    results = []
+    inner = {**entered, shape.name: results}
+    inside = {name: _fold(member, build, (*at, name), inner) for name, member in shape.members.items()}
+    results.append(build.structure(shape, inside, at))
+    return results[0]
+
+
+class _Members:
+    """Collects members. What is built of a part is the tuple of the members inside it."""
+
+    def structure(
+        self, shape: StructureShape, inside: Mapping[str, tuple[Place, ...]], at: Path
+    ) -> tuple[Place, ...]:
+        found: list[Place] = []
+        for name, deeper in inside.items():
+            found += (Place((*at, name), shape.members[name]), *deeper)
+        return tuple(found)
+
+    def list(self, shape: ListShape, item: tuple[Place, ...], at: Path) -> tuple[Place, ...]:
+        return item
+
+    def map(
+        self, shape: MapShape, key: tuple[Place, ...], value: tuple[Place, ...], at: Path
+    ) -> tuple[Place, ...]:
+        return value
+
+    def scalar(self, shape: Shape, at: Path) -> tuple[Place, ...]:
+        return ()
+
+    def again(
+        self, shape: StructureShape, result: Callable[[], tuple[Place, ...]], at: Path
+    ) -> tuple[Place, ...]:
+        return ()

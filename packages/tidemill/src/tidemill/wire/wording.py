@@ -1,0 +1,35 @@
+"""How members and values are written in error messages: AWS's paths, and values cut to a length."""
+
+from typing import Any
+
+__all__ = ["MAX_SHOWN", "Path", "render", "shorten", "shown_name"]
+
+MAX_SHOWN = 256
+"""Longest value in a message, in characters."""
+
+Path = tuple[Any, str] | None
+"""Where a value stands: the parent's path and the member's name as AWS shows it. None at the top."""
+
+
+def render(path: Path) -> str:
+    """Write a path with dots, e.g. ``inputDataConfig.1.member.channelName``."""
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        names.append(name)
+    return ".".join(reversed(names))
+
+
+def shorten(value: Any) -> str:
+    """Write a value in AWS's form, cut after `MAX_SHOWN` characters."""
+    if isinstance(value, dict):
+        value = "{" + ", ".join(f"{k}={v}" for k, v in list(value.items())[:16]) + "}"
+    elif isinstance(value, list):
+        value = "[" + ", ".join(str(item) for item in value[:16]) + "]"
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"
+
+
+def shown_name(name: str) -> str:
+    """Return a member's name as AWS writes it in messages: the first letter in lower case."""
+    return name[:1].lower() + name[1:]
