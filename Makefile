@@ -11,7 +11,7 @@ PYTEST := -m pytest -q
 
 export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
 
-.PHONY: help setup quickstart test test-in-turn test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode sanitize-smp check format lock bench wheels clean
+.PHONY: help setup quickstart test test-in-turn test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode sanitize-smp check format compatibility lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -25,6 +25,7 @@ help:
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
+	@echo "make compatibility     write the member tables of docs/compatibility.md"
 	@echo "make lock         renew the pins in requirements/"
 	@echo "make wheels       build the distributions into dist/"
 	@echo "make clean        remove environments and build output"
@@ -147,6 +148,10 @@ format: .venv/ready
 	$(BIN)/ruff format -q .
 
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade
+
+# The tables of docs/compatibility.md, from the table by which requests are refused.
+compatibility: .venv/ready
+	$(BIN)/python docs/write_compatibility.py
 
 lock: .venv/bin/uv
 	$(COMPILE) requirements/dev.in -o requirements/dev.txt

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tidemill.control.admission import check_training_request
 from tidemill.errors import JobFailed
-from tidemill.sdk import Session, TensorFlow, TrainingInput, s3_input
+from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig, TrainingInput, s3_input
+from tidemill.wire.operations import operation
 
 BUCKET = "sagemaker-us-west-2-000000000000"
 T0_S = 1_700_000_000
@@ -127,11 +129,38 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
         ({"dependencies": ["/nowhere"]}, "/nowhere does not exist"),
         ({"max_wait": 1}, "less than max_run"),
         ({"rules": [1]}, "no debugger"),
+        ({"compiler_config": TrainingCompilerConfig()}, "compiler_config=TrainingCompilerConfig.*is not allowed"),
+        ({"compiler_config": "yes"}, "expected a TrainingCompilerConfig"),
+        ({"distribution": {"mpi": {"enabled": True}}}, "sagemaker_mpi_enabled=True: jobs under MPI or Horovod"),
+        (
+            {"distribution": {"smdistributed": {"modelparallel": {"enabled": True, "parameters": {"partitions": 2}}}}},
+            "mp_parameters=.*start the script under mpirun",
+        ),
+        ({"distribution": {"smdistributed": {"dataparallel": {"enabled": True}}}}, "dataparallel_enabled=True"),
+        ({"distribution": {"multi_worker_mirrored_strategy": {"enabled": True}}}, "TF_CONFIG is not made yet"),
+        ({"hyperparameters": {"sagemaker_mpi_enabled": 1}}, "hyperparameters=.*jobs under MPI"),
     ],
 )
 def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TensorFlow(str(script), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"compiler_config": TrainingCompilerConfig(enabled=False)},
+        {"distribution": {"mpi": {"enabled": False}}},
+        {"distribution": {"smdistributed": {"modelparallel": {"enabled": False}}}},
+        {"distribution": {"parameter_server": {"enabled": True}}},
+        {"rules": [], "git_config": None, "requirements_file": ""},
+    ],
+)
+def test_what_asks_for_nothing_is_accepted(aws: Any, session: Session, script: Path, arguments: dict[str, Any]) -> None:
+    TensorFlow(str(script), sagemaker_session=session, **arguments).fit(wait=False, job_name="job")
+    (request,) = aws.named("CreateTrainingJob")
+    operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
+    check_training_request(request)
 
 
 def test_a_missing_script_is_named_with_its_whole_path(tmp_path: Path) -> None:
@@ -393,9 +422,13 @@ def test_tensorboard_is_a_command_to_copy(
 # Attaching
 
 
-def test_an_attached_estimator_makes_the_same_job_again(aws: Any, session: Session, tmp_path: Path) -> None:
+def test_an_attached_estimator_makes_the_same_job_again(
+    aws: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").write_text("")
-    with pytest.warns(UserWarning, match="is a list"):
+    # As an earlier version made the job, before it was refused: attaching does not refuse it afterwards.
+    with monkeypatch.context() as earlier, pytest.warns(UserWarning, match="is a list"):
+        earlier.setattr("tidemill.sdk.estimator.check_offered", lambda arguments: None)
         estimator = TensorFlow(
             "train.py",
             source_dir=str(tmp_path),

@@ -1,25 +1,28 @@
-"""What a CreateTrainingJob request must satisfy beyond the shape that AWS's model gives it.
+"""What a CreateTrainingJob request must satisfy beyond AWS's model and the table of refused members.
 
-The rule behind every check: nothing that was asked for is silently left out. What tidemill cannot honour is refused
-here, with the member, the value received and what to do.
+The rule behind every check: nothing that was asked for is silently left out. A member that is refused whatever its
+neighbours say has a row in `tidemill.core.compatibility`, and never gets here. Here are the conditions on several
+members at once, and on texts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
+from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
 from tidemill.errors import ValidationException
 
 __all__ = ["check_training_request"]
 
 _RESERVED_VARIABLES = re.compile(r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN)")
-_DATA_TYPES = ("S3Prefix", "ManifestFile", "AugmentedManifestFile")
 _OUTCOMES = ".tidemill"
 _MAX_HYPERPARAMETERS = 100
 _MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
 _MAX_RUNTIME_S = 28 * 24 * 3600
+_LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
 
 
 def check_training_request(request: Mapping[str, Any]) -> None:
@@ -28,13 +31,14 @@ def check_training_request(request: Mapping[str, Any]) -> None:
     Raises:
         ValidationException: Names the member, the value and what is allowed.
     """
-    _check_instances(request["ResourceConfig"])
+    _check_presence(request)
+    _check_legacy_mode(request)
     _check_channels(request.get("InputDataConfig", ()), request["AlgorithmSpecification"])
-    _check_output(request["OutputDataConfig"])
+    check_s3_uri(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
     _check_stopping(request)
     _check_hyperparameters(request.get("HyperParameters", {}))
     _check_environment(request.get("Environment", {}))
-    _check_not_yet(request)
+    _check_metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
 
 
 def _refuse(member: str, value: object, allowed: str) -> ValidationException:
@@ -42,21 +46,40 @@ def _refuse(member: str, value: object, allowed: str) -> ValidationException:
     return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 
 
-def _check_instances(resources: Mapping[str, Any]) -> None:
-    if resources.get("InstanceGroups"):
-        raise _refuse(
-            "resourceConfig.instanceGroups", len(resources["InstanceGroups"]), "give InstanceType and InstanceCount"
-        )
-    if "InstanceType" not in resources:
+def _check_presence(request: Mapping[str, Any]) -> None:
+    """Members that AWS's model does not require, because jobs of other kinds do without them."""
+    for member in ("AlgorithmSpecification", "ResourceConfig"):
+        if member not in request:
+            raise _refuse(f"{member[0].lower()}{member[1:]}", None, f"a job that trains a script needs {member}")
+    if "InstanceType" not in request["ResourceConfig"]:
         raise _refuse(
             "resourceConfig.instanceType", None, "an instance type is required, e.g. 'local' or 'ml.m5.large'"
         )
-    count = resources.get("InstanceCount", 1)
-    if count != 1:
-        raise _refuse("resourceConfig.instanceCount", count, "this version runs jobs of one instance")
-    if resources.get("VolumeKmsKeyId"):
+
+
+def _check_legacy_mode(request: Mapping[str, Any]) -> None:
+    """Refuse a job of legacy mode, whose script has no main program: run as a script it would do nothing.
+
+    The first SDK sends all of ``training_steps``, ``evaluation_steps``, ``checkpoint_path`` and
+    ``sagemaker_requirements`` with such a job. One of the first three alone is an ordinary hyperparameter.
+    """
+    values = request.get("HyperParameters", {})
+    image = request["AlgorithmSpecification"].get("TrainingImage", "")
+    given = {name: values[name] for name in sorted((*_LEGACY_STEPS, "sagemaker_requirements")) if name in values}
+    of_legacy_mode = "sagemaker_requirements" in given or given.keys() >= _LEGACY_STEPS
+    if of_legacy_mode:
+        instead = "; ".join(f"instead of {name}, {form}" for name, form in LEGACY_MODE.items())
         raise _refuse(
-            "resourceConfig.volumeKmsKeyId", resources["VolumeKmsKeyId"], "there is no key ring to encrypt with"
+            "hyperParameters",
+            given,
+            f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
+        )
+    if parse_image(image).of_legacy_mode:
+        raise _refuse(
+            "algorithmSpecification.trainingImage",
+            image,
+            "it is the image of legacy mode, which ended with TensorFlow 1.12; make the module a script, and use a"
+            " tensorflow-training image",
         )
 
 
@@ -78,8 +101,6 @@ def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
             raise _refuse(f"{at}.channelName", name, f"{why}; rename one of them")
         seen[name.upper()] = name
         mode = channel.get("InputMode") or algorithm.get("TrainingInputMode", "File")
-        if mode not in ("File", "Pipe"):
-            raise _refuse(f"{at}.inputMode", mode, "this version offers File and Pipe")
         modes[name] = mode
         _check_source(channel, at)
         _check_stream(channel, at, mode=mode)
@@ -104,8 +125,6 @@ def _check_source(channel: Mapping[str, Any], at: str) -> None:
     check_s3_uri(source["S3Uri"], f"{at}.dataSource.s3DataSource.s3Uri")
     kind, names = source["S3DataType"], source.get("AttributeNames", ())
     at_source = f"{at}.dataSource.s3DataSource"
-    if kind not in _DATA_TYPES:
-        raise _refuse(f"{at_source}.s3DataType", kind, f"this version offers {', '.join(_DATA_TYPES)}")
     if kind == "AugmentedManifestFile" and not names:
         raise _refuse(f"{at_source}.attributeNames", list(names), "name the attributes that the channel streams")
     if kind != "AugmentedManifestFile" and names:
@@ -142,18 +161,6 @@ def check_s3_uri(uri: str, member: str) -> S3Uri:
         raise _refuse(member, uri, str(error)) from error
 
 
-def _check_output(output: Mapping[str, Any]) -> None:
-    check_s3_uri(output["S3OutputPath"], "outputDataConfig.s3OutputPath")
-    if output.get("KmsKeyId"):
-        raise _refuse(
-            "outputDataConfig.kmsKeyId",
-            output["KmsKeyId"],
-            "there is no key ring to encrypt with; leave the member out",
-        )
-    if output.get("CompressionType", "GZIP") != "GZIP":
-        raise _refuse("outputDataConfig.compressionType", output["CompressionType"], "this version offers GZIP")
-
-
 def _check_stopping(request: Mapping[str, Any]) -> None:
     condition = request.get("StoppingCondition", {})
     runtime_s = condition.get("MaxRuntimeInSeconds", 86400)
@@ -172,6 +179,9 @@ def _check_hyperparameters(values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if "\0" in name or "\0" in value:
             raise _refuse(f"hyperParameters.{name!r}", value, "a NUL character cannot be passed as an argument")
+        reason = hyperparameter_refusal(name, value)
+        if reason is not None:
+            raise _refuse(f"hyperParameters.{name}", value, reason)
 
 
 def _check_environment(values: Mapping[str, str]) -> None:
@@ -184,23 +194,13 @@ def _check_environment(values: Mapping[str, str]) -> None:
             raise _refuse(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
 
 
-def _check_not_yet(request: Mapping[str, Any]) -> None:
-    """Members whose effect this version does not have."""
-    if request.get("EnableNetworkIsolation"):
-        raise _refuse(
-            "enableNetworkIsolation", True, "no isolation mode of this version closes the network; leave it out"
-        )
-    if request.get("EnableInterContainerTrafficEncryption"):
-        raise _refuse("enableInterContainerTrafficEncryption", True, "there is one instance and no traffic to encrypt")
-    if "CheckpointConfig" in request:
-        raise _refuse(
-            "checkpointConfig", dict(request["CheckpointConfig"]), "this version does not sync checkpoints to S3"
-        )
-    if "RetryStrategy" in request:
-        raise _refuse("retryStrategy", dict(request["RetryStrategy"]), "this version does not restart jobs")
-    if "AlgorithmName" in request["AlgorithmSpecification"]:
-        raise _refuse(
-            "algorithmSpecification.algorithmName",
-            request["AlgorithmSpecification"]["AlgorithmName"],
-            "give TrainingImage",
-        )
+def _check_metrics(definitions: Sequence[Mapping[str, str]]) -> None:
+    for index, definition in enumerate(definitions, start=1):
+        try:
+            re.compile(definition["Regex"])
+        except (re.error, OverflowError, RecursionError) as error:
+            raise _refuse(
+                f"algorithmSpecification.metricDefinitions.{index}.member.regex",
+                definition["Regex"],
+                f"it is not a regular expression of Python ({error})",
+            ) from error

@@ -30,7 +30,7 @@ _log = structlog.get_logger("tidemill.endpoints")
 _PING_EVERY_S = 0.1
 _PING_TIMEOUT_S = 10.0
 _LOOK_S = 5.0
-_HEALTHY_WITHIN_MS = 15 * 60 * 1000
+_HEALTHY_WITHIN_S = 15 * 60
 
 
 class EndpointDriver:
@@ -171,8 +171,9 @@ class EndpointDriver:
             if all([await self._serving(ref, state) for ref, state in zip(_refs(endpoint), states, strict=True)]):
                 await self._enter(_key(endpoint), EndpointStatus.IN_SERVICE)
                 _log.info("endpoint.in_service", name=endpoint.name)
-            elif self._clock.now_ms() - endpoint.created_ms > _HEALTHY_WITHIN_MS:
-                await self._fail(_key(endpoint), "The server did not answer /ping within 15 minutes; see its logs")
+            elif self._clock.now_ms() - endpoint.created_ms > _healthy_within_s(endpoint) * 1000:
+                within_s = _healthy_within_s(endpoint)
+                await self._fail(_key(endpoint), f"The server did not answer /ping within {within_s} s; see its logs")
 
     async def _serving(self, ref: InstanceRef, state: InstanceStatus) -> bool:
         if not state.phases or state.phases[-1].status != "Serving":
@@ -249,3 +250,7 @@ def _failure(state: InstanceStatus) -> str:
     if state.launched and not state.running:
         return "InternalServerError: instance agent lost"
     return ""
+
+
+def _healthy_within_s(endpoint: Endpoint) -> int:
+    return int(endpoint.variant.get("ContainerStartupHealthCheckTimeoutInSeconds", _HEALTHY_WITHIN_S))

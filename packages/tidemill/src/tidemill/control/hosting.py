@@ -81,10 +81,7 @@ class Hosting:
         Raises:
             ValidationException: A variant cannot be served, its model does not exist, or the name is taken.
         """
-        if request.get("KmsKeyId"):
-            raise ValidationException(
-                f"Value {request['KmsKeyId']!r} at 'kmsKeyId' is not allowed: there is no key ring to encrypt with"
-            )
+        _check_capture(request.get("DataCaptureConfig"))
         variant = _variant(request)
         config = self._resource(ENDPOINT_CONFIG, request["EndpointConfigName"], request)
         checked_tags = check_tags(tags)
@@ -248,7 +245,8 @@ def _free_name(transaction: Transaction, name: str) -> None:
 
 
 def _container(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    containers = [request["PrimaryContainer"]] if "PrimaryContainer" in request else request.get("Containers", [])
+    primary = [request["PrimaryContainer"]] if "PrimaryContainer" in request else []
+    containers = [*primary, *request.get("Containers", [])]
     if len(containers) != 1:
         raise ValidationException(
             f"Value {len(containers)} at 'containers' is not allowed: a model has exactly one container here;"
@@ -264,8 +262,11 @@ def _variant(request: Mapping[str, Any]) -> Mapping[str, Any]:
             f"Value {len(variants)} at 'productionVariants' is not allowed: this version serves one variant"
         )
     variant = variants[0]
-    if "ServerlessConfig" in variant:
-        raise ValidationException("'productionVariants.1.member.serverlessConfig' is not offered: give InstanceType")
+    if "ModelName" not in variant:
+        raise ValidationException(
+            "Value None at 'productionVariants.1.member.modelName' is not allowed: there are no inference components;"
+            " give the name of a model"
+        )
     count = variant.get("InitialInstanceCount", 1)
     if not 1 <= count <= _MAX_INSTANCES:
         raise ValidationException(
@@ -273,6 +274,15 @@ def _variant(request: Mapping[str, Any]) -> Mapping[str, Any]:
             f" between 1 and {_MAX_INSTANCES}"
         )
     return variant
+
+
+def _check_capture(config: Mapping[str, Any] | None) -> None:
+    """SageMaker captures unless it is told not to."""
+    if config is not None and config.get("EnableCapture", True):
+        raise ValidationException(
+            f"Value {dict(config)!r} at 'dataCaptureConfig' is not allowed: requests and replies are not captured;"
+            " leave it out, or say EnableCapture=false"
+        )
 
 
 def _deleting(record: Record) -> Record:

@@ -12,7 +12,7 @@ from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
 
 __all__ = ["Image", "device_of", "inference_image", "parse_image", "python_inference_image", "training_image"]
 
-_PYTHON_ENDPOINT = "sagemaker-tensorflow"
+_FIRST_REPOSITORY = "sagemaker-tensorflow"
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _PYTHON = re.compile(r"py\d+")
 _GPU_INSTANCE = re.compile(r"(ml\.)?(p\d|g\d)[a-z0-9]*\..*|local_gpu")
@@ -38,7 +38,12 @@ class Image:
     @property
     def serves_python_handlers(self) -> bool:
         """Whether an endpoint with this image is the Python-handler kind; every other image is TF Serving's kind."""
-        return self.repository == _PYTHON_ENDPOINT
+        return self.repository == _FIRST_REPOSITORY
+
+    @property
+    def of_legacy_mode(self) -> bool:
+        """Whether a training job with this image is one of legacy mode, whose module is no script."""
+        return self.repository == _FIRST_REPOSITORY
 
 
 def parse_image(uri: str) -> Image:
@@ -67,7 +72,7 @@ def inference_image(version: str, region: str = DEFAULT_REGION, *, device: str =
 
 def python_inference_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
     """URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of the user's script."""
-    return f"{_registry(region)}/{_PYTHON_ENDPOINT}:{_full(version)}-{device}-{py_version}"
+    return f"{_registry(region)}/{_FIRST_REPOSITORY}:{_full(version)}-{device}-{py_version}"
 
 
 def device_of(instance_type: str) -> str:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tidemill.core import hyperparameters as hps
+from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
 from tidemill.core.images import device_of, parse_image, training_image
 from tidemill.sdk import distribution as distributions
+from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.naming import check_name
 
-__all__ = ["EARLIER_NAMES", "Arguments", "settle", "tags_of"]
+__all__ = ["EARLIER_NAMES", "Arguments", "check_offered", "settle", "tags_of"]
 
 DEFAULT_FRAMEWORK = "2.21"
 DEFAULT_PYTHON = "py311"
@@ -32,12 +34,8 @@ EARLIER_NAMES = {
     "distributions": "distribution",
 }
 
-_LEGACY_MODE = {
-    "training_steps": "pass hyperparameters={'training_steps': ...} and read --training_steps in the script",
-    "evaluation_steps": "pass hyperparameters={'evaluation_steps': ...} and read --evaluation_steps in the script",
-    "checkpoint_path": "pass model_dir=... (the script gets it as --model_dir), or checkpoint_s3_uri=...",
-    "requirements_file": "put a requirements.txt beside the entry point in source_dir; it is installed by itself",
-}
+_WITHOUT_EFFECT = frozenset({*LEGACY_MODE, "git_config", "rules"})
+"""Arguments that are refused unless they are empty, and that are dropped then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +87,6 @@ class Arguments:
     disable_output_compression: bool = False
     tensorboard_output_config: Any = None
     debugger_hook_config: Any = None
-    rules: Sequence[Any] | None = None
     profiler_config: Any = None
     disable_profiler: bool | None = None
 
@@ -103,8 +100,6 @@ class Arguments:
             raise ValueError(f"input_mode={self.input_mode!r} is not allowed; expected File, Pipe or FastFile")
         if self.max_wait is not None and self.max_wait < self.max_run:
             raise ValueError(f"max_wait={self.max_wait} is less than max_run={self.max_run}; it has to cover the run")
-        if self.rules:
-            raise ValueError("rules are not supported: tidemill has no debugger; leave them out")
         _check_mode(self)
         distributions.check(self.distribution)
 
@@ -140,7 +135,9 @@ def settle(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
     """
     today: dict[str, Any] = {}
     for name, value in given.items():
-        _refuse_legacy(name, value)
+        refusal = argument_refusal("TensorFlow", name, value)
+        if refusal is not None:
+            raise ValueError(refusal)
         current = EARLIER_NAMES.get(name, name)
         if current in today and today[current] != value:
             earlier = next(old for old, new in EARLIER_NAMES.items() if new == current)
@@ -156,6 +153,27 @@ def settle(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
     return arguments
 
 
+def check_offered(arguments: Arguments) -> None:
+    """Refuse what the service would refuse for its hyperparameters: launchers and the training compiler.
+
+    Raises:
+        ValueError: Names the argument, its value and what to do.
+    """
+    given = {
+        "hyperparameters": arguments.hyperparameters,
+        "distribution": distributions.to_hyperparameters(arguments.distribution, instance_type=arguments.instance_type),
+        "compiler_config": compiler_hyperparameters(arguments.compiler_config),
+    }
+    for argument, hyperparameters in given.items():
+        for name, value in hyperparameters.items():
+            reason = hyperparameter_refusal(name, value)
+            if reason is not None:
+                raise ValueError(
+                    f"{argument}={getattr(arguments, argument)!r} is not allowed, because it sets the hyperparameter"
+                    f" {name}={value!r}: {reason}"
+                )
+
+
 def tags_of(tags: Any) -> list[dict[str, str]] | None:
     """Tags in the wire's form, from that form or from a dictionary."""
     if tags is None:
@@ -165,21 +183,11 @@ def tags_of(tags: Any) -> list[dict[str, str]] | None:
     return [dict(tag) for tag in tags]
 
 
-def _refuse_legacy(name: str, value: Any) -> None:
-    if name in _LEGACY_MODE and value not in (None, ""):
-        raise ValueError(
-            f"{name}={value!r} belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
-            f" {_LEGACY_MODE[name]}"
-        )
-
-
 def _refuse_unknown(today: dict[str, Any]) -> None:
     known = {each.name for each in fields(Arguments)}
     for name in list(today):
-        if name in _LEGACY_MODE:
+        if name in _WITHOUT_EFFECT:
             del today[name]
-        elif name == "git_config" and today[name] is not None:
-            raise ValueError("git_config is not supported: check the repository out and give source_dir its path")
         elif name not in known:
             near = difflib.get_close_matches(name, sorted(known | set(EARLIER_NAMES)), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

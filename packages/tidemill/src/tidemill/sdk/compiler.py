@@ -1,6 +1,8 @@
 """TrainingCompilerConfig: switches the training compiler on."""
 
-__all__ = ["TrainingCompilerConfig"]
+from typing import Any
+
+__all__ = ["TrainingCompilerConfig", "compiler_hyperparameters"]
 
 
 class TrainingCompilerConfig:
@@ -22,9 +24,29 @@ class TrainingCompilerConfig:
         self.enabled = enabled
         self.debug = debug
 
+    def __repr__(self) -> str:
+        return f"TrainingCompilerConfig(enabled={self.enabled}, debug={self.debug})"
+
     def to_hyperparameters(self) -> dict[str, bool]:
         """What the training environment reads, not yet encoded."""
         return {
             "sagemaker_training_compiler_enabled": self.enabled,
             "sagemaker_training_compiler_debug_mode": self.debug,
         }
+
+
+def compiler_hyperparameters(config: Any) -> dict[str, Any]:
+    """Return the hyperparameters of ``compiler_config``, not yet encoded; none for None.
+
+    Args:
+        config: A `TrainingCompilerConfig`, or AWS's own.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if config is None:
+        return {}
+    convert = getattr(config, "to_hyperparameters", None) or getattr(config, "_to_hyperparameter_dict", None)
+    if convert is None:
+        raise ValueError(f"compiler_config={config!r}; expected a TrainingCompilerConfig")
+    return convert()

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check", "from_hyperparameters", "to_hyperparameters"]
+__all__ = ["KINDS", "check", "from_hyperparameters", "to_hyperparameters"]
 
-_KINDS = ("parameter_server", "mpi", "smdistributed", "multi_worker_mirrored_strategy", "instance_groups")
+KINDS = ("parameter_server", "mpi", "smdistributed", "multi_worker_mirrored_strategy", "instance_groups")
 
 
 def check(distribution: Mapping[str, Any]) -> None:
@@ -17,8 +17,8 @@ def check(distribution: Mapping[str, Any]) -> None:
         ValueError: An unknown kind, a kind without a dictionary, or strategies that exclude each other.
     """
     for kind, options in distribution.items():
-        if kind not in _KINDS:
-            raise ValueError(f"distribution: unknown kind {kind!r}; expected one of {', '.join(_KINDS)}")
+        if kind not in KINDS:
+            raise ValueError(f"distribution: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
         if kind != "instance_groups" and not isinstance(options, Mapping):
             raise ValueError(
                 f"distribution[{kind!r}]={options!r} is not a dictionary; expected for example {{'enabled': True}}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.core.names import S3Uri
 from tidemill.sdk import attachment, request
-from tidemill.sdk.arguments import EARLIER_NAMES, Arguments, settle
+from tidemill.sdk.arguments import EARLIER_NAMES, Arguments, check_offered, settle
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
@@ -21,6 +21,7 @@ from tidemill.sdk.upload import LocalData, upload
 __all__ = ["TensorFlow"]
 
 _FIELDS = frozenset(each.name for each in fields(Arguments)) - {"hyperparameters"}
+_JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 
 
 class TensorFlow:
@@ -153,6 +154,7 @@ class TensorFlow:
         if source_dir is not None:
             given["source_dir"] = os.fspath(source_dir)
         self._arguments = settle({**given, **earlier}, stacklevel=3)
+        check_offered(self._arguments)
         self._code = SourceCode.find(
             self._arguments.entry_point, self._arguments.source_dir, self._arguments.dependencies
         )
@@ -259,10 +261,10 @@ class TensorFlow:
         session = Session.adopt(sagemaker_session)
         description = session.describe_training_job(training_job_name)
         arguments = attachment.arguments_of(description, region=session.boto_region_name)
-        found_hyperparameters = arguments.pop("hyperparameters")
+        # Set afterwards: what was worth a warning or a refusal was said when the job was made.
+        judged = {name: arguments.pop(name) for name in _JUDGED_ONCE if name in arguments}
         estimator = cls(**arguments, sagemaker_session=session)
-        # Set afterwards: what was worth a warning was said when the job was made.
-        estimator.set_hyperparameters(**found_hyperparameters)
+        estimator._arguments = replace(estimator._arguments, **judged)
         estimator._code_uri = estimator.source_dir
         estimator.latest_training_job = TrainingJob(session, training_job_name)
         if description["TrainingJobStatus"] in TERMINAL:

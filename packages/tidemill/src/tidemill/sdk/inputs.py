@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import S3Uri
 
 __all__ = ["ShuffleConfig", "TrainingInput", "channels", "s3_input"]
@@ -68,8 +69,9 @@ class TrainingInput:
         target_attribute_name: str | None = None,
         shuffle_config: ShuffleConfig | None = None,
     ) -> None:
-        if target_attribute_name is not None:
-            raise ValueError("target_attribute_name belongs to AutoML jobs; a training channel has attribute_names")
+        refusal = argument_refusal("TrainingInput", "target_attribute_name", target_attribute_name)
+        if refusal is not None:
+            raise ValueError(refusal)
         distribution = distribution or "FullyReplicated"
         _check("distribution", distribution)
         _check("compression", compression)

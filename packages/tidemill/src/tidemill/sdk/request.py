@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.core import hyperparameters as hps
 from tidemill.sdk import distribution as distributions
 from tidemill.sdk.arguments import Arguments, tags_of
+from tidemill.sdk.compiler import compiler_hyperparameters
 
 __all__ = ["job_hyperparameters", "training_request"]
 
@@ -25,8 +26,7 @@ def job_hyperparameters(
     values |= distributions.to_hyperparameters(arguments.distribution, instance_type=arguments.instance_type)
     if model_dir is not None:
         values["model_dir"] = model_dir
-    if arguments.compiler_config is not None:
-        values |= _compiler(arguments.compiler_config)
+    values |= compiler_hyperparameters(arguments.compiler_config)
     return hps.encode(values)
 
 
@@ -130,13 +130,6 @@ def _checkpoints(arguments: Arguments) -> dict[str, str] | None:
             )
         return None
     return _present(S3Uri=arguments.checkpoint_s3_uri, LocalPath=arguments.checkpoint_local_path)
-
-
-def _compiler(config: Any) -> dict[str, Any]:
-    convert = getattr(config, "to_hyperparameters", None) or getattr(config, "_to_hyperparameter_dict", None)
-    if convert is None:
-        raise ValueError(f"compiler_config={config!r}; expected a TrainingCompilerConfig")
-    return convert()
 
 
 def _structure(value: Any) -> Any:

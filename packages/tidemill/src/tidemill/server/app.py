@@ -147,7 +147,7 @@ class Application:
                 "logs": LogsService(LogStreams(state.logs), region=settings.region),
                 "sts": StsService(),
                 "iam": IamService(),
-                "s3": S3Service(objects, region=settings.region, plain_without_key=True),
+                "s3": S3Service(objects, region=settings.region),
             },
             credentials,
             authorizer=Authorization(Roles(settings.roles)),

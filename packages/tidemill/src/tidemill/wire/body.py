@@ -33,6 +33,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 _SIGNED_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
 _UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+_ALGORITHM_HEADER = "x-amz-sdk-checksum-algorithm"
 _STREAMING = (_SIGNED, _SIGNED_TRAILER, _UNSIGNED_TRAILER)
 
 
@@ -152,6 +153,7 @@ def open_body(
             digests["content-md5"] = expected_digest(
                 request.headers["content-md5"], header="Content-MD5", size_bytes=16, code="InvalidDigest"
             )
+        _check_algorithm(request)
     if payload in _STREAMING:
         return _open_chunked(request, claim, receive, payload=payload, limit_bytes=limit_bytes, digests=digests)
     if payload != UNSIGNED_PAYLOAD and not _SHA256.fullmatch(payload):
@@ -254,6 +256,19 @@ def _decoded_bytes(request: Request) -> int | None:
             status=411,
         )
     return int(text)
+
+
+def _check_algorithm(request: Request) -> None:
+    """A request that names a checksum algorithm has to bring a checksum: else nothing would be checked."""
+    algorithm = request.headers.get(_ALGORITHM_HEADER)
+    sent = request.headers.get("x-amz-trailer") or any(HEADER_PREFIX + name in request.headers for name in MEMBERS)
+    if algorithm and not sent:
+        raise AwsError(
+            f"The header {_ALGORITHM_HEADER} is {algorithm[:32]!r}, but no checksum was sent; send"
+            f" {HEADER_PREFIX}{algorithm[:32].lower()} as a header or a trailer.",
+            code="InvalidRequest",
+            status=400,
+        )
 
 
 def _announced_trailers(request: Request) -> frozenset[str]:

@@ -99,10 +99,10 @@ def _fold(shape: Shape, build: Build[T], at: Path, entered: dict[str, list[T]]) 
 
 
 def _fold_structure(shape: StructureShape, build: Build[T], at: Path, entered: dict[str, list[T]]) -> T:
-    results = entered.get(shape.name)
-    if results is not None:
-        return build.again(shape, lambda: results[0], at)
-    results = []
+    outer = entered.get(shape.name)
+    if outer is not None:
+        return build.again(shape, lambda: outer[0], at)
+    results: list[T] = []
     inner = {**entered, shape.name: results}
     inside = {name: _fold(member, build, (*at, name), inner) for name, member in shape.members.items()}
     results.append(build.structure(shape, inside, at))
@@ -112,9 +112,7 @@ def _fold_structure(shape: StructureShape, build: Build[T], at: Path, entered: d
 class _Members:
     """Collects members. What is built of a part is the tuple of the members inside it."""
 
-    def structure(
-        self, shape: StructureShape, inside: Mapping[str, tuple[Place, ...]], at: Path
-    ) -> tuple[Place, ...]:
+    def structure(self, shape: StructureShape, inside: Mapping[str, tuple[Place, ...]], at: Path) -> tuple[Place, ...]:
         found: list[Place] = []
         for name, deeper in inside.items():
             found += (Place((*at, name), shape.members[name]), *deeper)
@@ -123,15 +121,11 @@ class _Members:
     def list(self, shape: ListShape, item: tuple[Place, ...], at: Path) -> tuple[Place, ...]:
         return item
 
-    def map(
-        self, shape: MapShape, key: tuple[Place, ...], value: tuple[Place, ...], at: Path
-    ) -> tuple[Place, ...]:
+    def map(self, shape: MapShape, key: tuple[Place, ...], value: tuple[Place, ...], at: Path) -> tuple[Place, ...]:
         return value
 
     def scalar(self, shape: Shape, at: Path) -> tuple[Place, ...]:
         return ()
 
-    def again(
-        self, shape: StructureShape, result: Callable[[], tuple[Place, ...]], at: Path
-    ) -> tuple[Place, ...]:
+    def again(self, shape: StructureShape, result: Callable[[], tuple[Place, ...]], at: Path) -> tuple[Place, ...]:
         return ()

@@ -16,8 +16,9 @@ from botocore.exceptions import ClientError
 from botocore.handlers import validate_bucket_name
 
 from tidemill.errors import AwsError
-from tidemill.services.s3.refusals import Refusals
+from tidemill.wire.operations import operation
 
+REGION = "us-west-2"
 PART = 5 * 1024 * 1024
 
 
@@ -34,7 +35,6 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"ServerSideEncryption": "aws:kms"}, "InvalidRequest"),
         ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}, "InvalidRequest"),
         ({"ServerSideEncryption": "AES256"}, "InvalidRequest"),
         ({"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}, "InvalidRequest"),
@@ -42,6 +42,10 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> str:
         ({"GrantRead": "id=1"}, "AccessControlListNotSupported"),
         ({"StorageClass": "GLACIER"}, "InvalidStorageClass"),
         ({"ObjectLockMode": "GOVERNANCE", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "InvalidRequest"),
+        ({"ObjectLockLegalHoldStatus": "ON", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "InvalidRequest"),
+        ({"WebsiteRedirectLocation": "/other"}, "InvalidRequest"),
+        ({"WriteOffsetBytes": 0}, "InvalidRequest"),
+        ({"BucketKeyEnabled": True}, "InvalidRequest"),
         ({"ExpectedBucketOwner": "111111111111"}, "AccessDenied"),
         ({"Metadata": {"m": "x" * 2048}}, "MetadataTooLarge"),
         ({"Tagging": "&".join(f"t{index}=1" for index in range(11))}, "InvalidTag"),
@@ -89,11 +93,70 @@ def test_an_empty_condition_is_not_left_out(s3: Any, bucket: str, condition: dic
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"old"
 
 
-def test_encryption_without_a_key_is_accepted_where_that_is_set_and_keys_never_are() -> None:
-    Refusals(plain_without_key=True).check({"ServerSideEncryption": "aws:kms"})
-    for request in ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k"}, {"ServerSideEncryption": "AES256"}):
-        with pytest.raises(AwsError, match="cannot be honoured"):
-            Refusals(plain_without_key=True).check(request)
+def test_encryption_without_a_key_is_accepted_and_not_claimed(s3: Any, bucket: str) -> None:
+    put = s3.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="aws:kms", BucketKeyEnabled=False)
+    assert "ServerSideEncryption" not in put | s3.head_object(Bucket=bucket, Key="k")
+
+
+def test_a_refusal_names_the_member_and_keeps_secrets(s3: Any, bucket: str) -> None:
+    key = "s" * 32
+    error = refused(s3.put_object, Bucket=bucket, Key="k", Body=b"", SSECustomerAlgorithm="AES256", SSECustomerKey=key)
+    assert "at 'SSECustomerAlgorithm' is not allowed: objects are stored in plain form" in error["Error"]["Message"]
+    with pytest.raises(AwsError, match=r"Value '\*\*\*' at 'SSECustomerKey'"):
+        operation("s3", "PutObject", "rest-xml").refuse({"SSECustomerKey": key})
+
+
+@pytest.mark.parametrize("condition", [{"IfMatchSize": 7}, {"IfMatchLastModifiedTime": 0}])
+def test_a_condition_that_would_be_ignored_deletes_nothing(s3: Any, bucket: str, condition: dict[str, Any]) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    assert code_of(s3.delete_object, Bucket=bucket, Key="k", **condition) == "InvalidRequest"
+    entry = {"Key": "k", **{name.removeprefix("IfMatch"): value for name, value in condition.items()}}
+    assert code_of(s3.delete_objects, Bucket=bucket, Delete={"Objects": [entry]}) == "InvalidRequest"
+    assert s3.head_object(Bucket=bucket, Key="k")["ContentLength"] == 1
+
+
+def test_buckets_are_listed_by_their_region(s3: Any, bucket: str) -> None:
+    assert bucket in [entry["Name"] for entry in s3.list_buckets(BucketRegion=REGION)["Buckets"]]
+    assert s3.list_buckets(BucketRegion="eu-west-1").get("Buckets", []) == []
+
+
+def test_a_bucket_that_is_asked_to_be_something_else_is_refused(server: Any) -> None:
+    s3 = server.client()
+    for arguments in (
+        {"ObjectOwnership": "ObjectWriter"},
+        {"ObjectLockEnabledForBucket": True},
+        {"CreateBucketConfiguration": {"Tags": [{"Key": "a", "Value": "b"}]}},
+        {"GrantWrite": "id=1"},
+    ):
+        assert code_of(s3.create_bucket, Bucket="asked-for-more", **arguments) in (
+            "InvalidRequest",
+            "AccessControlListNotSupported",
+        )
+    s3.create_bucket(
+        Bucket="asked-for-no-more", ObjectOwnership="BucketOwnerEnforced", ObjectLockEnabledForBucket=False
+    )
+
+
+def test_an_algorithm_without_a_checksum_is_refused(server: Any, bucket: str) -> None:
+    s3 = server.client(request_checksum_calculation="when_required")
+
+    def name_an_algorithm(request: Any, **_: Any) -> None:
+        request.headers["x-amz-sdk-checksum-algorithm"] = "CRC32"
+
+    s3.meta.events.register("before-sign.s3.PutObject", name_an_algorithm)
+    error = refused(s3.put_object, Bucket=bucket, Key="k", Body=b"x")["Error"]
+    assert error["Code"] == "InvalidRequest"
+    assert "send x-amz-checksum-crc32" in error["Message"]
+
+
+def test_an_upload_is_not_completed_as_another_type(s3: Any, bucket: str) -> None:
+    upload = {"Bucket": bucket, "Key": "mp"}
+    upload["UploadId"] = s3.create_multipart_upload(ChecksumAlgorithm="CRC32", **upload)["UploadId"]
+    part = s3.upload_part(PartNumber=1, Body=b"1", ChecksumAlgorithm="CRC32", **upload)
+    parts = [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumCRC32": part["ChecksumCRC32"]}]
+    complete = s3.complete_multipart_upload
+    assert code_of(complete, MultipartUpload={"Parts": parts}, ChecksumType="FULL_OBJECT", **upload) == "InvalidRequest"
+    assert complete(MultipartUpload={"Parts": parts}, ChecksumType="COMPOSITE", **upload)["ChecksumType"] == "COMPOSITE"
 
 
 def test_operations_without_a_counterpart_are_unknown(s3: Any, bucket: str) -> None:
@@ -140,9 +203,9 @@ def test_a_checksum_of_the_whole_is_not_sent_with_a_part(s3: Any, bucket: str) -
     s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
     whole = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert (whole["ChecksumCRC32"], whole["ChecksumType"]) == (expected, "FULL_OBJECT")
-    for operation in (s3.get_object, s3.head_object):
-        assert "ChecksumCRC32" not in operation(Bucket=bucket, Key="k", Range="bytes=0-3", ChecksumMode="ENABLED")
-        assert "ChecksumCRC32" not in operation(Bucket=bucket, Key="k", PartNumber=1, ChecksumMode="ENABLED")
+    for read in (s3.get_object, s3.head_object):
+        assert "ChecksumCRC32" not in read(Bucket=bucket, Key="k", Range="bytes=0-3", ChecksumMode="ENABLED")
+        assert "ChecksumCRC32" not in read(Bucket=bucket, Key="k", PartNumber=1, ChecksumMode="ENABLED")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,13 @@ OPERATIONS: Mapping[str, Rows] = {
         "StatusEquals": Honoured(),
     },
     "DeleteEndpoint": _ENDPOINT_NAME,
-    "ListTags": {"ResourceArn": Honoured(), "NextToken": Honoured(), "MaxResults": Honoured()},
+    "ListTags": {
+        "ResourceArn": Honoured(),
+        "NextToken": Refused("all tags come in one reply, which has no token; ask again without one"),
+        "MaxResults": Honoured(
+            "at least 50, as on SageMaker; a resource has at most 50 tags, so one reply has them all"
+        ),
+    },
     "AddTags": {"ResourceArn": Honoured(), **_TAGS},
     "DeleteTags": {"ResourceArn": Honoured(), "TagKeys": Honoured()},
 }
@@ -156,8 +162,10 @@ RUNTIME_OPERATIONS: Mapping[str, Rows] = {
         "ContentType": Honoured(),
         "Accept": Honoured(),
         "CustomAttributes": Honoured(),
-        "TargetModel": Refused("an endpoint serves one archive; leave it out, or choose a model of the archive by"
-                               " CustomAttributes tfs-model-name=NAME"),
+        "TargetModel": Refused(
+            "an endpoint serves one archive; leave it out, or choose a model of the archive by"
+            " CustomAttributes tfs-model-name=NAME"
+        ),
         "TargetVariant": Honoured("an endpoint has one variant; another name is refused"),
         "TargetContainerHostname": Refused("a model has one container; leave it out"),
         "InferenceId": Recorded("it marks captured data, and nothing is captured"),

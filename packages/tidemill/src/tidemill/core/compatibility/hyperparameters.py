@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row
 
-__all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "hyperparameter_refusal", "legacy_mode_sign"]
+__all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "hyperparameter_refusal"]
 
 _NO_MPI = "jobs under MPI or Horovod are not offered yet; leave out distribution={'mpi': ...}"
 _NO_TORCH = "jobs train with TensorFlow; leave out the distribution of PyTorch"
@@ -40,7 +40,8 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         " output.tar.gz"
     ),
     "sagemaker_requirements": Refused(
-        f"it belongs to legacy mode, which ended with TensorFlow 1.12. In script mode {LEGACY_MODE['requirements_file']}"
+        "it belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
+        f" {LEGACY_MODE['requirements_file']}"
     ),
     "sagemaker_parameter_server_enabled": Honoured("on one instance without effect, as on SageMaker"),
     "sagemaker_distribution_instance_groups": Honoured("shown to the script"),
@@ -89,4 +90,5 @@ def hyperparameter_refusal(name: str, value: Any) -> str | None:
     row = HYPERPARAMETERS.get(name)
     if row is None:
         return None
-    return row.refusal(hps.decode({name: value})[name] if isinstance(value, str) else value)
+    decoded = hps.decode({name: value})[name] if isinstance(value, str) else value
+    return row.refusal(decoded) if decoded else None

@@ -12,7 +12,7 @@ _GRANT = Refused(
     code="AccessControlListNotSupported",
 )
 _LOCK = Refused("objects cannot be locked; leave it out")
-_DIRECTORY_BUCKET = Refused("there are no directory buckets, which alone have it; leave it out")
+_DIRECTORY_BUCKET = Refused("it belongs to directory buckets, and there are none; leave it out")
 _ONE_VERSION = "there are no versions: buckets here keep one version of each object; leave it out"
 _CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "MD5", "SHA1", "SHA256", "SHA512", "XXHASH128", "XXHASH3", "XXHASH64")
 _NO_COST = Recorded("requests cost nothing")
@@ -43,8 +43,8 @@ COMMON: Rows = {
     "RequestPayer": _NO_COST,
     "ServerSideEncryption": Refused(
         "objects are stored in plain form; leave it out, or keep the state directory on an encrypted disk",
-        # AWS's SDK version 2 sends it with every source archive. No reply claims that the object is encrypted.
         harmless=("aws:kms",),
+        note="without a key, as SDK v2 sends it with every source archive; no reply claims encryption",
     ),
     "SSEKMSKeyId": _WITH_KEY,
     "SSEKMSEncryptionContext": _WITH_KEY,

@@ -60,12 +60,14 @@ class Refused:
     Attributes:
         reason: Why, and what to do instead; the end of the error message.
         harmless: Further values that ask for nothing, e.g. the default that clients send.
+        note: What becomes of a harmless value.
         code: AWS error code; empty for the service's code for invalid members.
         status: HTTP status of the error.
     """
 
     reason: str
     harmless: tuple[Any, ...] = ()
+    note: str = ""
     code: str = ""
     status: int = 400
 

@@ -36,7 +36,9 @@ _ALGORITHM: Rows = {
 
 _CHANNELS: Rows = {
     "InputDataConfig": Honoured("at most 20 channels, whose names differ after upper-casing"),
-    "InputDataConfig[].ChannelName": Honoured("`.`, `..` and names that a Pipe channel needs for its files are refused"),
+    "InputDataConfig[].ChannelName": Honoured(
+        "`.`, `..` and names that a Pipe channel needs for its files are refused"
+    ),
     "InputDataConfig[].DataSource": Honoured(),
     "InputDataConfig[].DataSource.S3DataSource": Honoured("required"),
     "InputDataConfig[].DataSource.S3DataSource.S3DataType": Honoured(
@@ -78,8 +80,8 @@ _RESOURCES: Rows = {
     "ResourceConfig.TrainingPlanArn": Refused("no capacity can be reserved; leave it out, and the job waits its turn"),
     "ResourceConfig.InstancePlacementConfig": Refused("there are no UltraServers to be placed on; leave it out"),
     "ResourceConfig.InstancePreferences": Refused("there is one kind of instance: give InstanceType and InstanceCount"),
-    "ResourceConfig.SelectedInstanceType": Refused("SageMaker fills it in for InstancePreferences: give InstanceType"),
-    "ResourceConfig.SelectedInstanceCount": Refused("SageMaker fills it in for InstancePreferences: give InstanceCount"),
+    "ResourceConfig.SelectedInstanceType": Refused("it belongs to InstancePreferences: give InstanceType"),
+    "ResourceConfig.SelectedInstanceCount": Refused("it belongs to InstancePreferences: give InstanceCount"),
 }
 
 _OBSERVERS: Rows = {

@@ -18,7 +18,6 @@ _PASSED_ON = {
     "ContentType": "content-type",
     "Accept": "accept",
     "CustomAttributes": "x-amzn-sagemaker-custom-attributes",
-    "TargetModel": "x-amzn-sagemaker-target-model",
 }
 
 

@@ -32,10 +32,12 @@ class BucketOperations:
         }
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListBuckets; pages after a name."""
+        """ListBuckets; pages after a name. All buckets are in one region."""
         prefix, after = request.get("Prefix") or "", request.get("ContinuationToken") or ""
         limit = bounded(request.get("MaxBuckets"), name="MaxBuckets", most=BUCKETS_MAX) or 1
-        wanted = [entry for entry in self._objects.buckets() if entry[0].startswith(prefix) and entry[0] > after]
+        here = request.get("BucketRegion") in (None, self._region)
+        buckets = self._objects.buckets() if here else ()
+        wanted = [entry for entry in buckets if entry[0].startswith(prefix) and entry[0] > after]
         members: dict[str, Any] = {
             "Buckets": [
                 {"Name": name, "CreationDate": timestamp(created_ms), "BucketRegion": self._region}

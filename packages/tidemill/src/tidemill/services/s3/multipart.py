@@ -97,6 +97,7 @@ class MultipartOperations:
         """CompleteMultipartUpload."""
         bucket, key = request["Bucket"], request["Key"]
         upload = self._uploads.require(bucket, key, request["UploadId"], complete_too=True)
+        _check_type(request, upload)
         whole = begin(upload.algorithm) if _is_whole(upload) else None
 
         def describe(parts: tuple[PartInfo, ...]) -> ObjectAttributes:
@@ -235,6 +236,17 @@ def _check_checksums(request: Mapping[str, Any], checksums: Mapping[str, str]) -
                 code="BadDigest",
                 status=400,
             )
+
+
+def _check_type(request: Mapping[str, Any], upload: UploadInfo) -> None:
+    wanted, begun = request.get("ChecksumType"), upload.attributes.checksum_type
+    if wanted is not None and upload.algorithm and wanted != begun:
+        raise AwsError(
+            f"the upload was begun with ChecksumType={begun}, but is to be completed with {wanted}; leave it out or say"
+            f" {begun}",
+            code="InvalidRequest",
+            status=400,
+        )
 
 
 def _check_size(request: Mapping[str, Any], parts: tuple[PartInfo, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The S3 service: its handlers by operation, each behind the check of what cannot be honoured.
+"""The S3 service: its handlers by operation, each behind the check of the buckets' owner.
 
 Versioning, policies, access control lists, replication and the like have no handler: they are unknown operations.
 """
@@ -11,8 +11,8 @@ from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
+from tidemill.services.s3.ownership import check_owners
 from tidemill.services.s3.reading import ReadOperations
-from tidemill.services.s3.refusals import Refusals
 from tidemill.services.s3.writing import WriteOperations
 from tidemill.store.objects import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -26,13 +26,9 @@ class S3Service:
     Args:
         objects: The store.
         region: Where the buckets are said to be.
-        plain_without_key: Accept ``ServerSideEncryption=aws:kms`` without a key id and store the object in plain form,
-            without claiming encryption in any reply; else such requests are refused. AWS's SDK version 2 sends it
-            with every source archive that it uploads.
     """
 
-    def __init__(self, objects: ObjectStore, *, region: str, plain_without_key: bool = False) -> None:
-        refusals = Refusals(plain_without_key=plain_without_key)
+    def __init__(self, objects: ObjectStore, *, region: str) -> None:
         operations = (
             BucketOperations(objects, region=region),
             CopyOperations(objects),
@@ -41,9 +37,7 @@ class S3Service:
             ReadOperations(objects),
             WriteOperations(objects),
         )
-        self._handlers = {
-            name: _checked(handler, refusals) for group in operations for name, handler in group.handlers.items()
-        }
+        self._handlers = {name: _checked(handler) for group in operations for name, handler in group.handlers.items()}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -51,9 +45,9 @@ class S3Service:
         return self._handlers
 
 
-def _checked(handler: Handler, refusals: Refusals) -> Handler:
+def _checked(handler: Handler) -> Handler:
     async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
-        refusals.check(request)
+        check_owners(request)
         try:
             return await handler(request, context)
         except StateCorrupt as error:

@@ -32,6 +32,9 @@ _ECHOED = (
     "SessionChainingConfig",
 )
 
+# Filters that no job passes: none keeps a warm pool, and none has a training plan.
+_NEVER_TRUE = ("WarmPoolStatusEquals", "TrainingPlanArnEquals")
+
 
 class TrainingHandlers:
     """Create, describe, list and stop training jobs."""
@@ -57,6 +60,8 @@ class TrainingHandlers:
         return _description(self._training.record(request["TrainingJobName"]))
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        if any(name in request for name in _NEVER_TRUE):
+            return {"TrainingJobSummaries": []}
         records, token = await self._training.list(query_of(request))
         reply: dict[str, Any] = {"TrainingJobSummaries": [_summary(record) for record in records]}
         return reply | ({"NextToken": token} if token else {})

@@ -1,0 +1,166 @@
+"""Writes the generated part of `docs/compatibility.md`: what becomes of every member, hyperparameter and argument.
+
+    python docs/write_compatibility.py
+
+The rows are `tidemill.core.compatibility`, by which requests are refused. `make compatibility` runs this, and a test
+fails when the page is older than the table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tidemill.core.compatibility import (
+    ARGUMENTS,
+    COMMON,
+    DISTRIBUTIONS,
+    HYPERPARAMETERS,
+    OPERATIONS,
+    Argument,
+    Honoured,
+    Recorded,
+    Refused,
+    Row,
+    Sent,
+    row_of,
+)
+
+__all__ = ["PAGE", "generated", "main", "replaced"]
+
+PAGE = Path(__file__).with_name("compatibility.md")
+BEGIN = "<!-- generated from tidemill.core.compatibility by `make compatibility`; do not edit by hand -->\n"
+END = "<!-- end of the generated part -->\n"
+
+_LEGEND = """\
+## Every member
+**honoured**: done as asked. **recorded**: accepted and shown again, without effect. **refused**: an error at the call
+that names the member, the value, what is allowed and what to do; `false` and empty values, which ask for nothing, are
+accepted. A member that is recorded or refused stands for everything inside it. Members that AWS's model does not know
+are ignored, with a warning in the service's log.
+"""
+_OF_HYPERPARAMETERS = """\
+### Hyperparameters of the platform
+All others are the user's and reach the script. A `sagemaker_` name that is not here is shown to the script in
+`SM_FRAMEWORK_PARAMS`, as on SageMaker. The hyperparameters `training_steps`, `evaluation_steps` and `checkpoint_path`
+of legacy mode are refused when they come together, as the first SDK sends them.
+"""
+_OF_ARGUMENTS = """\
+### Arguments of tidemill.sdk
+What is sent in a request says so, and the member's row above decides.
+"""
+
+_TITLES = {
+    "sagemaker": "SageMaker",
+    "sagemaker-runtime": "SageMaker Runtime",
+    "logs": "CloudWatch Logs",
+    "sts": "STS",
+    "iam": "IAM",
+    "s3": "S3",
+}
+
+
+def generated() -> str:
+    """Return the generated part of the page."""
+    return "\n".join((_LEGEND, *_services(), *_hyperparameters(), *_arguments()))
+
+
+def replaced(page: str) -> str:
+    """Return the page with its generated part made anew.
+
+    Raises:
+        ValueError: The page has no marks that enclose one.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the line {BEGIN!r} or {END!r}")
+    return f"{before}{BEGIN}{generated()}\n{END}{after}"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(replaced(PAGE.read_text()))
+
+
+def _services() -> Iterator[str]:
+    for service, operations in OPERATIONS.items():
+        yield f"### {_TITLES[service]}"
+        if service in COMMON:
+            yield "Members that mean the same in every operation that has them:\n"
+            yield from _table("member", COMMON[service])
+        for operation, rows in operations.items():
+            others = " Further members are in the first table." if service in COMMON else ""
+            if rows and any(_is_remarkable(row) for row in rows.values()):
+                yield f"**{operation}**\n"
+                yield from _table("member", rows)
+            elif rows:
+                yield f"**{operation}**: {_names(rows)}: honoured.{others}\n"
+            else:
+                yield f"**{operation}**: no members of its own.{others}\n"
+
+
+def _hyperparameters() -> Iterator[str]:
+    yield _OF_HYPERPARAMETERS
+    yield from _table("hyperparameter", HYPERPARAMETERS)
+
+
+def _arguments() -> Iterator[str]:
+    yield _OF_ARGUMENTS
+    for function, arguments in ARGUMENTS.items():
+        if any(_is_remarkable(row) for row in arguments.values()):
+            yield f"**{function}**\n"
+            yield from _table("argument", arguments)
+        else:
+            yield f"**{function}**: {_names(arguments)}: honoured.\n"
+    yield "**TensorFlow's `distribution`**\n"
+    yield from _table("kind", DISTRIBUTIONS)
+
+
+def _is_remarkable(row: Argument) -> bool:
+    return row != Honoured()
+
+
+def _table(title: str, rows: Mapping[str, Argument]) -> Iterator[str]:
+    yield f"| {title} | here | |"
+    yield "|---|---|---|"
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, row in rows.items():
+        groups.setdefault(_described(row), []).append(name)
+    for (status, note), names in groups.items():
+        yield f"| {_names(names)} | {status} | {note} |"
+    yield ""
+
+
+def _described(row: Argument) -> tuple[str, str]:
+    """Status and note of a row."""
+    if isinstance(row, Sent):
+        status = _described(_target(row))[0]
+        return status, f"sent as `{row.member}` of {row.operation}"
+    if isinstance(row, Refused):
+        harmless = ", ".join(f"`{value}`" for value in row.harmless)
+        note = f", {row.note}" if row.note else ""
+        return "refused", f"{row.reason}. Accepted: {harmless}{note}" if harmless else row.reason
+    if isinstance(row, Recorded):
+        return "recorded", row.note
+    only = f"only {', '.join(f'`{value}`' for value in row.only)}" if row.only else ""
+    return "honoured", "; ".join(part for part in (only, row.note) if part)
+
+
+def _target(sent: Sent) -> Row:
+    """The row that decides over an argument that is sent."""
+    head, _, name = sent.member.partition("HyperParameters.")
+    if not head and name:
+        return HYPERPARAMETERS[name]
+    if sent.operation not in OPERATIONS[sent.service]:
+        return Refused(f"there is no operation {sent.operation}")
+    row = row_of(sent.service, sent.operation, sent.member)
+    if row is None:
+        raise LookupError(f"{sent.operation} has no row {sent.member!r}")
+    return row
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The compatibility table against the SDK: every argument has a row, and every hyperparameter that an SDK sends."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill import sdk
+from tidemill.compat.names import MODULES
+from tidemill.core.compatibility import ARGUMENTS, DISTRIBUTIONS, HYPERPARAMETERS
+from tidemill.sdk.arguments import EARLIER_NAMES
+from tidemill.sdk.distribution import KINDS
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+AWS_SDK = REPOSITORY / ".venvs/peers/lib/python3.11/site-packages/sagemaker"
+RUNTIME = REPOSITORY / "packages/tidemill-runtime/src"
+
+# Arguments that the estimator takes by **earlier.
+BY_KEYWORD = {"rules", "git_config", "training_steps", "evaluation_steps", "checkpoint_path", "requirements_file"}
+
+NAME = re.compile(r"""["'](sagemaker_[a-z_]+)["']""")
+NO_HYPERPARAMETERS = {
+    "sagemaker_session": "an attribute",
+    "sagemaker_model_server_workers": "a variable of a server, in capitals",
+    "sagemaker_tensorflow_container": "a module",
+}
+
+
+def exported() -> dict[str, Any]:
+    found = {name: getattr(sdk, name) for name in sdk.__all__}
+    for names in MODULES.values():
+        for target in names.values():
+            module, _, attribute = target.partition(":")
+            found[attribute] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def signatures() -> dict[str, list[str]]:
+    """Every public callable of the SDK that takes arguments, with their names."""
+    found: dict[str, list[str]] = {}
+    for name, thing in exported().items():
+        if inspect.isclass(thing):
+            found[name] = parameters(thing)
+            for method, member in vars(thing).items():
+                plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                if inspect.isfunction(plain) and not method.startswith("_"):
+                    found[f"{name}.{method}"] = parameters(getattr(thing, method))
+        elif inspect.isfunction(thing):
+            found[name] = parameters(thing)
+    return {name: given for name, given in found.items() if given}
+
+
+def parameters(function: Any) -> list[str]:
+    found = inspect.signature(function).parameters.values()
+    return [f"**{each.name}" if each.kind is each.VAR_KEYWORD else each.name for each in found if each.name != "self"]
+
+
+@pytest.mark.parametrize("function", sorted({*signatures(), *ARGUMENTS}))
+def test_every_argument_has_a_row_and_every_row_an_argument(function: str) -> None:
+    beside = BY_KEYWORD if function == "TensorFlow" else set()
+    assert set(ARGUMENTS.get(function, {})) - beside == set(signatures().get(function, []))
+
+
+def test_every_kind_of_distribution_has_a_row() -> None:
+    assert set(DISTRIBUTIONS) == set(KINDS)
+
+
+def test_an_earlier_name_is_that_of_an_argument_with_a_row() -> None:
+    assert set(EARLIER_NAMES.values()) <= set(ARGUMENTS["TensorFlow"])
+
+
+def named_in(directory: Path, *patterns: str) -> set[str]:
+    files = [file for pattern in patterns for file in directory.glob(pattern)]
+    assert files, f"nothing matches {patterns} below {directory}"
+    return {name for file in files for name in NAME.findall(file.read_text())} - NO_HYPERPARAMETERS.keys()
+
+
+def test_every_hyperparameter_that_our_sdk_and_runtime_know_has_a_row() -> None:
+    ours = named_in(Path(sdk.__file__).parent, "request.py", "distribution.py", "compiler.py")
+    runtime = named_in(RUNTIME, "tidemill_runtime/*.py", "tidemill_runtime/launchers/*.py")
+    assert (ours | runtime) - HYPERPARAMETERS.keys() == set()
+
+
+@pytest.mark.skipif(not AWS_SDK.exists(), reason="AWS's SDK v2 is not installed (.venvs/peers)")
+def test_every_hyperparameter_that_awss_sdk_sends_with_a_tensorflow_job_has_a_row() -> None:
+    sent = named_in(AWS_SDK, "estimator.py", "job.py", "model.py", "tensorflow/**/*.py", "training_compiler/*.py")
+    assert sent > {"sagemaker_program", "sagemaker_mpi_enabled", "sagemaker_training_compiler_enabled"}
+    assert sent - HYPERPARAMETERS.keys() == set()
