@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.credentials import Credentials
+from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.resources import job_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
@@ -72,7 +72,7 @@ def test_keys_carry_the_role_and_the_scope_of_their_job(stage: Stage) -> None:
 
 def test_ended_keys_are_unknown(stage: Stage) -> None:
     asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
-    asyncio.run(stage.credentials.end(JOB_ID))
+    asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
     assert stage.credentials.lookup(KEY_ID) is None
 
 

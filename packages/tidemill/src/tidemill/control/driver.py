@@ -6,13 +6,14 @@ is made so that the second time changes nothing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from tidemill.control.attention import Attention
 from tidemill.control.credentials import Credentials, end_keys
+from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.plan import DataMissing, InstancePlanner
 from tidemill.control.publish import ArtifactLost, Publisher
@@ -244,18 +245,28 @@ class TrainingDriver:
         except ArtifactLost as error:
             outcome, failure = Outcome.FAILED, str(error)
         faults.point("control.publish.after")
+        found = await self._publisher.final_metrics(job) if _asks_for_metrics(job) else FoundMetrics()
         job = await self._update(
             job.name,
             lambda now: replace(
                 now,
                 training_started_ms=ended.training_started_ms,
                 training_ended_ms=ended.training_ended_ms,
+                final_metrics=found.metrics,
                 record={**now.record, **ended.record},
             ),
         )
-        await self._end(job, outcome, failure=failure, model_artifacts=artifacts)
+        await self._end(job, outcome, failure=failure, model_artifacts=artifacts, notes=found.faults)
 
-    async def _end(self, job: TrainingJob, outcome: Outcome, *, failure: str = "", model_artifacts: str = "") -> None:
+    async def _end(
+        self,
+        job: TrainingJob,
+        outcome: Outcome,
+        *,
+        failure: str = "",
+        model_artifacts: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
         """Commit the end of the job and of its keys, then clean up. A terminal state is never left again."""
         if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
             # A script that ends by itself while it is being stopped has been stopped.
@@ -266,7 +277,7 @@ class TrainingDriver:
         def end(now: TrainingJob) -> TrainingJob:
             if now.status.terminal:
                 return now
-            ended = now.enter(secondary, at_ms=at_ms, message=message)
+            ended = now.enter(secondary, at_ms=at_ms, message="; ".join((message, *notes)))
             reason = failure[:_FAILURE_LIMIT] if outcome is Outcome.FAILED else ""
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
@@ -311,6 +322,10 @@ class TrainingDriver:
         if record is None:
             raise LookupError(f"training job {name!r} is gone from the store")
         return TrainingJob.from_document(record.document)
+
+
+def _asks_for_metrics(job: TrainingJob) -> bool:
+    return bool(job.request["AlgorithmSpecification"].get("MetricDefinitions"))
 
 
 def _replay(now: TrainingJob, advanced: TrainingJob) -> TrainingJob:

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from tidemill.control.final_metrics import FoundMetrics, find_metrics
+from tidemill.control.plan import TRAINING_LOG_GROUP
 from tidemill.core.files import remove_unfinished, write_json
 from tidemill.core.names import S3Uri
+from tidemill.core.segments import stream_directory
 from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Artifact, Executor, InstanceExit
 from tidemill.store.objects import ObjectStore
@@ -26,12 +29,14 @@ class Publisher:
         objects: Where they go.
         executor: Whose directories are cleaned up.
         jobs: Directory of all instances.
+        logs: Root directory of the log segments.
     """
 
-    def __init__(self, objects: ObjectStore, executor: Executor, *, jobs: Path) -> None:
+    def __init__(self, objects: ObjectStore, executor: Executor, *, jobs: Path, logs: Path) -> None:
         self._objects = objects
         self._executor = executor
         self._jobs = jobs
+        self._logs = logs
 
     async def publish(self, job: TrainingJob, ended: InstanceExit) -> str:
         """Store model.tar.gz and output.tar.gz. Doing it again changes nothing.
@@ -49,6 +54,11 @@ class Publisher:
             await self._publish_one(uri, artifact)
             published[name] = str(uri)
         return published.get("model", "")
+
+    async def final_metrics(self, job: TrainingJob) -> FoundMetrics:
+        """Find the last values of the job's metrics in its log."""
+        definitions = job.request["AlgorithmSpecification"].get("MetricDefinitions", ())
+        return await find_metrics(stream_directory(self._logs, TRAINING_LOG_GROUP, job.log_streams[0]), definitions)
 
     async def _publish_one(self, uri: S3Uri, artifact: Artifact) -> None:
         stored = self._objects.head(uri.bucket, uri.key)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["SecondaryStatus", "TrainingJob", "TrainingStatus", "Transition"]
+__all__ = ["FinalMetric", "SecondaryStatus", "TrainingJob", "TrainingStatus", "Transition"]
 
 
 class TrainingStatus(StrEnum):
@@ -77,6 +77,15 @@ class Transition:
     ended_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FinalMetric:
+    """The last value of a metric in a job's log, and its time in milliseconds since the epoch."""
+
+    name: str
+    value: float
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
     """One training job.
@@ -88,6 +97,7 @@ class TrainingJob:
         log_streams: ``JOB/algo-1-SECONDS`` in the group of training jobs, one for each instance.
         stop_requested: The user asked for a stop.
         model_artifacts: S3 URI of model.tar.gz, empty until there is one.
+        final_metrics: Read from the log when the job had ended.
         record: What is needed to repeat the job: environment, code and data digests, command.
     """
 
@@ -105,6 +115,7 @@ class TrainingJob:
     ended_ms: int | None = None
     failure_reason: str = ""
     model_artifacts: str = ""
+    final_metrics: tuple[FinalMetric, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -152,4 +163,5 @@ class TrainingJob:
             Transition(SecondaryStatus(t["status"]), t["started_ms"], t["message"], t["ended_ms"])
             for t in fields["transitions"]
         )
+        fields["final_metrics"] = tuple(FinalMetric(**metric) for metric in fields.get("final_metrics", ()))
         return cls(**fields)

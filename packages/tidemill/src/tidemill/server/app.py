@@ -118,7 +118,7 @@ class Application:
             unrestricted=True,
         )
         credentials = Credentials(user, records, clock=clock)
-        publisher = Publisher(objects, executor, jobs=state.jobs)
+        publisher = Publisher(objects, executor, jobs=state.jobs, logs=state.logs)
         jobs = TrainingDriver(
             records,
             executor,

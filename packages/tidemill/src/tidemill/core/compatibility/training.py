@@ -20,9 +20,9 @@ _ALGORITHM: Rows = {
     "AlgorithmSpecification.AlgorithmName": Refused("there is no marketplace of algorithms: give TrainingImage"),
     "AlgorithmSpecification.TrainingInputMode": Honoured(only=("File", "Pipe")),
     "AlgorithmSpecification.MetricDefinitions": Honoured(
-        "read from the log when the job has ended, and shown as FinalMetricDataList: the last match of each. A regular"
-        " expression that Python cannot compile is refused; one that takes too long gives no value, and the log says"
-        " so. There are no metrics in CloudWatch"
+        "FinalMetricDataList shows the last match of each in the log, once the job has ended. A regular expression that"
+        " Python cannot compile is refused; one that takes more than 5 s of CPU gives no value, and the job's last"
+        " StatusMessage says so. There are no metrics while the job runs, and none in CloudWatch"
     ),
     "AlgorithmSpecification.MetricDefinitions[].Name": Honoured(),
     "AlgorithmSpecification.MetricDefinitions[].Regex": Honoured("Python's syntax; its first group is the value"),

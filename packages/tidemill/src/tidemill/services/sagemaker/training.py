@@ -104,6 +104,7 @@ def _description(record: Record) -> dict[str, Any]:
         "EnableNetworkIsolation": False,
         "EnableInterContainerTrafficEncryption": False,
         **_times(job),
+        **_metrics(job),
         **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
     }
 
@@ -115,6 +116,14 @@ def _transition(transition: Any) -> dict[str, Any]:
         "StatusMessage": transition.message,
     }
     return shown | ({"EndTime": when(transition.ended_ms)} if transition.ended_ms is not None else {})
+
+
+def _metrics(job: TrainingJob) -> dict[str, Any]:
+    found = [
+        {"MetricName": metric.name, "Value": metric.value, "Timestamp": when(metric.at_ms)}
+        for metric in job.final_metrics
+    ]
+    return {"FinalMetricDataList": found} if found else {}
 
 
 def _times(job: TrainingJob) -> dict[str, Any]:

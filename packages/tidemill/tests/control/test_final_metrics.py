@@ -1,0 +1,90 @@
+"""The last values of metrics in a log: found by a process of its own, which a hostile expression cannot hold up."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tidemill.control.final_metrics import FoundMetrics, find_metrics
+from tidemill.core.segments import SegmentWriter
+from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
+
+
+class SetClock:
+    def __init__(self) -> None:
+        self.ms = 1000
+
+    def now_ms(self) -> int:
+        self.ms += 1000
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    lines = [
+        "epoch 1 loss: 0.5 accuracy: 0.7",
+        "epoch 2 loss: 0.75e-1 accuracy: 0.8 loss: 0.0625",
+        "grad: nan",
+        "a" * 40 + "!",
+        "done",
+    ]
+    with SegmentWriter(tmp_path / "stream", clock=SetClock()) as writer:
+        writer.write_many(line.encode() for line in lines)
+    return tmp_path / "stream"
+
+
+def find(log: Path, *definitions: tuple[str, str], cpu_s: int = 5) -> FoundMetrics:
+    return asyncio.run(find_metrics(log, [{"Name": n, "Regex": r} for n, r in definitions], cpu_s=cpu_s))
+
+
+def test_the_last_match_of_each_expression_counts(log: Path) -> None:
+    found = find(log, ("loss", r"loss: ([0-9.e-]+)"), ("accuracy", "accuracy: (.+?) "), ("none", "never (.*)"))
+    assert [(metric.name, metric.value) for metric in found.metrics] == [("loss", 0.0625), ("accuracy", 0.8)]
+    assert found.metrics[0].at_ms == found.metrics[1].at_ms
+    assert found.faults == ()
+
+
+def test_a_match_that_is_no_finite_number_gives_no_value_and_is_told(log: Path) -> None:
+    found = find(log, ("grad", "grad: (.*)"), ("word", "(done)"), ("whole", "0.0625"))
+    assert [(metric.name, metric.value) for metric in found.metrics] == [("whole", 0.0625)]
+    assert found.faults == ("metric 'grad' has the value 'nan'", "metric 'word' has the value 'done'")
+
+
+def test_an_expression_that_takes_too_long_costs_its_own_metric_only(log: Path) -> None:
+    found = find(log, ("loss", "loss: ([0-9.]+)$"), ("endless", "(a+)+$"), ("accuracy", "accuracy: ([0-9.]+)"), cpu_s=1)
+    assert [(metric.name, metric.value) for metric in found.metrics] == [("loss", 0.0625), ("accuracy", 0.8)]
+    assert found.faults == ("metric 'endless' has no value: its regular expression took more than 1 s",)
+
+
+def test_a_stream_that_is_not_there_has_no_metrics(tmp_path: Path) -> None:
+    assert find(tmp_path / "absent", ("loss", "loss: (.*)")) == FoundMetrics()
+
+
+def test_the_service_goes_on_while_an_expression_runs(log: Path) -> None:
+    async def run() -> int:
+        search = asyncio.create_task(find_metrics(log, [{"Name": "endless", "Regex": "(a+)+$"}], cpu_s=1))
+        turns = 0
+        while not search.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(run()) > 100
+
+
+def test_metrics_are_kept_with_the_job() -> None:
+    job = TrainingJob(
+        name="j",
+        arn="arn",
+        job_id="00",
+        request={},
+        created_ms=1,
+        log_streams=("j/algo-1-1",),
+        final_metrics=(FinalMetric("loss", 0.5, 7),),
+    ).enter(SecondaryStatus.STARTING, at_ms=1, message="")
+    assert TrainingJob.from_document(job.to_document()) == job
+    of_an_earlier_version = {k: v for k, v in job.to_document().items() if k != "final_metrics"}
+    assert TrainingJob.from_document(of_an_earlier_version).final_metrics == ()

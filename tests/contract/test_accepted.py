@@ -1,0 +1,205 @@
+"""What is accepted is honoured or shown, by boto3 against a live service; what is refused starts nothing."""
+
+import uuid
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tidemill.core.compatibility import OPERATIONS, Recorded
+from tidemill.testing import Service
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
+IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-inference:2.21.0-cpu"
+NETWORK = {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}}
+
+METRICS_SCRIPT = """
+    for epoch in range(3):
+        print(f"epoch={epoch} loss={1 / (epoch + 1):.3f}")
+    print("a" * 40 + "!")
+"""
+
+RECORDED_IN_TRAINING: dict[str, Any] = {
+    "AlgorithmSpecification": {
+        "TrainingImage": "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311",
+        "TrainingInputMode": "File",
+        "EnableSageMakerMetricsTimeSeries": True,
+        "TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"},
+    },
+    "ResourceConfig": {
+        "InstanceType": "ml.m5.large",
+        "InstanceCount": 1,
+        "VolumeSizeInGB": 7,
+        "KeepAlivePeriodInSeconds": 60,
+    },
+    "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 120},
+    **NETWORK,
+    "EnableManagedSpotTraining": True,
+    "DebugHookConfig": {"S3OutputPath": f"s3://{BUCKET}/debug", "LocalPath": "/opt/ml/tensors"},
+    "ExperimentConfig": {"ExperimentName": "e", "TrialName": "t", "RunName": "r"},
+    "ProfilerConfig": {"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 500},
+    "ProfilerRuleConfigurations": [{"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}],
+    "InfraCheckConfig": {"EnableInfraCheck": True},
+}
+
+
+def shown(description: Any, asked: Any) -> bool:
+    """Whether a description holds all that was asked for."""
+    if isinstance(asked, dict):
+        return all(name in description and shown(description[name], value) for name, value in asked.items())
+    if isinstance(asked, list):
+        return len(description) == len(asked) and all(map(shown, description, asked))
+    return bool(description == asked)
+
+
+def holds(request: Any, path: str) -> bool:
+    """Whether a request has a member at a path such as ``A[].B``."""
+    for step in path.replace("[]", ".[]").split("."):
+        if step == "[]":
+            request = request[0]
+        elif step not in request:
+            return False
+        else:
+            request = request[step]
+    return True
+
+
+def recorded(operation: str) -> list[str]:
+    return [path for path, row in OPERATIONS["sagemaker"][operation].items() if isinstance(row, Recorded)]
+
+
+def test_what_is_recorded_of_a_training_job_is_shown(jobs: Any) -> None:
+    request = jobs.request("print('hello')", **RECORDED_IN_TRAINING)
+    assert [path for path in recorded("CreateTrainingJob") if not holds(request, path)] == []
+    jobs.sagemaker.create_training_job(**request)
+    name = request["TrainingJobName"]
+    assert shown(jobs.describe(name), RECORDED_IN_TRAINING)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
+
+
+def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_service: Service) -> None:
+    sagemaker = tidemill_service.client("sagemaker")
+    name = f"recorded-{uuid.uuid4().hex[:8]}"
+    container = {
+        "Image": IMAGE,
+        "ModelDataUrl": f"s3://{BUCKET}/model.tar.gz",
+        "ContainerHostname": "one",
+        "ImageConfig": {"RepositoryAccessMode": "Platform"},
+    }
+    model = {"PrimaryContainer": container, "ExecutionRoleArn": ROLE, **NETWORK}
+    assert [p for p in recorded("CreateModel") if not p.startswith("Containers") and not holds(model, p)] == []
+    sagemaker.create_model(ModelName=name, **model)
+    assert shown(sagemaker.describe_model(ModelName=name), model)
+    variant = {
+        "VariantName": "v",
+        "ModelName": name,
+        "InstanceType": "ml.m5.large",
+        "InitialInstanceCount": 1,
+        "VariantInstanceProvisionTimeoutInSeconds": 300,
+        "AcceleratorType": "ml.eia2.medium",
+        "VolumeSizeInGB": 7,
+        "ModelDataDownloadTimeoutInSeconds": 60,
+        "InferenceAmiVersion": "al2-ami-sagemaker-inference-gpu-2",
+    }
+    config = {
+        "ProductionVariants": [variant],
+        "DataCaptureConfig": {
+            "EnableCapture": False,
+            "InitialSamplingPercentage": 1,
+            "DestinationS3Uri": f"s3://{BUCKET}/capture",
+            "KmsKeyId": "key",
+            "CaptureOptions": [{"CaptureMode": "Input"}],
+            "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"]},
+        },
+        "ExecutionRoleArn": ROLE,
+        "MetricsConfig": {"EnableEnhancedMetrics": False, "MetricPublishFrequencyInSeconds": 60},
+        **NETWORK,
+    }
+    assert [path for path in recorded("CreateEndpointConfig") if not holds(config, path)] == []
+    sagemaker.create_endpoint_config(EndpointConfigName=name, **config)
+    assert shown(sagemaker.describe_endpoint_config(EndpointConfigName=name), config)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"ProductionVariants": [{"VariantName": "v", "InstanceType": "ml.m5.large"}]}, "modelName"),
+        ({"DataCaptureConfig": {"InitialSamplingPercentage": 9}}, "EnableCapture=false"),
+        ({"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/x"}}}, "asyncInferenceConfig"),
+        ({"EnableNetworkIsolation": True}, "closes the network"),
+    ],
+)
+def test_a_configuration_that_cannot_be_honoured_is_refused(
+    tidemill_service: Service, members: dict[str, Any], message: str
+) -> None:
+    sagemaker = tidemill_service.client("sagemaker")
+    capture = {"DestinationS3Uri": "s3://b/x", "CaptureOptions": [{"CaptureMode": "Input"}]}
+    if "DataCaptureConfig" in members:
+        members = {"DataCaptureConfig": {**capture, **members["DataCaptureConfig"]}}
+    variants = [{"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}]
+    with pytest.raises(ClientError, match=message) as refused:
+        sagemaker.create_endpoint_config(EndpointConfigName="c", **{"ProductionVariants": variants, **members})
+    assert refused.value.response["Error"]["Code"] == "ValidationException"
+
+
+def test_a_model_has_one_container_and_not_one_of_each_kind(tidemill_service: Service) -> None:
+    container = {"Image": IMAGE, "ModelDataUrl": f"s3://{BUCKET}/model.tar.gz"}
+    with pytest.raises(ClientError, match="exactly one container"):
+        tidemill_service.client("sagemaker").create_model(
+            ModelName="two", PrimaryContainer=container, Containers=[container], ExecutionRoleArn=ROLE
+        )
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"sagemaker_training_compiler_enabled": "true"}, "training compiler is not offered yet"),
+        ({"sagemaker_mpi_enabled": "true"}, "jobs under MPI"),
+        ({"mp_parameters": '{"partitions": 2}'}, "model parallelism"),
+        ({"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}, "TF_CONFIG"),
+        ({"training_steps": "9", "evaluation_steps": "9", "checkpoint_path": "x"}, "legacy mode"),
+    ],
+)
+def test_a_refused_job_is_not_created(jobs: Any, hyperparameters: dict[str, str], message: str) -> None:
+    request = jobs.request("print('hello')", HyperParameters=hyperparameters)
+    with pytest.raises(ClientError, match=message) as refused:
+        jobs.sagemaker.create_training_job(**request)
+    assert refused.value.response["Error"]["Code"] == "ValidationException"
+    with pytest.raises(ClientError, match="not found"):
+        jobs.describe(request["TrainingJobName"])
+
+
+def test_filters_that_no_job_passes_list_no_job(jobs: Any) -> None:
+    jobs.run("print('hello')")
+    plan = "arn:aws:sagemaker:us-west-2:000000000000:training-plan/plan"
+    assert jobs.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+    for condition in ({"WarmPoolStatusEquals": "Available"}, {"TrainingPlanArnEquals": plan}):
+        assert jobs.sagemaker.list_training_jobs(**condition)["TrainingJobSummaries"] == []
+
+
+def test_tags_come_in_one_page_however_large_it_may_be(jobs: Any) -> None:
+    tags = [{"Key": f"k{index:02}", "Value": "v"} for index in range(50)]
+    request = jobs.request("print('hello')", Tags=tags)
+    arn = jobs.sagemaker.create_training_job(**request)["TrainingJobArn"]
+    listed = jobs.sagemaker.list_tags(ResourceArn=arn, MaxResults=50)
+    assert (len(listed["Tags"]), listed.get("NextToken")) == (50, None)
+    with pytest.raises(ClientError, match="all tags come in one reply"):
+        jobs.sagemaker.list_tags(ResourceArn=arn, NextToken="made-up")
+
+
+def test_the_last_values_of_metrics_are_those_of_the_log(jobs: Any) -> None:
+    definitions = [
+        {"Name": "loss", "Regex": "loss=([0-9.]+)"},
+        {"Name": "endless", "Regex": "(a+)+$"},
+        {"Name": "epoch", "Regex": "epoch=([0-9]+)"},
+    ]
+    algorithm = {**RECORDED_IN_TRAINING["AlgorithmSpecification"], "MetricDefinitions": definitions}
+    job = jobs.run(METRICS_SCRIPT, AlgorithmSpecification=algorithm)
+    assert job["TrainingJobStatus"] == "Completed"
+    found = {metric["MetricName"]: metric["Value"] for metric in job["FinalMetricDataList"]}
+    assert found == {"loss": 0.333, "epoch": 2.0}
+    begun, ended = job["TrainingStartTime"], job["TrainingEndTime"]
+    assert all(begun <= metric["Timestamp"] <= ended for metric in job["FinalMetricDataList"])
+    message = job["SecondaryStatusTransitions"][-1]["StatusMessage"]
+    assert "metric 'endless' has no value: its regular expression took more than 5 s" in message
