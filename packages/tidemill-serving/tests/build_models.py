@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from typed_models import Mixed, save_examples, save_types, save_unusable
+
 v1 = tf.compat.v1
 FLOATS = tf.TensorSpec([None], tf.float32, name="x")
 
@@ -94,17 +96,6 @@ class NoRows(tf.Module):
         return {"all": tf.identity(x), "rest": x[1:]}
 
 
-class Types(tf.Module):
-    """One signature for each type of element."""
-
-    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        made = {}
-        for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.int32, tf.int64, tf.uint8, tf.bool):
-            function = tf.function(lambda x: {"y": tf.identity(x)})
-            made[dtype.name] = function.get_concrete_function(x=tf.TensorSpec(None, dtype, name="x"))
-        return made
-
-
 def save_mlp(directory: Path) -> None:
     keras.utils.set_random_seed(1)
     layers = [keras.Input((8,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(3, activation="softmax")]
@@ -157,8 +148,10 @@ def main(directory: Path) -> None:
     no_rows = NoRows()
     signatures = {"scalar": no_rows.scalar, "uneven": no_rows.uneven}
     tf.saved_model.save(no_rows, str(directory / "no_rows" / "1"), signatures=signatures)
-    types = Types()
-    tf.saved_model.save(types, str(directory / "types" / "1"), signatures=types.signatures())
+    save("mixed", "1", Mixed())
+    save_types(directory / "types")
+    save_unusable(directory / "unusable")
+    save_examples(directory / "examples")
     save_mlp(directory / "mlp")
     save_tensorflow_1(directory / "tensorflow_1")
     words.unlink()  # what is needed of it lies in the SavedModel now

@@ -18,7 +18,7 @@ import numpy as np
 
 from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement
-from tidemill_serving.errors import Code, RequestError
+from tidemill_serving.errors import Code, RequestError, invalid
 
 __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner"]
 
@@ -207,7 +207,7 @@ class Runner:
             outputs = self._model.run(
                 self._signature, [np.concatenate(column) for column in columns], pooled=self._placement.pooled
             )
-        except (RequestError, MemoryError):
+        except Exception:  # noqa: BLE001  # whatever it is, each job by itself finds out whether it is the cause
             return None
         if any(not output.ndim or output.shape[0] != sum(job.rows for job in jobs) for output in outputs):
             return None  # the model does not answer row by row, whatever its signature says
@@ -223,14 +223,16 @@ class Runner:
             return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _explained(self, error: RequestError, feeds: Sequence[Array]) -> RequestError:
-        """Name the input whose shape does not agree with the signature, which TensorFlow's text often does not."""
-        if error.code is not Code.INVALID_ARGUMENT:
-            return error
+        """Name the input whose shape does not agree with the signature, which TensorFlow's text often does not.
+
+        The request is at fault then, whatever status TensorFlow gives: for a rank that an operation does not know it is
+        UNIMPLEMENTED.
+        """
         for (name, spec), feed in zip(self._signature.inputs.items(), feeds, strict=True):
             if not spec.admits(feed.shape):
                 expected, got = (",".join(map(str, shape)) for shape in (spec.shape or (), feed.shape))
                 message = f"Expecting shape [{expected}] but got: [{got}] for input {name}. {error.message}"
-                return RequestError(error.code, message)
+                return invalid(message)
         return error
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import signal
 import sys
@@ -90,6 +91,14 @@ def _report(servable: Servable) -> None:
             runs="on_loop" if placement.on_loop else "on_thread",
             pooled=str(placement.pooled).lower(),
             one_row_us="unknown" if placement.one_row_s is None else round(placement.one_row_s * 1e6),
+        )
+    for key, reason in servable.model.unusable.items():
+        _event(
+            "signature.unusable",
+            model=servable.version.name,
+            version=servable.version.version,
+            signature=key,
+            reason=json.dumps(reason, ensure_ascii=False),
         )
     _event(
         "model.loaded",

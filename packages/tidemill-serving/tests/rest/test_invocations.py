@@ -42,6 +42,11 @@ def test_the_text_decides_how_json_is_sent_on(body: bytes, sent: bytes, content_
         ("1,abc", [[1, "abc"]]),
         ('"5"', ["5"]),
         ("a,,b", [["a", "", "b"]]),
+        ("a\u2028b,c\x85d\r\ne,", [["a\u2028b", "c\x85d"], ["e", ""]]),
+        ("\u0663,1", [["\u0663", "1"]]),
+        ("1,\u0663", [[1, "\u0663"]]),
+        ("+007.50e+1,-.5", [[75.0, -0.5]]),
+        ("+" + "0" * 20_000 + "1,2", [[1, 2]]),
     ],
 )
 def test_every_csv_line_is_an_instance(body: str, instances: list[Any]) -> None:
@@ -73,7 +78,14 @@ def test_custom_attributes_choose_model_version_and_method() -> None:
     assert read_attributes(b"") == CustomAttributes(None, None, "predict")
 
 
-@pytest.mark.parametrize("header", [b"tfs-model-version=new", b"tfs-method=train"])
-def test_custom_attributes_that_cannot_be_followed_are_refused(header: bytes) -> None:
-    with pytest.raises(RequestError, match=header.decode()):
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (b"tfs-model-version=new", "Failed to convert version: new"),
+        (b"tfs-model-version=9223372036854775808", "Failed to convert version: 9223372036854775808"),
+        (b"tfs-method=train", "tfs-method=train"),
+    ],
+)
+def test_custom_attributes_that_cannot_be_followed_are_refused(header: bytes, text: str) -> None:
+    with pytest.raises(RequestError, match=text):
         read_attributes(header)

@@ -140,7 +140,14 @@ def test_what_does_not_fit_is_said(value: Any, spec: TensorSpec, text: str) -> N
         (b"[" * 65 + b"]" * 65, "JSON Parse error: nested 65 levels deep"),
         (b"[" * 100_000, "JSON Parse error: nested 100000 levels deep"),
         (b'{"a":' * 100 + b"1" + b"}" * 100, "JSON Parse error: nested 100 levels deep"),
-        (b"[" + b"9" * 5000 + b"]", "JSON Parse error: Number too big to be stored in double."),
+        (b"[" + b"9" * 5000 + b"]", "JSON Parse error: Number too big to be stored in double. at offset: 1"),
+        (b"[1, 1e400]", "JSON Parse error: Number too big to be stored in double. at offset: 4"),
+        (b"\xef\xbb\xbf[1]", "JSON Parse error: Invalid value. at offset: 0"),
+        ('["a"]'.encode("utf-16"), "JSON Parse error: Invalid encoding in string. at offset: 0"),
+        (b'["\xc3\xa9", "\\ud83c"]', "JSON Parse error: The surrogate pair in string is invalid. at offset: 8"),
+        (b'["\\udf0a\\ud83c"]', "JSON Parse error: The surrogate pair in string is invalid. at offset: 2"),
+        (b'["\\ud83cx\\udf0a"]', "JSON Parse error: The surrogate pair in string is invalid. at offset: 2"),
+        (b'{"[": "\\\\", "a": [1 2]}', "JSON Parse error: Missing a comma or ] after an array element. at offset: 20"),
     ],
 )
 def test_a_parse_error_says_why_and_where(body: bytes, text: str) -> None:
@@ -152,6 +159,26 @@ def test_a_parse_error_says_why_and_where(body: bytes, text: str) -> None:
 def test_brackets_in_strings_are_no_depth() -> None:
     assert parse(json.dumps({"a": "[" * 1000}).encode()) == {"a": "[" * 1000}
     assert parse(json.dumps([[0]] * 1000).encode()) == [[0]] * 1000
+
+
+def test_both_ways_of_parsing_agree_on_what_a_document_means() -> None:
+    for text in (
+        "[%s, 18446744073709551615, 18446744073709551616, -9223372036854775809, 1e308]" % ("1" * 40),
+        r'{"a": 1, "a": 2, "b": "\ud83c\udf0a \\ud83c \u0000"}',
+    ):
+        with_nan = text[:-1] + (', "n": NaN}' if text[0] == "{" else ", NaN]")
+        fast, slow = parse(text.encode()), parse(with_nan.encode())
+        assert repr(slow).replace(", nan]", "]").replace(", 'n': nan}", "}") == repr(fast)
+
+
+def test_integers_are_kept_where_they_are_asked_for() -> None:
+    assert parse(b'{"a": [' + b"1" * 40 + b", 1.5]}", keep_integers=True) == {"a": [int("1" * 40), 1.5]}
+
+
+def test_a_long_string_among_short_ones_does_not_cost_its_length_for_each() -> None:
+    value = ["a" * 10_000_000] + ["b"] * 1_000_000  # as an array of text: 40 terabytes
+    with pytest.raises(RequestError, match="Type: String is not of expected type: float"):
+        tensor(value, FLOAT)
 
 
 def test_nan_and_infinity_are_numbers() -> None:

@@ -81,6 +81,11 @@ class LoadedModel(Protocol):
         ...
 
     @property
+    def unusable(self) -> Mapping[str, str]:
+        """Why each other signature cannot be served, by key."""
+        ...
+
+    @property
     def signature_defs(self) -> Mapping[str, Any]:
         """All SignatureDef messages of the model, by key."""
         ...

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.graph import INIT_SIGNATURE, has_loops, read_meta_graph, signatures_of
+from tidemill_serving.engine.border import fed, fetched
+from tidemill_serving.engine.graph import has_loops, read_meta_graph
+from tidemill_serving.engine.signatures import INIT_SIGNATURE, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 
@@ -123,7 +125,7 @@ class _Model:
     def __init__(self, session: _Session, meta_graph: Any, *, wheel: Wheel) -> None:
         self._session = session
         self._op_error = wheel.OpError
-        self.signatures = signatures_of(meta_graph, wheel=wheel)
+        self.signatures, self.unusable = signatures_of(meta_graph, wheel=wheel)
         self.has_loops = has_loops(meta_graph)
         self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
         self._handles: dict[tuple[str, bool], int] = {}
@@ -134,9 +136,10 @@ class _Model:
             handle = self._handles.get((signature.key, pooled))
             if handle is None:
                 handle = self._make_handle(signature, pooled=pooled)
-            return self._session.run_callable(handle, list(feeds))
+            results = self._session.run_callable(handle, fed(feeds))
         except self._op_error as error:
             raise RequestError(Code.of(error.error_code), _text(error)) from error  # pyrefly: ignore[missing-attribute]
+        return fetched(results, signature)
 
     def close(self) -> None:
         self._session.close()

@@ -40,11 +40,11 @@ class Placement:
 
 def measure(model: LoadedModel, signature: Signature) -> Placement:
     """Time one row of zeros (or empty strings) both ways. The first run also warms the signature up."""
-    feeds = [_blank(spec.shape, spec.dtype) for spec in signature.inputs.values()]
     try:
+        feeds = [_blank(spec.shape, spec.dtype) for spec in signature.inputs.values()]
         inline_s = _time(model, signature, feeds, pooled=False)
         pooled_s = _time(model, signature, feeds, pooled=True)
-    except RequestError:  # e.g. an empty string where the model parses an image
+    except (RequestError, MemoryError):  # e.g. an empty string where the model parses an image
         return Placement(on_loop=False, pooled=False, one_row_s=None)
     pooled = pooled_s < inline_s * _POOL_ADVANTAGE
     one_row_s = min(pooled_s, inline_s)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.graph import has_loops, read_meta_graph, signatures_of
+from tidemill_serving.engine.border import fed, fetched
+from tidemill_serving.engine.graph import has_loops, read_meta_graph
+from tidemill_serving.engine.signatures import signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -58,7 +60,7 @@ class _Model:
     def __init__(self, session: Any, meta_graph: Any, *, wheel: Wheel) -> None:
         self._session = session
         self._wheel = wheel
-        self.signatures = signatures_of(meta_graph, wheel=wheel)
+        self.signatures, self.unusable = signatures_of(meta_graph, wheel=wheel)
         self.has_loops = has_loops(meta_graph)
         self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
         self._callables: dict[str, Callable[..., list[Array]]] = {}
@@ -69,12 +71,13 @@ class _Model:
         with self._lock:
             run = self._callables.get(signature.key) or self._make_callable(signature)
         try:
-            return list(run(*feeds))
+            results = run(*fed(feeds))
         except ValueError as error:  # the public callable compares shapes in Python
             raise invalid(str(error)) from error
         except self._wheel.OpError as error:
             code = Code.of(error.error_code)  # pyrefly: ignore[missing-attribute]
             raise RequestError(code, str(getattr(error, "message", error))) from error
+        return fetched(results, signature)
 
     def close(self) -> None:
         self._session.close()

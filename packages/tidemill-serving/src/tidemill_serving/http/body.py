@@ -8,6 +8,8 @@ __all__ = ["decode_body", "too_large"]
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _GZIP_NAMES = (b"gzip", b"x-gzip")
+_MAX_MEMBERS = 10_000  # empty ones cost 20 bytes each and come out as nothing, so that no limit on bytes stops them
+_INPUT_BYTES = 65_536
 
 
 def too_large(limit_bytes: int) -> RequestError:
@@ -45,17 +47,27 @@ def _gunzip(body: bytes, *, limit_bytes: int) -> bytes:
     """Decompress all members of a gzip body."""
     parts: list[bytes] = []
     room = limit_bytes
-    while body:
+    members = 0
+    view = memoryview(body)  # what is left of the body is not copied for each member
+    while view:
+        members += 1
+        if members > _MAX_MEMBERS:
+            raise RequestError(Code.INVALID_ARGUMENT, f"The gzip body has more than {_MAX_MEMBERS} members")
         decompressor = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            part = decompressor.decompress(body, room + 1)
-        except zlib.error as error:
-            raise RequestError(Code.INVALID_ARGUMENT, f"The gzip body is damaged: {error}") from error
-        room -= len(part)
-        if room < 0:
-            raise too_large(limit_bytes)
+        while view and not decompressor.eof:
+            part = _decompress(decompressor, bytes(view[:_INPUT_BYTES]), room + 1)
+            view = view[min(_INPUT_BYTES, len(view)) - len(decompressor.unused_data) :]
+            room -= len(part)
+            if room < 0:
+                raise too_large(limit_bytes)
+            parts.append(part)
         if not decompressor.eof:
             raise RequestError(Code.INVALID_ARGUMENT, "The gzip body ends before its last member does")
-        parts.append(part)
-        body = decompressor.unused_data
     return b"".join(parts)
+
+
+def _decompress(decompressor: "zlib._Decompress", data: bytes, limit_bytes: int) -> bytes:
+    try:
+        return decompressor.decompress(data, limit_bytes)
+    except zlib.error as error:
+        raise RequestError(Code.INVALID_ARGUMENT, f"The gzip body is damaged: {error}") from error

@@ -102,15 +102,15 @@ class Api:
 
     def _call(self, servable: Servable, verb: str, body: bytes, reply: Reply) -> None:
         """Run a method of a model; the answer may come later."""
-        signatures = servable.model.signatures
+        model = servable.model
         headers = _version_header(servable)
         to_body: Callable[[list[Array]], bytes]
         if verb == "predict":
-            predict = read_request(body, signatures)
+            predict = read_request(body, model)
             key, feeds = predict.signature.key, predict.feeds
             to_body = lambda outputs: answer(predict, outputs)  # noqa: E731
         else:
-            examples = read_examples(body, signatures, verb=verb)
+            examples = read_examples(body, model, verb=verb)
             key, feeds = examples.signature.key, examples.feeds
             to_body = lambda outputs: answer_examples(examples, outputs)  # noqa: E731
 

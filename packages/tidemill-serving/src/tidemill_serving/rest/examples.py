@@ -1,27 +1,32 @@
 """The classify and regress methods: JSON features become serialized Examples for signatures that parse them.
 
-A signature of these methods has one string input and, for classify, the outputs ``classes`` and ``scores`` (either may
-be missing), for regress the output ``outputs``.
+Which signatures can be called so is decided by names, not by the signature's method name, since TensorFlow 2 exports
+every signature with that of predict: one string input, and for classify the outputs ``classes`` and ``scores`` (either
+may be missing), for regress the output ``outputs``. Other outputs are left out of the answer.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tidemill_serving.engine import Array, Signature
+from tidemill_serving.engine import Array, LoadedModel, Signature, TensorSpec
 from tidemill_serving.engine.wheel import open_wheel
-from tidemill_serving.errors import invalid
+from tidemill_serving.errors import failed_precondition, invalid
 from tidemill_serving.rest.json_text import json_type, parse, shown
 from tidemill_serving.rest.numbers import list_text
 from tidemill_serving.rest.predict import find_signature
-from tidemill_serving.rest.tensors import is_bytes_object, string_value
+from tidemill_serving.rest.tensors import FLOAT_TYPES, is_bytes_object, string_value
 
 __all__ = ["ExamplesRequest", "answer_examples", "read_examples"]
 
-_METHOD_PREFIX = "tensorflow/serving/"
-_NAMES = {"classify": "classification", "regress": "regression"}
+_EXAMPLES = "examples"
+_CONTEXT = "context"
+_CLASSES, _SCORES = "classes", "scores"
+_OUTPUTS = "outputs"
+_FIELDS = {"float": "float_list", "int64": "int64_list", "string": "bytes_list"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +38,26 @@ class ExamplesRequest:
     verb: str
 
 
-def read_examples(body: bytes, signatures: Mapping[str, Signature], *, verb: str) -> ExamplesRequest:
+def read_examples(body: bytes, model: LoadedModel, *, verb: str) -> ExamplesRequest:
     """Read a classify or regress body.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the body or the signature is not one for examples.
+        RequestError: INVALID_ARGUMENT or FAILED_PRECONDITION, the body or the signature is not one for examples.
     """
-    document = parse(body)
+    document = parse(body, keep_integers=True)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
-    signature = find_signature(document, signatures)
-    if signature.method_name != _METHOD_PREFIX + verb or len(signature.inputs) != 1:
-        raise invalid(
-            f"Expected {_NAMES[verb]} signature method_name to be {_METHOD_PREFIX}{verb}. Was: {signature.method_name};"
-            " use the predict method for this signature"
-        )
-    examples = document.get("examples")
+    signature = find_signature(document, model)
+    _check_signature(signature, verb=verb)
+    examples = document.get(_EXAMPLES)
     if not isinstance(examples, list):
-        raise invalid(f"JSON Value: {shown(document)} Expecting 'examples' to be an list/array")
+        raise invalid(f"Expecting '{_EXAMPLES}' to be list/array: a list of objects of features. {shown(document)}")
     if not examples:
-        raise invalid(f"JSON Value: {shown(document)} No values in 'examples' array")
-    context = document.get("context", {})
-    if not isinstance(context, dict):
-        raise invalid(f"JSON Value: {shown(context)} 'context' is not an object")
+        raise invalid(f"No values in '{_EXAMPLES}' array: {shown(document)}")
+    context = _features(document.get(_CONTEXT, {}), where=f"the '{_CONTEXT}'")
     serialized = np.empty(len(examples), dtype=object)
-    for index, features in enumerate(examples):
-        if not isinstance(features, dict):
-            raise invalid(f"Example: {index} JSON Value: {shown(features)} Is not object")
-        serialized[index] = _serialize({**context, **features}, index=index)
+    for index, example in enumerate(examples):
+        serialized[index] = _serialize({**context, **_features(example, where=f"element {index} of '{_EXAMPLES}'")})
     return ExamplesRequest(signature, [serialized], verb)
 
 
@@ -68,7 +65,7 @@ def answer_examples(request: ExamplesRequest, outputs: Sequence[Array]) -> bytes
     """The JSON answer: ``results`` with a list of [label, score] pairs, or with a number, for each example.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the outputs are not those of the method.
+        RequestError: INVALID_ARGUMENT, the outputs have shapes that do not belong to the examples.
     """
     named = dict(zip(request.signature.outputs, outputs, strict=True))
     rows = len(request.feeds[0])
@@ -76,61 +73,133 @@ def answer_examples(request: ExamplesRequest, outputs: Sequence[Array]) -> bytes
     return ('{\n    "results": ' + text[:-1] + "\n    ]\n}").encode()
 
 
-def _serialize(features: Mapping[str, Any], *, index: int) -> bytes:
-    example = open_wheel().example.Example()
+def _check_signature(signature: Signature, *, verb: str) -> None:
+    if len(signature.inputs) != 1:
+        raise invalid(
+            f"Expected one input Tensor, a string of serialized examples, in the signature {signature.key}; it has"
+            f" {_listed(signature.inputs)}. Use the predict method"
+        )
+    ((alias, spec),) = signature.inputs.items()
+    if spec.type_name != "string":
+        raise invalid(
+            f"Expected the input Tensor {alias} of the signature {signature.key} to be a string of serialized examples,"
+            f" but it is {spec.type_name}. Use the predict method"
+        )
+    if verb == "regress":
+        _check_regression(signature)
+    else:
+        _check_classification(signature)
+
+
+def _check_regression(signature: Signature) -> None:
+    spec = signature.outputs.get(_OUTPUTS)
+    if spec is None:
+        raise failed_precondition(
+            f"No regression outputs found in SignatureDef: the signature {signature.key} has the outputs"
+            f' {_listed(signature.outputs)}, none of them "{_OUTPUTS}". Use the predict method, or export it with an'
+            " output of that name"
+        )
+    _check_numbers(spec, _OUTPUTS, signature=signature)
+
+
+def _check_classification(signature: Signature) -> None:
+    classes, scores = signature.outputs.get(_CLASSES), signature.outputs.get(_SCORES)
+    if classes is None and scores is None:
+        raise failed_precondition(
+            f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or "{_SCORES}"; the'
+            f" signature {signature.key} has {_listed(signature.outputs)}. Use the predict method, or export it with"
+            " outputs of these names"
+        )
+    if classes is not None and classes.type_name != "string":
+        raise failed_precondition(
+            f"Expected classes Tensor of string type, but it is {classes.type_name} in the signature {signature.key}:"
+            " export it with tf.strings.as_string(classes), or use the predict method"
+        )
+    if scores is not None:
+        _check_numbers(scores, _SCORES, signature=signature)
+
+
+def _check_numbers(spec: TensorSpec, alias: str, *, signature: Signature) -> None:
+    if spec.type_name not in FLOAT_TYPES and spec.dtype.kind not in "iu":
+        raise failed_precondition(
+            f"Expected {alias} Tensor of float type, but it is {spec.type_name} in the signature {signature.key}:"
+            " export it as tf.float32, or use the predict method"
+        )
+
+
+def _listed(specs: Mapping[str, TensorSpec]) -> str:
+    return ", ".join(f'"{alias}"' for alias in specs) or "none"
+
+
+def _features(value: Any, *, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid(f"Example must be JSON object, but {where} is {shown(value)}")
+    return value
+
+
+def _serialize(features: Mapping[str, Any]) -> bytes:
+    example = _example_class()()
     for name, value in features.items():
+        feature = example.features.feature[name]
         values = value if isinstance(value, list) else [value]
-        kind = _kind(values, name=name, index=index)
-        target = getattr(example.features.feature[name], kind).value
-        target.extend([string_value(item) for item in values] if kind == "bytes_list" else values)
+        if not values:
+            continue  # a feature without values has no kind: it fits whichever the model parses
+        kind = _kind_of(values[0], name=name)
+        getattr(feature, _FIELDS[kind]).value.extend([_checked(item, kind, name=name) for item in values])
     return bytes(example.SerializeToString())
 
 
-def _kind(values: list[Any], *, name: str, index: int) -> str:
-    kinds = {_kind_of(value, name=name, index=index) for value in values}
-    if len(kinds) > 1:
-        raise invalid(
-            f"Example: {index} Unable to set feature: {name}: mixed types in JSON Value: {shown(values)}; all values"
-            " of a feature must be decimals, whole numbers or strings"
-        )
-    return kinds.pop() if kinds else "float_list"
+@cache
+def _example_class() -> Any:
+    return open_wheel().example.Example
 
 
-def _kind_of(value: Any, *, name: str, index: int) -> str:
+def _checked(value: Any, kind: str, *, name: str) -> Any:
+    if _kind_of(value, name=name) != kind:
+        raise invalid(f"feature: {name} expecting type: {kind} as of its first value, but got: {shown(value)}")
+    if kind == "string":
+        return string_value(value)
+    if kind == "int64" and not -(2**63) <= value < 2**63:
+        raise invalid(f"Only int64_t is supported for whole numbers; feature: {name} got: {shown(value)}")
+    return int(value) if kind == "int64" else value
+
+
+def _kind_of(value: Any, *, name: str) -> str:
     if isinstance(value, float):
-        return "float_list"
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return "int64_list"
+        return "float"
+    if isinstance(value, int):  # booleans too
+        return "int64"
     if isinstance(value, str) or is_bytes_object(value):
-        return "bytes_list"
-    raise invalid(
-        f"Example: {index} Unable to set feature: {name}: JSON Value: {shown(value)} of type {json_type(value)}"
-    )
+        return "string"
+    raise invalid(f"{name} has element with unexpected JSON type: {json_type(value)} (JSON Value: {shown(value)})")
 
 
 def _classifications(named: Mapping[str, Array], rows: int) -> str:
-    classes, scores = named.get("classes"), named.get("scores")
-    one = classes if classes is not None else scores
-    if one is None or any(array is not None and array.shape != one.shape for array in (classes, scores)):
-        raise invalid("Expected classification signature outputs to be classes and scores of one shape")
-    if one.ndim != 2 or one.shape[0] != rows:
-        raise invalid(f"Expected classification outputs of shape [{rows}, classes] but got: {list(one.shape)}")
-    labels = classes if classes is not None else np.full(one.shape, b"", dtype=object)
-    values = scores if scores is not None else np.zeros(one.shape, dtype=np.float32)
+    classes, scores = named.get(_CLASSES), named.get(_SCORES)
+    shapes = {array.shape for array in (classes, scores) if array is not None}
+    shape = shapes.pop()
+    if shapes or len(shape) != 2 or shape[0] != rows:
+        got = " and ".join(f"{alias} {list(named[alias].shape)}" for alias in (_CLASSES, _SCORES) if alias in named)
+        raise invalid(f"Expected Tensor shape: [batch_size num_classes] with {rows} rows, but got: {got}")
+    labels = classes if classes is not None else np.full(shape, b"", dtype=object)
+    values = scores if scores is not None else np.zeros(shape, dtype=np.float32)
     return "[" + ", ".join(_pairs(labels[row], values[row]) for row in range(rows)) + "]"
 
 
 def _pairs(labels: Array, scores: Array) -> str:
     pairs = (
-        f"[{list_text(label, as_bytes=False)[1:-1]}, {list_text(score, as_bytes=False)[1:-1]}]"
-        for label, score in zip(np.split(labels, len(labels)), np.split(scores, len(scores)), strict=True)
+        f"[{list_text(labels[index : index + 1], as_bytes=False)[1:-1]},"
+        f" {list_text(scores[index : index + 1], as_bytes=False)[1:-1]}]"
+        for index in range(len(labels))
     )
     return "[" + ", ".join(pairs) + "]"
 
 
 def _regressions(named: Mapping[str, Array], rows: int) -> str:
-    outputs = named.get("outputs")
-    if outputs is None or outputs.size != rows:
-        shape = None if outputs is None else list(outputs.shape)
-        raise invalid(f"Expected a regression output 'outputs' of one number for each example but got: {shape}")
+    outputs = named[_OUTPUTS]
+    if outputs.shape not in ((rows,), (rows, 1)):
+        raise invalid(
+            f"Expected output Tensor shape to be either [batch_size] or [batch_size 1] with {rows} rows, but got:"
+            f" {list(outputs.shape)}"
+        )
     return list_text(outputs.reshape(rows), as_bytes=False)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidemill_serving.errors import Code, RequestError, invalid
-from tidemill_serving.http.message import Response
+from tidemill_serving.http.message import JSON_TYPE, Response
+from tidemill_serving.rest.target import version_number
 
 __all__ = ["CustomAttributes", "finished", "read_attributes", "to_predict_body", "unsupported_media_type"]
 
@@ -20,10 +21,11 @@ _TYPES = (*_JSON_TYPES, _CSV_TYPE)
 _HAS_DATA_KEY = re.compile(rb'"(?:instances|inputs|examples)"\s*:')
 _IS_JSON_LINES = re.compile(rb"[}\]]\s*[{\[]")
 _ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_JSON_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_LINE_END = re.compile(r"\r\n|\n|\r")  # text has many other characters that str.splitlines takes for one
+_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))([eE][+-]?[0-9]+)?")
+_JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _JSON_NUMBERS = re.compile(rf"{_JSON_NUMBER}(?:,{_JSON_NUMBER})*")
-_CSV_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,"\s][^,]*|))(,|$)')
+_BLANKS = re.compile(r"\s*")
 _METHODS = ("predict", "classify", "regress")
 
 
@@ -44,13 +46,11 @@ def read_attributes(header: bytes) -> CustomAttributes:
     """
     given: Mapping[str, str] = dict(_ATTRIBUTE.findall(header.decode("latin-1")))
     version = given.get("tfs-model-version", "").strip()
-    if version and not (version.isascii() and version.isdigit() and len(version) < 20):
-        raise invalid(f"tfs-model-version={version} is not a version number")
     method = given.get("tfs-method", "predict").strip()
     if method not in _METHODS:
         raise invalid(f"tfs-method={method} is not one of {', '.join(_METHODS)}")
     name = given.get("tfs-model-name", "").strip()
-    return CustomAttributes(name or None, int(version) if version else None, method)
+    return CustomAttributes(name or None, version_number(version) if version else None, method)
 
 
 def to_predict_body(body: bytes, content_type: bytes) -> bytes:
@@ -81,7 +81,7 @@ def finished(response: Response, accept: bytes) -> Response:
     if b"application/json" not in accept and b"application/jsonlines" not in accept:
         return response
     first = accept.partition(b",")[0].strip()
-    return replace(response, body=response.body.replace(b"\n", b""), content_type=first)
+    return replace(response, body=response.body.replace(b"\n", b""), content_type=first or JSON_TYPE)
 
 
 def _from_json(body: bytes) -> bytes:
@@ -104,7 +104,7 @@ def _from_csv(body: bytes) -> bytes:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise invalid(f"The CSV body is not UTF-8: byte {error.start} cannot be decoded") from error
-    rows = [_csv_row(line) for line in text.splitlines() if line.strip()]
+    rows = [_csv_row(line) for line in _LINE_END.split(text) if line.strip()]
     if not rows:
         return b""
     return ('{"instances":[' + ",".join(rows) + "]}").encode()
@@ -129,19 +129,41 @@ def _csv_fields(line: str) -> list[tuple[str, bool]]:
     fields: list[tuple[str, bool]] = []
     position = 0
     while True:
-        match = _CSV_FIELD.match(line, position)
-        if match is None:
-            raise invalid(f"The CSV line {line[:256]!r} has a quoted field that does not end before a comma")
-        quoted, plain, separator = match.groups()
-        fields.append((plain.strip(), False) if quoted is None else (quoted.replace('""', '"'), True))
-        if not separator:
+        position = _skip_blanks(line, position)
+        if line.startswith('"', position):
+            field, position = _quoted_field(line, position + 1)
+            fields.append((field, True))
+        else:
+            begin, comma = position, line.find(",", position)
+            position = len(line) if comma < 0 else comma
+            fields.append((line[begin:position].strip(), False))
+        if position == len(line):
             return fields
-        position = match.end()
+        position += 1
+
+
+def _quoted_field(line: str, begin: int) -> tuple[str, int]:
+    """The field behind an opening quote, and where its comma or the end of the line is."""
+    end = line.find('"', begin)
+    while end >= 0 and line.startswith('"', end + 1):
+        end = line.find('"', end + 2)
+    behind = _skip_blanks(line, end + 1)
+    if end < 0 or line[behind : behind + 1] not in ("", ","):
+        raise invalid(f"The CSV line {line[:256]!r} has a quoted field that does not end before a comma")
+    return line[begin:end].replace('""', '"'), behind
+
+
+def _skip_blanks(line: str, position: int) -> int:
+    match = _BLANKS.match(line, position)
+    return position if match is None else match.end()
 
 
 def _json_number(text: str) -> str:
     """A number as JSON allows it: no plus sign, no leading zeros, digits on both sides of the point."""
-    try:
-        return str(int(text))
-    except ValueError:
-        return json.dumps(float(text))
+    match = _NUMBER.fullmatch(text)
+    assert match is not None
+    sign, whole, fraction, bare_fraction, exponent = match.groups()
+    digits = fraction or bare_fraction
+    return (
+        sign.replace("+", "") + ((whole or "").lstrip("0") or "0") + (f".{digits}" if digits else "") + (exponent or "")
+    )

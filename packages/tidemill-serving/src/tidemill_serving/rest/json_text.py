@@ -2,10 +2,14 @@
 
 orjson refuses NaN and Infinity, which TF Serving takes in predict bodies, so what it refuses is read once more by the
 standard library, whose errors also say where and what; they are put in the words of the parser that TF Serving uses.
+Both ways agree on what a document means: integers beyond 64 bits become floats, a number beyond the range of a double
+and half a surrogate pair are errors, and the last of equal keys counts.
 """
 
 import json
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +21,16 @@ __all__ = ["MAX_DEPTH", "json_type", "parse", "shown"]
 
 MAX_DEPTH = 64
 _SHOWN_CHARACTERS = 256
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DEPTH_STEP = np.zeros(256, dtype=np.int8)
 _DEPTH_STEP[list(b"[{")] = 1
 _DEPTH_STEP[list(b"]}")] = -1
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)")
+_ESCAPE_LENGTH = len("\\ud800")
+_HIGH, _LOW, _END = 0xD800, 0xDC00, 0xE000  # where the two halves of surrogate pairs begin and end
+_LONG_INTEGER = re.compile(rb"\d{19}")
+_DOUBLE_DIGITS = 310  # of the longest integer that a double holds, with its sign
+_WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _REASONS = {
     "Expecting value": "Invalid value.",
     "Expecting ':' delimiter": "Missing a colon after a name of object member.",
@@ -32,26 +41,38 @@ _REASONS = {
     "Invalid control character at": "Invalid encoding in string.",
     "Invalid \\escape": "Invalid escape character in string.",
     "Invalid \\uXXXX escape": "Incorrect hex digit after \\u escape in string.",
+    "Unexpected UTF-8 BOM (decode using utf-8-sig)": "Invalid value.",
     "Extra data": "The document root must not be followed by other values.",
 }
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, *, keep_integers: bool = False) -> Any:
     """Parse a body, whose nesting is at most `MAX_DEPTH`.
+
+    Args:
+        body: UTF-8 text.
+        keep_integers: Keep integers beyond 64 bits as they are, instead of making floats of them.
 
     Raises:
         RequestError: INVALID_ARGUMENT with ``JSON Parse error: <reason> at offset: N``.
     """
     _check_depth(body)
+    if keep_integers and _LONG_INTEGER.search(body):
+        return _parse_slowly(body, read_integer=_integer)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _parse_slowly(body)
+        return _parse_slowly(body, read_integer=_short_integer)
 
 
 def shown(value: Any) -> str:
     """A value as JSON for an error message, cut at 256 characters."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)[:_SHOWN_CHARACTERS]
+    text = ""
+    for part in _WRITER.iterencode(value):  # part by part: the value may be as large as a body
+        text += part[:_SHOWN_CHARACTERS]
+        if len(text) >= _SHOWN_CHARACTERS:
+            break
+    return text[:_SHOWN_CHARACTERS]
 
 
 def json_type(value: Any) -> str:
@@ -67,46 +88,104 @@ def json_type(value: Any) -> str:
     return "Object" if isinstance(value, dict) else "Number"
 
 
-def _parse_slowly(body: bytes) -> Any:
+class _TooBig(ValueError):
+    """A number beyond the range of a double; the argument is its text."""
+
+
+def _parse_slowly(body: bytes, *, read_integer: Callable[[str], int | float]) -> Any:
     if not body.strip():
         raise invalid("JSON Parse error: The document is empty")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise invalid(f"JSON Parse error: Invalid encoding in string. at offset: {error.start}") from error
+        raise _refused("Invalid encoding in string.", error.start) from error
     try:
-        return json.loads(text)
+        document = json.loads(text, parse_int=read_integer, parse_float=_float)
     except json.JSONDecodeError as error:
         raise _parse_error(text, error) from error
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise invalid(f"JSON Parse error: Number too big to be stored in double. at offset: 0 ({error})") from error
+    except _TooBig as error:
+        raise _refused("Number too big to be stored in double.", _offset(text, text.find(error.args[0]))) from error
+    half = _half_pair(text)
+    if half >= 0:
+        raise _refused("The surrogate pair in string is invalid.", _offset(text, half))
+    return document
+
+
+def _integer(text: str) -> int | float:
+    if len(text) > _DOUBLE_DIGITS:
+        raise _TooBig(text)
+    return int(text)
+
+
+def _short_integer(text: str) -> int | float:
+    value = _integer(text)
+    return value if -(2**63) <= value < 2**64 else _float(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _TooBig(text)
+    return value
+
+
+def _half_pair(text: str) -> int:
+    """Where an escaped surrogate stands without its other half; -1 for nowhere."""
+    first = -1
+    for match in _ESCAPE.finditer(text):
+        code = int(match[1], 16) if match[1] else 0
+        if first >= 0 and (match.start() != first + _ESCAPE_LENGTH or not _LOW <= code < _END):
+            return first
+        if first < 0 and _LOW <= code < _END:
+            return match.start()
+        first = match.start() if first < 0 and _HIGH <= code < _LOW else -1
+    return first
 
 
 def _parse_error(text: str, error: json.JSONDecodeError) -> RequestError:
-    offset = len(text[: error.pos].encode())
     reason = _REASONS.get(error.msg)
     if reason is None:  # "Expecting ',' delimiter"
-        closing = "}" if _innermost_bracket(text[: error.pos]) == "{" else "]"
+        closing = "}" if _innermost_bracket(text[: error.pos].encode()) == "{" else "]"
         what = "an object member" if closing == "}" else "an array element"
         reason = f"Missing a comma or {closing} after {what}."
+    return _refused(reason, _offset(text, error.pos))
+
+
+def _refused(reason: str, offset: int) -> RequestError:
     return invalid(f"JSON Parse error: {reason} at offset: {offset}")
 
 
-def _innermost_bracket(text: str) -> str:
-    open_brackets: list[str] = []
-    for character in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
-        if character in "[{":
-            open_brackets.append(character)
-        elif character in "]}" and open_brackets:
-            open_brackets.pop()
-    return open_brackets[-1] if open_brackets else "["
+def _offset(text: str, position: int) -> int:
+    """A position in characters as one in bytes."""
+    return len(text[:position].encode())
+
+
+def _innermost_bracket(body: bytes) -> str:
+    """The bracket that is open at the end of a text."""
+    closed = 0
+    for character in reversed(_brackets(body).decode()):
+        if character in "]}":
+            closed += 1
+        elif closed:
+            closed -= 1
+        else:
+            return character
+    return "["
 
 
 def _check_depth(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
-    steps = _DEPTH_STEP[np.frombuffer(brackets, dtype=np.uint8)]
+    steps = _DEPTH_STEP[np.frombuffer(_brackets(body), dtype=np.uint8)]
     depth = int(np.cumsum(steps, dtype=np.int64).max(initial=0))
     if depth > MAX_DEPTH:
         raise invalid(f"JSON Parse error: nested {depth} levels deep, at most {MAX_DEPTH} are allowed")
+
+
+def _brackets(body: bytes) -> bytes:
+    """The brackets of a text, without those in its strings."""
+    if b'"' in body:
+        if b"\\" in body:
+            body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+        body = b"".join(body.split(b'"')[::2])
+    return body.translate(None, _NOT_BRACKETS)

@@ -53,7 +53,7 @@ def read_numeric(body: bytes, spec_of: Callable[[str | None], TensorSpec | None]
         return None
     try:
         document = _parser.parse(body)
-    except ValueError:
+    except (ValueError, RuntimeError):  # not JSON, or an integer beyond 64 bits
         return None
     keys = list(document.keys()) if isinstance(document, simdjson.Object) else []
     data_keys = [key for key in keys if key in _DATA_KEYS]
@@ -72,7 +72,7 @@ def _array(data: "simdjson.Array", shape: tuple[int, ...], spec: TensorSpec) -> 
         return None
     try:
         buffer = data.as_buffer(of_type="i" if is_integer else "d")
-    except (TypeError, ValueError):  # a string, null, a boolean, a float for an integer
+    except (TypeError, ValueError, RuntimeError):  # a string, null, a boolean, a float for an integer
         return None
     numbers = np.frombuffer(buffer, dtype=np.int64 if is_integer else np.float64)
     return cast(numbers.reshape(shape), spec) if numbers.size == math.prod(shape) else None

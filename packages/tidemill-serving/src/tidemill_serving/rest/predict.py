@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill_serving.engine import Array, Signature, TensorSpec
+import orjson
+
+from tidemill_serving.engine import Array, LoadedModel, Signature, TensorSpec
 from tidemill_serving.errors import invalid
 from tidemill_serving.rest.json_text import parse, shown
 from tidemill_serving.rest.numbers import list_text
 from tidemill_serving.rest.numeric import MIN_BYTES, read_numeric
-from tidemill_serving.rest.tensors import is_bytes_object, tensor, tensor_of_rows
+from tidemill_serving.rest.tensors import failed_row, is_bytes_object, tensor, tensor_of_rows
 
 __all__ = ["DEFAULT_SIGNATURE", "PredictRequest", "answer", "find_signature", "read_request"]
 
@@ -32,40 +34,43 @@ class PredictRequest:
     row_form: bool
 
 
-def read_request(body: bytes, signatures: Mapping[str, Signature]) -> PredictRequest:
+def read_request(body: bytes, model: LoadedModel) -> PredictRequest:
     """Read a predict body.
 
     Raises:
         RequestError: With TF Serving's text for what is wrong.
     """
     if len(body) >= MIN_BYTES:
-        fast = _read_numeric_request(body, signatures)
+        fast = _read_numeric_request(body, model.signatures)
         if fast is not None:
             return fast
     document = parse(body)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
-    signature = find_signature(document, signatures)
+    signature = find_signature(document, model)
     row_form = _is_row_form(document)
     if row_form:
         return PredictRequest(signature, _feeds_of_rows(document, signature), row_form)
     return PredictRequest(signature, _feeds_of_columns(document[_COLUMNS], signature), row_form)
 
 
-def find_signature(document: Mapping[str, Any], signatures: Mapping[str, Signature]) -> Signature:
+def find_signature(document: Mapping[str, Any], model: LoadedModel) -> Signature:
     """The signature that a body names, else the default one.
 
     Raises:
-        RequestError: INVALID_ARGUMENT; the message lists what the model has.
+        RequestError: INVALID_ARGUMENT: the message lists what the model has, or why the signature cannot be served.
     """
     name = document.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(name, str):
         raise invalid(f"JSON Value: {shown(name)} 'signature_name' key must be a string value.")
-    signature = signatures.get(name or DEFAULT_SIGNATURE)
-    if signature is None:
-        known = ", ".join(f'"{key}"' for key in signatures) or "none that can be fed with dense tensors"
-        raise invalid(f'Serving signature name: "{name}" not found in signature def; the model has: {known}')
-    return signature
+    name = name or DEFAULT_SIGNATURE
+    signature = model.signatures.get(name)
+    if signature is not None:
+        return signature
+    if name in model.unusable:
+        raise invalid(f"{model.unusable[name]} (signature {name})")
+    known = ", ".join(f'"{key}"' for key in model.signatures) or "none that can be served"
+    raise invalid(f'Serving signature name: "{name}" not found in signature def; the model has: {known}')
 
 
 def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
@@ -85,7 +90,7 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
     elif request.row_form:
         text = _row_objects(named)
     else:
-        text = _object_text(named, indent="    ")
+        text = _object_text(_names(named), named, indent="    ")
     key = "predictions" if request.row_form else "outputs"
     return ('{\n    "' + key + '": ' + text + "\n}").encode()
 
@@ -133,12 +138,18 @@ def _feeds_of_rows(document: Mapping[str, Any], signature: Signature) -> list[Ar
 def _feeds_of_named_rows(rows: list[Any], signature: Signature) -> list[Array]:
     names = signature.inputs.keys()
     for index, row in enumerate(rows):
-        if not _is_named(row) or row.keys() != names:
-            what = "JSON object" if isinstance(row, dict) else "JSON Value"
-            raise invalid(
-                f"Failed to process element: {index} of '{_ROWS}' list. {what}: {shown(row)} keys must be equal to:"
-                f" {','.join(names)}"
-            )
+        if not _is_named(row):
+            raise invalid(f"Expecting object but got list/value: element {index} of '{_ROWS}' is {shown(row)}")
+        if row.keys() == names:
+            continue
+        unknown = next((key for key in row if key not in names), None)
+        if unknown is not None:
+            error = invalid(f"JSON object: {shown(row)} has no named input of the signature: {','.join(names)}")
+            raise failed_row(index, error, key=unknown)
+        raise invalid(
+            f"Failed to process element: {index} of '{_ROWS}' list. JSON object: {shown(row)} keys must be equal to:"
+            f" {','.join(names)}"
+        )
     return [tensor_of_rows([row[name] for row in rows], spec, key=name) for name, spec in signature.inputs.items()]
 
 
@@ -173,17 +184,26 @@ def _check_rows(named: Sequence[tuple[str, Array]]) -> None:
 
 
 def _row_objects(named: Sequence[tuple[str, Array]]) -> str:
+    names = _names(named)
     rows = (
         _object_text(
-            [(alias, array[index : index + 1].reshape(array.shape[1:])) for alias, array in named], indent="        "
+            names,
+            [(alias, array[index : index + 1].reshape(array.shape[1:])) for alias, array in named],
+            indent="        ",
         )
         for index in range(named[0][1].shape[0])
     )
     return "[\n        " + ",\n        ".join(rows) + "\n    ]"
 
 
-def _object_text(named: Sequence[tuple[str, Array]], *, indent: str) -> str:
+def _object_text(names: Sequence[str], named: Sequence[tuple[str, Array]], *, indent: str) -> str:
     members = (
-        f'{indent}    "{alias}": ' + list_text(array, as_bytes=alias.endswith(_BYTES_SUFFIX)) for alias, array in named
+        f"{indent}    {name}: " + list_text(array, as_bytes=alias.endswith(_BYTES_SUFFIX))
+        for name, (alias, array) in zip(names, named, strict=True)
     )
     return "{\n" + ",\n".join(members) + "\n" + indent + "}"
+
+
+def _names(named: Sequence[tuple[str, Array]]) -> list[str]:
+    """The names of outputs as JSON strings."""
+    return [orjson.dumps(alias).decode() for alias, _ in named]

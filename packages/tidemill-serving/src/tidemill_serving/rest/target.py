@@ -7,13 +7,15 @@ from urllib.parse import unquote
 
 from tidemill_serving.errors import invalid
 
-__all__ = ["ModelTarget", "model_target", "path_of"]
+__all__ = ["ModelTarget", "model_target", "path_of", "version_number"]
 
 _NAME = r"(?P<name>[^/:]+)"
-_VERSION = r"(?:/versions/(?P<version>\d{1,19})|/labels/(?P<label>[^/:]+))?"
+_VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _CALL = re.compile(rf"/v1/models/{_NAME}{_VERSION}:(?P<verb>predict|classify|regress)", re.IGNORECASE)
 _LOOK = re.compile(rf"/v1/models/{_NAME}{_VERSION}(?P<verb>/metadata)?", re.IGNORECASE)
 _CACHED_TARGETS = 512
+_MAX_DIGITS = 19
+_SHOWN_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +54,17 @@ def model_target(method: bytes, path: str) -> ModelTarget:
     if match["label"] is not None:
         raise invalid(f"Unrecognized servable version label: {unquote(match['label'])}")
     verb = (match["verb"] or "/status").lower().removeprefix("/")
-    version = int(match["version"]) if match["version"] else None
+    version = version_number(match["version"]) if match["version"] else None
     return ModelTarget(unquote(match["name"]), version, verb)
+
+
+def version_number(digits: str) -> int:
+    """Read the number of a version.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, it is no number that a 64-bit integer holds.
+    """
+    is_number = digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MAX_DIGITS
+    if not is_number or int(digits) >= 2**63:
+        raise invalid(f"Failed to convert version: {digits[:_SHOWN_CHARACTERS]} to a number from 0 to {2**63 - 1}")
+    return int(digits)

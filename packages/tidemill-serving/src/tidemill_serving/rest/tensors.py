@@ -1,7 +1,8 @@
 """Make arrays of JSON values by TF Serving's rules, with its error texts.
 
-NumPy converts what is well-formed. Only what NumPy refuses, or might take where TF Serving would not (a boolean among
-numbers, a float for an integer), is walked value by value to find the first thing that is wrong.
+NumPy converts regular lists that hold only numbers, or only booleans. Everything else is walked value by value to find
+the first one that is wrong: NumPy would read a boolean among numbers as 0 or 1, and reserve the length of the longest
+string for each value.
 """
 
 import base64
@@ -15,12 +16,14 @@ from tidemill_serving.engine import Array, TensorSpec
 from tidemill_serving.errors import RequestError, invalid
 from tidemill_serving.rest.json_text import json_type, shown
 
-__all__ = ["FLOAT_TYPES", "cast", "is_bytes_object", "string_value", "tensor", "tensor_of_rows"]
+__all__ = ["FLOAT_TYPES", "cast", "failed_row", "is_bytes_object", "string_value", "tensor", "tensor_of_rows"]
 
 _BYTES_KEY = "b64"
 FLOAT_TYPES = frozenset({"float", "double", "half", "bfloat16"})
 """TensorFlow's names of the types that take any JSON number."""
 _MAX_RANK = 60
+_NUMBERS = frozenset({int, float})
+_BOOLEANS = frozenset({bool})
 
 
 def is_bytes_object(value: Any) -> bool:
@@ -55,16 +58,19 @@ def tensor_of_rows(rows: list[Any], spec: TensorSpec, *, key: str | None = None)
     shape = _shape_of(rows[0])
     flat: list[Any] = []
     for index, row in enumerate(rows):
+        if key is None and isinstance(row, dict) and not is_bytes_object(row):
+            raise invalid(f"Expecting value/list but got object: element {index} of 'instances' is {shown(row)}")
         try:
-            if _shape_of(row) != shape:
-                raise invalid(f"Expecting shape {_brackets(shape)} but got: {_brackets(_shape_of(row))}")
-            _walk(row, 0, shape, spec, flat)
+            _walk_row(row, shape, spec, flat)
         except RequestError as error:
-            where = f"element: {index}" + (f" key: {key}" if key else "")
-            raise invalid(
-                f"Failed to process {where} of 'instances' list. Error: {error.code.name}: {error.message}"
-            ) from error
+            raise failed_row(index, error, key=key) from error
     return _assemble(flat, (len(rows), *shape), spec)
+
+
+def failed_row(index: int, error: RequestError, *, key: str | None = None) -> RequestError:
+    """The error of one row (and of one key of it, where rows are objects)."""
+    where = f"element: {index}" + (f" key: {key}" if key is not None else "")
+    return invalid(f"Failed to process {where} of 'instances' list. Error: {error.code.name}: {error.message}")
 
 
 def cast(array: Array, spec: TensorSpec) -> Array | None:
@@ -80,28 +86,22 @@ def cast(array: Array, spec: TensorSpec) -> Array | None:
 
 
 def _quickly(value: Any, spec: TensorSpec) -> Array | None:
-    if spec.type_name == "string":
+    if spec.dtype.kind == "O" or not _leaf_types(value) <= (_BOOLEANS if spec.dtype.kind == "b" else _NUMBERS):
         return None
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError):  # ragged, or deeper than NumPy goes
         return None
-    if array.dtype.kind not in "fiub" or array.size == 0 or array.ndim > _MAX_RANK:
-        return None
-    if spec.dtype.kind != "b" and _holds_booleans(value):
-        return None
-    if array.dtype.kind == "f" and spec.type_name not in FLOAT_TYPES:
-        return None
-    return cast(array, spec)
+    return cast(array, spec) if array.size and array.ndim <= _MAX_RANK else None
 
 
-def _holds_booleans(value: Any) -> bool:
-    """Whether True or False stands anywhere: NumPy takes them for 1 and 0 among numbers, TF Serving does not."""
+def _leaf_types(value: Any) -> set[type]:
+    """The types of what stands in the innermost lists."""
     if not isinstance(value, list):
-        return isinstance(value, bool)
+        return {type(value)}
     if value and isinstance(value[0], list):
-        return any(_holds_booleans(item) for item in value)
-    return bool in set(map(type, value))
+        return set().union(*map(_leaf_types, value))
+    return set(map(type, value))
 
 
 def _within(array: Array, dtype: np.dtype[Any]) -> bool:
@@ -120,6 +120,16 @@ def _shape_of(value: Any) -> tuple[int, ...]:
             break
         value = value[0]
     return tuple(shape)
+
+
+def _walk_row(row: Any, shape: tuple[int, ...], spec: TensorSpec, flat: list[Any]) -> None:
+    """Walk one row, which must have the shape of the first one."""
+    own = _shape_of(row)
+    _walk(row, 0, own, spec, flat)
+    if math.prod(own) != math.prod(shape):
+        raise invalid(f"Expecting tensor size: {math.prod(shape)} but got: {math.prod(own)}")
+    if own != shape:
+        raise invalid(f"Expecting shape {_brackets(shape)} but got: {_brackets(own)}")
 
 
 def _walk(value: Any, level: int, shape: tuple[int, ...], spec: TensorSpec, flat: list[Any]) -> None:
@@ -153,7 +163,7 @@ def _scalar(value: Any, spec: TensorSpec) -> Any:
 
 def string_value(value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+        return value.encode()
     if is_bytes_object(value) and isinstance(value[_BYTES_KEY], str):
         try:
             return base64.b64decode(value[_BYTES_KEY], validate=True)
@@ -172,10 +182,7 @@ def _assemble(flat: list[Any], shape: tuple[int, ...], spec: TensorSpec) -> Arra
         array = np.empty(len(flat), dtype=object)
         array[:] = flat
         return array.reshape(shape)
-    try:
-        return np.array(flat, dtype=spec.dtype).reshape(shape)
-    except OverflowError as error:
-        raise invalid(f"A number is out of the range of the expected type: {spec.type_name}") from error
+    return np.array(flat, dtype=spec.dtype).reshape(shape)
 
 
 def _brackets(shape: tuple[int, ...]) -> str:

@@ -1,0 +1,56 @@
+"""The element types that requests and answers carry, and what to export instead of the others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["advice", "element_type", "short_name"]
+
+_NUMPY_NAMES: Mapping[str, tuple[str, str]] = {
+    "DT_FLOAT": ("float", "float32"),
+    "DT_DOUBLE": ("double", "float64"),
+    "DT_HALF": ("half", "float16"),
+    "DT_INT8": ("int8", "int8"),
+    "DT_INT16": ("int16", "int16"),
+    "DT_INT32": ("int32", "int32"),
+    "DT_INT64": ("int64", "int64"),
+    "DT_UINT8": ("uint8", "uint8"),
+    "DT_UINT16": ("uint16", "uint16"),
+    "DT_UINT32": ("uint32", "uint32"),
+    "DT_UINT64": ("uint64", "uint64"),
+    "DT_BOOL": ("bool", "bool"),
+    "DT_STRING": ("string", "object"),
+}
+_BFLOAT16 = "DT_BFLOAT16"
+_CAST = "export a signature that casts it to a plain type, e.g. with tf.cast to tf.int32 or tf.float32"
+_HANDLE = "it is a handle inside TensorFlow's runtime: export a signature of the plain tensors behind it"
+_PARTS = "export a signature whose real and imaginary parts are two tensors (tf.math.real, tf.math.imag, tf.complex)"
+_ADVICE: Mapping[str, str] = {
+    "complex64": _PARTS,
+    "complex128": _PARTS,
+    "resource": _HANDLE,
+    "variant": _HANDLE,
+}
+
+
+def short_name(name: str) -> str:
+    """TensorFlow's short name of a type of the DataType enumeration: ``complex64`` for ``DT_COMPLEX64``."""
+    known = _NUMPY_NAMES.get(name)
+    return known[0] if known else name.removeprefix("DT_").lower()
+
+
+def element_type(name: str) -> "np.dtype[Any] | None":
+    """The NumPy type of a type of the DataType enumeration; None for a type that JSON has no form for."""
+    if name == _BFLOAT16:
+        # NumPy knows bfloat16 by this package alone, which comes with TensorFlow, and few models have it.
+        import ml_dtypes  # pyrefly: ignore[missing-import]
+
+        return np.dtype(ml_dtypes.bfloat16)
+    known = _NUMPY_NAMES.get(name)
+    return np.dtype(known[1]) if known else None
+
+
+def advice(name: str) -> str:
+    """What to export instead of a type that JSON has no form for."""
+    return _ADVICE.get(short_name(name), _CAST)
