@@ -75,6 +75,8 @@ CLOSE = b"Connection: close\r\n"
         (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc", 400),
         (HEAD + b"Content-Length: -2\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 400),
         (HEAD + b"X: a\r\n b\r\n\r\n", 400),
         (b"GET / HTTP/9\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00", 400),
@@ -112,6 +114,18 @@ def test_gzip_bodies_are_decompressed_up_to_the_limit() -> None:
             assert status_of(await exchange(port, gzipped(b"a" * 100_001))) == 413
             assert status_of(await exchange(port, gzipped(b"a" * 50_000_000))) == 413
             assert listener.traffic.buffered_bytes == 0
+
+    run(test)
+
+
+def test_a_gzip_body_of_very_many_members_is_refused_at_once() -> None:
+    async def test() -> None:
+        member = gzip.compress(b"")
+        many, some = member * 200_000, member * 2_000 + gzip.compress(b"hi") * 2
+        async with listening(body_bytes=8_000_000) as (_, port):
+            for body, expected in ((many, b"more than 10000 members"), (some, b"/p|hihi")):
+                raw = HEAD + CLOSE + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+                assert expected in await exchange(port, raw)
 
     run(test)
 
@@ -193,6 +207,31 @@ def test_an_offer_to_upgrade_is_not_taken_up() -> None:
             answered = await exchange(port, offer, b"GET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             assert b"/a|" in answered
             assert b"/b|" in answered
+
+    run(test)
+
+
+@pytest.mark.parametrize("cut", [0, 20, -3])
+def test_an_offer_to_upgrade_may_come_with_a_body(cut: int) -> None:
+    async def test() -> None:
+        async with listening() as (_, port):
+            offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+            sized = HEAD + offer + b"Content-Length: 4\r\n\r\nbody"
+            chunked = HEAD + offer + b"Transfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n0\r\n\r\n"
+            last = HEAD + CLOSE + b"Content-Length: 3\r\n\r\nend"
+            raw = sized + chunked + last
+            answered = await exchange(port, raw[:cut], raw[cut:])
+            assert [part[:4] for part in answered.split(b"/p|")[1:]] == [b"body", b"more", b"end"]
+
+    run(test)
+
+
+def test_a_refused_offer_to_upgrade_is_answered() -> None:
+    async def test() -> None:
+        async with listening(body_bytes=10) as (_, port):
+            for head in (b"", b"Host: h\r\nContent-Length: 11\r\n"):
+                raw = b"POST /a HTTP/1.1\r\n" + head + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+                assert status_of(await exchange(port, raw)) == (413 if head else 400)
 
     run(test)
 

@@ -19,6 +19,7 @@ from tidemill_serving.http.traffic import Traffic
 __all__ = ["HttpProtocol"]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_OFFER_HEADERS = (b"upgrade", b"connection")
 _LINGER_S = 2.0  # how long the rest of a refused request is read and dropped, so that its sender reads the refusal
 
 
@@ -47,6 +48,7 @@ class HttpProtocol(asyncio.Protocol):
         "_reading",
         "_refusal",
         "_since_s",
+        "_skipped_body",
         "_target",
         "_ticket",
         "_traffic",
@@ -69,6 +71,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._refusal: RequestError | None = None
+        self._skipped_body = False
         self._since_s = traffic.now_s()
         self._in_head = self._in_body = False
         self._head_bytes = self._header_bytes = self._body_bytes = self._window_bytes = 0
@@ -106,11 +109,9 @@ class HttpProtocol(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # The offer is not taken up: the connection goes on in HTTP/1.1.
-            self._parser = httptools.HttpRequestParser(self)
-            if rest := data[upgrade.args[0] :]:
-                self.data_received(rest)
-            return
+            if self._refusal is None:
+                self._decline_offer(data[upgrade.args[0] :])
+                return
         except httptools.HttpParserError as error:
             if self._refusal is None:
                 self._refusal = RequestError(Code.INVALID_ARGUMENT, f"Malformed HTTP request: {error}")
@@ -178,6 +179,9 @@ class HttpProtocol(asyncio.Protocol):
         if refusal is not None:
             self._give_up(refusal)
             return
+        if self._parser.should_upgrade() and _announces_body(self._headers):
+            self._skipped_body = True  # the parser takes what follows for another protocol: it is parsed once more
+            return
         self._in_body = True
         expect = self._headers.get(b"expect")
         if expect is not None and self._transport is not None and not self._answering and not self._queue:
@@ -196,7 +200,7 @@ class HttpProtocol(asyncio.Protocol):
             self._give_up(_overloaded("The server holds too many request bodies at the moment"))
 
     def on_message_complete(self) -> None:
-        if self._refusal is not None:
+        if self._refusal is not None or self._skipped_body:
             return
         self._in_body = False
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -322,6 +326,23 @@ class HttpProtocol(asyncio.Protocol):
             self._reading = False
             self._transport.pause_reading()
 
+    def _decline_offer(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 behind a request that offered another protocol."""
+        head = self._head_without_offer() if self._skipped_body else b""
+        self._skipped_body = False
+        self._parser = httptools.HttpRequestParser(self)
+        if head or rest:
+            self.data_received(head + rest)
+
+    def _head_without_offer(self) -> bytes:
+        """The head just parsed, as it would have been without an offer to upgrade."""
+        version: str = self._parser.get_http_version()
+        lines = [b"%s %s HTTP/%s" % (self._parser.get_method(), self._target, version.encode())]
+        lines += [b"%s: %s" % header for header in self._headers.items() if header[0] not in _OFFER_HEADERS]
+        if not self._parser.should_keep_alive():
+            lines.append(b"connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
     def _head_refusal(self) -> RequestError | None:
         headers = self._headers
         limits = self._traffic.limits
@@ -331,6 +352,11 @@ class HttpProtocol(asyncio.Protocol):
         if b"content-length" in headers and b"transfer-encoding" in headers:
             return RequestError(
                 Code.INVALID_ARGUMENT, "Content-Length and Transfer-Encoding together: send one of them"
+            )
+        coding = headers.get(b"transfer-encoding", b"chunked")
+        if coding.lower() != b"chunked":
+            return RequestError(
+                Code.INVALID_ARGUMENT, f"Unsupported Transfer-Encoding: {coding.decode('latin-1')}; send chunked"
             )
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > limits.body_bytes:
@@ -364,6 +390,10 @@ class HttpProtocol(asyncio.Protocol):
         self._body = []
         self._queue.append((refusal, False))
         self._answer_next()
+
+
+def _announces_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
 def _head_too_large(what: str) -> RequestError:

@@ -6,7 +6,6 @@ consequences, e.g. that ``[1, 2, 5]`` is one instance and not three.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidemill_serving.errors import Code, RequestError, invalid
@@ -20,7 +19,6 @@ _CSV_TYPE = b"text/csv"
 _TYPES = (*_JSON_TYPES, _CSV_TYPE)
 _HAS_DATA_KEY = re.compile(rb'"(?:instances|inputs|examples)"\s*:')
 _IS_JSON_LINES = re.compile(rb"[}\]]\s*[{\[]")
-_ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # text has many other characters that str.splitlines takes for one
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))([eE][+-]?[0-9]+)?")
 _JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -44,12 +42,15 @@ def read_attributes(header: bytes) -> CustomAttributes:
     Raises:
         RequestError: INVALID_ARGUMENT, a version that is no number or a method that does not exist.
     """
-    given: Mapping[str, str] = dict(_ATTRIBUTE.findall(header.decode("latin-1")))
-    version = given.get("tfs-model-version", "").strip()
-    method = given.get("tfs-method", "predict").strip()
+    given: dict[str, str] = {}
+    for attribute in header.decode("latin-1").split(","):
+        key, _, value = attribute.partition("=")
+        given[key.strip()] = value.strip()
+    version = given.get("tfs-model-version", "")
+    method = given.get("tfs-method", "predict")
     if method not in _METHODS:
         raise invalid(f"tfs-method={method} is not one of {', '.join(_METHODS)}")
-    name = given.get("tfs-model-name", "").strip()
+    name = given.get("tfs-model-name", "")
     return CustomAttributes(name or None, version_number(version) if version else None, method)
 
 
