@@ -87,6 +87,30 @@ def test_a_training_job_from_upload_to_model(jobs: Any, replies: tuple[boto3.Ses
     assert [s["TrainingJobName"] for s in summaries] == [name]
 
 
+MODEL_ERRORS: list[tuple[int, str, dict[str, Any]]] = [
+    (
+        400,
+        "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT: JSON Value: \"é\\n\" Type: String"
+        " is not of expected type: float",
+        {"Body": '{"instances": [1, "é\\n"]}'.encode()},
+    ),
+    (400, "JSON Parse error: The document is empty", {"Body": b""}),
+    (
+        400,
+        "Expected the input Tensor x of the signature serving_default to be a string of serialized examples, but it is"
+        " float. Use the predict method",
+        {"CustomAttributes": "tfs-method=regress", "Body": b'{"examples": [{"x": 1.0}]}'},
+    ),
+    (
+        404,
+        "Servable not found for request: Latest(absent)",
+        {"CustomAttributes": "tfs-model-name=absent", "Body": b"[1]"},
+    ),
+    (415, "Unsupported Media Type: image/png", {"ContentType": "image/png", "Body": b"x"}),
+]
+"""Status and text of a model server's errors, and requests that get them."""
+
+
 def test_an_endpoint_from_model_to_prediction_to_nothing(
     jobs: Any, replies: tuple[boto3.Session, list[str]], saved_model: Path
 ) -> None:
@@ -126,6 +150,13 @@ def test_an_endpoint_from_model_to_prediction_to_nothing(
     with pytest.raises(ClientError) as unsupported:
         runtime.invoke_endpoint(EndpointName=name, ContentType="image/png", Body=b"x")
     assert unsupported.value.response["OriginalStatusCode"] == 415
+    for status, text, request in MODEL_ERRORS:
+        with pytest.raises(ClientError) as passed_on:
+            runtime.invoke_endpoint(EndpointName=name, **{"ContentType": "application/json", **request})
+        response = passed_on.value.response
+        assert (response["Error"]["Code"], response["OriginalStatusCode"]) == ("ModelError", status)
+        assert response["OriginalMessage"] == '{ "error": ' + json.dumps(text, ensure_ascii=False) + " }"
+        assert response["Error"]["Message"].startswith(f"Received client error ({status}) from primary with message ")
     assert sagemaker.describe_endpoint(EndpointName=name)["ProductionVariants"][0]["CurrentInstanceCount"] == 1
     sagemaker.delete_endpoint(EndpointName=name)
     waiter = sagemaker.get_waiter("endpoint_deleted")

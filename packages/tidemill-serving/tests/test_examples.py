@@ -94,7 +94,7 @@ def test_a_signature_that_is_not_one_for_examples_is_refused(
         ({"examples": [{"whole": 10**40}]}, "Only int64_t is supported"),
         ({"examples": [{"whole": [1, -(2**63) - 1]}]}, "Only int64_t is supported"),
         ({"examples": [{"whole": 1.5}]}, "Name: <unknown>, Key: whole, Index: 0.  Data types don't match"),
-        ({"examples": [{"whole": [1, 2]}]}, "Name: <unknown>, Key: whole, Index: 0.  Number of int64 values != expected"),
+        ({"examples": [{"whole": [1, 2]}]}, "Name: <unknown>, Key: whole, Index: 0.  Number of int64 values != exp"),
     ],
 )
 def test_examples_that_cannot_be_read_are_refused(server: Server, body: dict[str, Any], text: str) -> None:
