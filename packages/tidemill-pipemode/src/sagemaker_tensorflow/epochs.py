@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
+from sagemaker_tensorflow.feeder_lock import feeder_end
 from sagemaker_tensorflow.options import ReaderOptions
 
-__all__ = ["EpochError", "try_to_open_next_epoch"]
+__all__ = ["EpochError", "NoEpochYet", "close_epoch", "end_of_feeder", "has_been_written", "try_to_open_next_epoch"]
 
 _PIPE_SIZE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
 _open_files: set[int] = set()
@@ -24,12 +27,22 @@ class EpochError(Exception):
     """The counter or the FIFO cannot be used."""
 
 
-def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int | None]:
+class NoEpochYet(NamedTuple):
+    """Why no epoch could be taken at this moment."""
+
+    epoch: int | None
+    """Number of the one to come; None if somebody else holds the lock of the counter."""
+    feeder_end: str | None
+    """Why the feeder of the channel ended; None if it lives, or if nothing tells."""
+
+
+def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
     """Open the next epoch's FIFO without blocking, and count it as taken.
 
+    A FIFO that a feeder has left behind which lives no more counts as absent.
+
     Returns:
-        The number of the epoch, and the file descriptor, or None while there is no such path or somebody else holds
-        the lock. With None nothing has changed.
+        The number of the epoch and the file descriptor, or why there is none yet; then nothing has changed.
 
     Raises:
         EpochError: The counter or the FIFO cannot be used.
@@ -42,9 +55,24 @@ def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int | None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _open_locked(options)
     except BlockingIOError:
-        return 0, None
+        return NoEpochYet(None, None)
     finally:
         os.close(lock)
+
+
+def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
+    """Why the feeder that made the FIFO of this epoch ended; None if it lives, or if nothing tells.
+
+    A FIFO without an outcome file was made by hand, or by a feeder that holds no lock.
+    """
+    return feeder_end(options.feeder_lock_path) if os.path.exists(options.outcome_path(epoch)) else None
+
+
+def has_been_written(fd: int) -> bool:
+    """Whether a writer has opened the FIFO since this end of it was opened."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))  # without a writer nothing: Linux reports a hang-up only after one has been there
 
 
 def close_epoch(fd: int) -> None:
@@ -53,14 +81,19 @@ def close_epoch(fd: int) -> None:
     os.close(fd)
 
 
-def _open_locked(options: ReaderOptions) -> tuple[int, int | None]:
+def _open_locked(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
     epoch = _read_counter(options.state_path)
     try:
         fd = os.open(options.fifo_path(epoch), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return epoch, None
+        return NoEpochYet(epoch, feeder_end(options.feeder_lock_path))
     except OSError as error:
         raise EpochError(f"Pipe mode: the FIFO cannot be opened: {error.strerror}") from error
+    is_fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)
+    end = end_of_feeder(options, epoch) if is_fifo else None
+    if end is not None and not has_been_written(fd):
+        os.close(fd)
+        return NoEpochYet(epoch, end)
     try:
         _write_counter(options.state_path, epoch + 1)
     except OSError as error:
@@ -69,7 +102,7 @@ def _open_locked(options: ReaderOptions) -> tuple[int, int | None]:
             f"Pipe mode: the epoch counter {options.state_path} cannot be written: {error.strerror}"
         ) from error
     _open_files.add(fd)
-    if stat.S_ISFIFO(os.fstat(fd).st_mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
+    if is_fifo and hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):  # only a wish: small pipes work as well
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
     return epoch, fd

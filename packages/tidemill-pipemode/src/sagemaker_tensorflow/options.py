@@ -54,3 +54,8 @@ class ReaderOptions:
     def outcome_path(self, epoch: int) -> str:
         """Where the feeder says how the epoch went."""
         return f"{self.pipe_dir}/.tidemill/{self.channel}_{epoch}.json"
+
+    @property
+    def feeder_lock_path(self) -> str:
+        """The file that the channel's feeder keeps locked as long as it lives."""
+        return f"{self.pipe_dir}/.tidemill/{self.channel}.feeder"

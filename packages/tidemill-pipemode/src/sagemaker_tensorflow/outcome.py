@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["judge_outcome", "read_outcome", "write_outcome"]
+__all__ = ["is_writing", "judge_outcome", "read_outcome", "write_outcome"]
 
 
 def read_outcome(path: str) -> str | None:
@@ -43,6 +43,14 @@ def judge_outcome(text: str, bytes_read: int) -> str:
     if state == "writing":
         return "the feeder died before it had written everything"
     return f"the outcome file of the feeder has an unknown state '{state}'"
+
+
+def is_writing(path: str) -> bool:
+    """Whether the file says that the epoch is still to be written."""
+    try:
+        return json.loads(read_outcome(path) or "{}").get("state") == "writing"
+    except (ValueError, AttributeError):
+        return False
 
 
 def write_outcome(path: str, state: str, *, size_bytes: int = 0, objects: int = 0, error: str = "") -> None:

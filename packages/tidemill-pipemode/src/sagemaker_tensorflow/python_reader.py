@@ -16,7 +16,14 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from sagemaker_tensorflow import waits
-from sagemaker_tensorflow.epochs import EpochError, close_epoch, try_to_open_next_epoch
+from sagemaker_tensorflow.epochs import (
+    EpochError,
+    NoEpochYet,
+    close_epoch,
+    end_of_feeder,
+    has_been_written,
+    try_to_open_next_epoch,
+)
 from sagemaker_tensorflow.framing import FramingError, make_framer
 from sagemaker_tensorflow.options import ReaderOptions
 from sagemaker_tensorflow.outcome import judge_outcome, read_outcome
@@ -27,6 +34,7 @@ _PIECE_BYTES = 1 << 20
 _PATIENCE_S = 0.1
 _FIRST_NOTICE_S = 10.0
 _NOTICE_INTERVAL_S = 60.0
+_RESTART_S = 5.0  # how soon a feeder that ended may be started anew without the script noticing
 
 
 class ReadError(Exception):
@@ -60,6 +68,8 @@ class _Wait:
 
     def __init__(self) -> None:
         self.since_s = time.monotonic()
+        self.feeder_ended_s: float | None = None
+        """Since when the channel's feeder is known to have ended."""
         self._notice_at_s = self.since_s + _FIRST_NOTICE_S
         self._interrupts = waits.interrupts()
 
@@ -156,28 +166,63 @@ class _EpochReader:
     def _open(self) -> Iterator[Chunk]:
         while True:
             try:
-                self._epoch, fd = try_to_open_next_epoch(self._options)
+                taken = try_to_open_next_epoch(self._options)
             except EpochError as error:
                 raise self._error(str(error)) from error
-            if fd is not None:
-                self._fd, self._wait = fd, None
+            if not isinstance(taken, NoEpochYet):
+                self._epoch, self._fd = taken
+                self._wait = None
                 return
+            if taken.epoch is None:
+                yield from self._quiet("for the lock of the epoch counter")
+                continue
+            self._epoch = taken.epoch
             yield from self._quiet("for the FIFO to be made")
-            wait = self._wait
-            if wait is not None and time.monotonic() - wait.since_s >= self._options.path_timeout_s:
-                raise self._error(
-                    f"File does not exist: {self._path}. Nothing made it within {self._options.path_timeout_s:.0f} s:"
-                    " start the feeder, or see whether this epoch exists at all"
-                )
+            if self._wait is not None:
+                self._limit_absence(self._wait, taken.feeder_end)
+
+    def _limit_absence(self, wait: _Wait, feeder_end: str | None) -> None:
+        now_s = time.monotonic()
+        if feeder_end is None:
+            wait.feeder_ended_s = None
+        elif wait.feeder_ended_s is None:
+            wait.feeder_ended_s = now_s
+        over = now_s - wait.since_s >= self._options.path_timeout_s
+        if wait.feeder_ended_s is not None and (over or now_s - wait.feeder_ended_s >= _RESTART_S):
+            what = f"Nobody fills {self._path}" if os.path.exists(self._path) else f"File does not exist: {self._path}"
+            raise self._error(f"{what}. {self._about_end(feeder_end, self._epoch)}")
+        if over:
+            raise self._error(
+                f"File does not exist: {self._path}. Nothing made it within {self._options.path_timeout_s:.0f} s:"
+                " start the feeder, or see whether this epoch exists at all"
+            )
 
     def _first_writer(self) -> Iterator[Chunk]:
-        # Without a writer a FIFO reads as ended. Linux reports a hang-up only after a writer has been there.
+        # Without a writer a FIFO reads as ended.
         if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             return
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        while not poll.poll(0):
+        while not has_been_written(self._fd):
+            reason = self._why_nobody_will_write()
+            if reason and not has_been_written(self._fd):  # its last bytes came before its end
+                raise self._error(f"Nobody fills {self._path}. {reason}")
             yield from self._quiet("for a writer to open the FIFO")
+
+    def _why_nobody_will_write(self) -> str:
+        feeder_end = end_of_feeder(self._options, self._epoch)
+        if feeder_end is not None:
+            return self._about_end(feeder_end, self._epoch + 1)
+        if os.fstat(self._fd).st_nlink == 0:
+            return (
+                "It was removed or replaced while this reader waited for its first byte."
+                f" Take the next epoch, {self._epoch + 1}, or start feeder and script anew"
+            )
+        return ""
+
+    def _about_end(self, reason: str | None, next_epoch: int) -> str:
+        return (
+            f"The feeder of channel {self._options.channel} ended before epoch {self._epoch}: {reason}."
+            f" Start the feeder again, with --first-epoch {next_epoch}, then the script; in a job, see its log"
+        )
 
     def _quiet(self, what: str) -> Iterator[Chunk]:
         if self._wait is None:

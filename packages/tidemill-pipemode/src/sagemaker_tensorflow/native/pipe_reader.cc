@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 
+#include "feeder_lock.h"
 #include "outcome.h"
 
 namespace tidemill {
@@ -21,6 +22,7 @@ namespace {
 constexpr std::size_t kBuffer = std::size_t{256} << 10;  // small enough to stay in the processor's cache
 constexpr std::size_t kEnough = std::size_t{1} << 20;    // bytes of records given at once
 constexpr int kPatienceMs = 100;
+constexpr std::chrono::milliseconds kRestart{5000};  // how soon a feeder that ended may be started anew unnoticed
 constexpr int kPipeSize = 1 << 20;  // the most that an unprivileged process may ask for
 
 std::atomic<std::uint64_t> interrupts{0};
@@ -104,6 +106,13 @@ bool ParseEpoch(const std::string& text, std::int64_t* epoch) {
     *epoch = 10 * *epoch + (text[at] - '0');
   }
   return true;
+}
+
+// Whether a writer has opened the FIFO since this end of it was opened.
+bool HasBeenWritten(int fd) {
+  struct pollfd file = {fd, POLLIN, 0};
+  // Without a writer nothing: Linux reports a hang-up only after one has been there.
+  return ::poll(&file, 1, 0) > 0 && (file.revents & (POLLIN | POLLHUP)) != 0;
 }
 
 void WriteAll(int fd, const std::string& text) {
@@ -207,7 +216,7 @@ Step PipeReader::AtEnd() {
 
 // What the feeder's outcome file has against this epoch.
 std::string PipeReader::Judge() const {
-  const std::string file = options_.pipe_dir + "/.tidemill/" + options_.channel + "_" + std::to_string(epoch_) + ".json";
+  const std::string file = OutcomePath();
   std::string text;
   const int failure = ReadSmallFile(file, &text);
   if (failure == ENOENT || failure == ENOTDIR) return "";  // a feeder that says nothing
@@ -227,19 +236,32 @@ Step PipeReader::Open() {
     if (errno != EWOULDBLOCK && errno != EINTR) return FailWithErrno("flock on " + lock_path + " failed", errno);
     return Quiet("for the lock of the epoch counter");
   }
-  const Step step = OpenLocked();
+  std::string feeder_end;
+  const Step step = OpenLocked(&feeder_end);
   ::flock(lock_file.get(), LOCK_UN);
-  if (step != Step::kNotYet) return step;
-  const Step waited = Quiet("for the FIFO to be made");
-  if (waited == Step::kNotYet && Clock::now() - waiting_since_ >= std::chrono::milliseconds(options_.path_timeout_ms)) {
-    return Fail("File does not exist: " + path_ + ". Nothing made it within " +
-                std::to_string(options_.path_timeout_ms / 1000) +
-                " s: start the feeder, or see whether this epoch exists at all");
-  }
-  return waited;
+  return step == Step::kNotYet ? AwaitFifo(feeder_end) : step;
 }
 
-Step PipeReader::OpenLocked() {
+// Waits a moment for a FIFO that is absent, or left behind by a feeder that lives no more, and limits that.
+Step PipeReader::AwaitFifo(const std::string& feeder_end) {
+  const Step waited = Quiet("for the FIFO to be made");
+  if (waited != Step::kNotYet) return waited;
+  const Clock::time_point now = Clock::now();
+  if (!feeder_ended_) feeder_ended_since_ = now;
+  feeder_ended_ = !feeder_end.empty();
+  const bool over = now - waiting_since_ >= std::chrono::milliseconds(options_.path_timeout_ms);
+  if (feeder_ended_ && (over || now - feeder_ended_since_ >= kRestart)) {
+    const bool exists = ::access(path_.c_str(), F_OK) == 0;
+    return Fail((exists ? "Nobody fills " : "File does not exist: ") + path_ + ". " + AboutEnd(feeder_end, epoch_));
+  }
+  if (!over) return waited;
+  return Fail("File does not exist: " + path_ + ". Nothing made it within " +
+              std::to_string(options_.path_timeout_ms / 1000) +
+              " s: start the feeder, or see whether this epoch exists at all");
+}
+
+// With kNotYet nothing has changed, and `feeder_end` says why the channel's feeder ended, if it did.
+Step PipeReader::OpenLocked(std::string* feeder_end) {
   const std::string state_path = options_.state_dir + "/." + options_.channel + "-pipe_mode-state";
   std::string text;
   int failure = ReadSmallFile(state_path, &text);
@@ -255,14 +277,20 @@ Step PipeReader::OpenLocked() {
   path_ = options_.pipe_dir + "/" + options_.channel + "_" + std::to_string(epoch_);
   File file(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0) {
-    if (errno == ENOENT) return Step::kNotYet;
-    return FailWithErrno("the FIFO cannot be opened", errno);
+    if (errno != ENOENT) return FailWithErrno("the FIFO cannot be opened", errno);
+    *feeder_end = FeederEnd(FeederLockPath());
+    return Step::kNotYet;
+  }
+  const bool is_fifo = ::lseek(file.get(), 0, SEEK_CUR) < 0 && errno == ESPIPE;
+  if (is_fifo) {
+    *feeder_end = EndOfFeeder();
+    if (!feeder_end->empty() && !HasBeenWritten(file.get())) return Step::kNotYet;
   }
   failure = WriteSmallFile(state_path, std::to_string(epoch_ + 1));
   if (failure != 0) return FailWithErrno("the epoch counter " + state_path + " cannot be written", failure);
   fd_ = file.release();
   Remember(fd_);
-  if (::lseek(fd_, 0, SEEK_CUR) < 0 && errno == ESPIPE) {  // a FIFO
+  if (is_fifo) {
 #ifdef F_SETPIPE_SZ
     (void)::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);  // only a wish: small pipes work as well
 #endif
@@ -305,14 +333,45 @@ Step PipeReader::Read(std::size_t* size, bool* at_end) {
 
 // Waits a moment for the first writer, or for data.
 Step PipeReader::AwaitWriter() {
-  struct pollfd file = {fd_, POLLIN, 0};
-  if (::poll(&file, 1, 0) == 0) {
-    const Step step = Quiet(writer_seen_ ? "for data" : "for a writer to open the FIFO");
-    if (step != Step::kNotYet || ::poll(&file, 1, 0) == 0) return step;
+  if (!writer_seen_ && !HasBeenWritten(fd_)) {
+    const std::string reason = WhyNobodyWillWrite();
+    // A feeder's last bytes came before its end.
+    if (!reason.empty() && !HasBeenWritten(fd_)) return Fail("Nobody fills " + path_ + ". " + reason);
   }
-  // Linux reports a hang-up only after a writer has been there.
-  if ((file.revents & (POLLIN | POLLHUP)) != 0) writer_seen_ = true;
+  if (!HasBeenWritten(fd_)) {
+    const Step step = Quiet(writer_seen_ ? "for data" : "for a writer to open the FIFO");
+    if (step != Step::kNotYet || !HasBeenWritten(fd_)) return step;
+  }
+  writer_seen_ = true;
   return Step::kRecords;
+}
+
+// Why the feeder that made the FIFO of this epoch ended; empty if it lives, or if nothing tells. A FIFO without an
+// outcome file was made by hand, or by a feeder that holds no lock.
+std::string PipeReader::EndOfFeeder() const {
+  return ::access(OutcomePath().c_str(), F_OK) == 0 ? FeederEnd(FeederLockPath()) : "";
+}
+
+std::string PipeReader::WhyNobodyWillWrite() const {
+  const std::string end = EndOfFeeder();
+  if (!end.empty()) return AboutEnd(end, epoch_ + 1);
+  if (!IsRemoved(fd_)) return "";
+  return "It was removed or replaced while this reader waited for its first byte. Take the next epoch, " +
+         std::to_string(epoch_ + 1) + ", or start feeder and script anew";
+}
+
+std::string PipeReader::AboutEnd(const std::string& reason, std::int64_t next_epoch) const {
+  return "The feeder of channel " + options_.channel + " ended before epoch " + std::to_string(epoch_) + ": " + reason +
+         ". Start the feeder again, with --first-epoch " + std::to_string(next_epoch) +
+         ", then the script; in a job, see its log";
+}
+
+std::string PipeReader::OutcomePath() const {
+  return options_.pipe_dir + "/.tidemill/" + options_.channel + "_" + std::to_string(epoch_) + ".json";
+}
+
+std::string PipeReader::FeederLockPath() const {
+  return options_.pipe_dir + "/.tidemill/" + options_.channel + ".feeder";
 }
 
 // Nothing is there: passes up to a tenth of a second, says so now and then, and looks for signals and the process's end.
@@ -321,6 +380,7 @@ Step PipeReader::Quiet(const char* what) {
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = now;
+    feeder_ended_ = false;
     announce_at_ = now + std::chrono::seconds(10);
     interrupts_seen_ = interrupts.load();
   }

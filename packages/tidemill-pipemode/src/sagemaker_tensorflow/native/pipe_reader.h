@@ -58,8 +58,14 @@ class PipeReader {
 
   Step Fill(std::vector<Bytes>* records);
   Step Open();
-  Step OpenLocked();
+  Step OpenLocked(std::string* feeder_end);
+  Step AwaitFifo(const std::string& feeder_end);
   Step AwaitWriter();
+  std::string EndOfFeeder() const;
+  std::string WhyNobodyWillWrite() const;
+  std::string AboutEnd(const std::string& reason, std::int64_t next_epoch) const;
+  std::string OutcomePath() const;
+  std::string FeederLockPath() const;
   Step Read(std::size_t* size, bool* at_end);
   Step AtEnd();
   std::string Judge() const;
@@ -89,6 +95,8 @@ class PipeReader {
   bool waiting_ = false;  // nothing has come since waiting_since_
   Clock::time_point waiting_since_;
   Clock::time_point announce_at_;
+  bool feeder_ended_ = false;  // as far as this wait has seen, since feeder_ended_since_
+  Clock::time_point feeder_ended_since_;
   std::uint64_t interrupts_seen_ = 0;
 
   std::uint64_t benchmark_records_ = 0;

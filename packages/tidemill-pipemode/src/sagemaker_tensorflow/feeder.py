@@ -1,0 +1,199 @@
+"""Streams local files into the FIFOs of one channel, and leaves no reader waiting when it ends.
+
+As long as it lives it holds the channel's lock (`feeder_lock`). However it ends, short of a kill, it gives each epoch an
+outcome, removes its FIFOs and writes into the lock file why it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gzip
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sagemaker_tensorflow.feeder_lock import FeederLock
+from sagemaker_tensorflow.outcome import is_writing, write_outcome
+
+__all__ = ["Feeder", "FeederStopped"]
+
+_PIPE_SIZE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+_OPEN_INTERVAL_S = 0.05
+
+
+class FeederStopped(BaseException):
+    """A signal, whose name is the text, ends the feeder."""
+
+
+@dataclass
+class _Progress:
+    """How far an epoch has come."""
+
+    size_bytes: int = 0
+    objects: int = 0
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Feeder:
+    """Streams the same files in every epoch."""
+
+    files: Sequence[Path]
+    """What is streamed, in this order."""
+    channel: str
+    """Name of the channel."""
+    pipe_dir: Path
+    """Directory of the FIFOs."""
+    unpack: bool = False
+    """Unpack files whose names end in `.gz`."""
+
+    def feed(self, epochs: Iterable[int]) -> None:
+        """Stream the epochs, each as soon as a reader opens its FIFO; return after the last.
+
+        Raises:
+            ChannelIsFedError: Another feeder is at work on this channel and directory.
+            OSError: A file cannot be read. The outcome file tells the reader.
+        """
+        lock = FeederLock(str(self._outcome_dir / f"{self.channel}.feeder"))
+        offered: set[int] = set()
+        reason = "it streamed all epochs that it was started for"
+        try:
+            self._remove_stale_fifos()
+            self._feed_all(iter(epochs), offered)
+        except BaseException as cause:
+            reason = _reason(cause)
+            raise
+        finally:
+            for epoch in sorted(offered):
+                self._withdraw(epoch, reason)
+            lock.release(reason)
+
+    @property
+    def _outcome_dir(self) -> Path:
+        return self.pipe_dir / ".tidemill"
+
+    def _fifo(self, epoch: int) -> Path:
+        return self.pipe_dir / f"{self.channel}_{epoch}"
+
+    def _unfinished_fifo(self, epoch: int) -> Path:
+        return self.pipe_dir / f".{self.channel}_{epoch}.new"
+
+    def _outcome_path(self, epoch: int) -> str:
+        return str(self._outcome_dir / f"{self.channel}_{epoch}.json")
+
+    def _remove_stale_fifos(self) -> None:
+        """Remove what a killed feeder left: a reader would wait at it, since this feeder may never come to its epoch."""
+        fifo = re.compile(rf"\.?{re.escape(self.channel)}_([0-9]+)(\.new)?")
+        for path in self.pipe_dir.iterdir():
+            match = fifo.fullmatch(path.name)
+            if match and path.is_fifo() and os.path.exists(self._outcome_path(int(match[1]))):
+                path.unlink()
+
+    def _feed_all(self, numbers: Iterator[int], offered: set[int]) -> None:
+        following = self._offer_next(numbers, offered)
+        while following is not None:
+            epoch = following
+            following = self._offer_next(numbers, offered)  # before `epoch` is opened: `repeat()` goes on with it at once
+            self._feed_one(epoch)
+            self._withdraw(epoch)
+            offered.discard(epoch)
+
+    def _offer_next(self, numbers: Iterator[int], offered: set[int]) -> int | None:
+        epoch = next(numbers, None)
+        if epoch is not None:
+            offered.add(epoch)
+            write_outcome(self._outcome_path(epoch), "writing")
+            beside = self._unfinished_fifo(epoch)
+            beside.unlink(missing_ok=True)
+            os.mkfifo(beside)
+            beside.rename(self._fifo(epoch))
+        return epoch
+
+    def _feed_one(self, epoch: int) -> None:
+        fd = _open_for_writing(self._fifo(epoch))
+        progress = _Progress()
+        try:
+            self._stream(fd, progress)
+        except BrokenPipeError:
+            self._finish(epoch, progress, "error", "the reader stopped before the end")
+        except BaseException as cause:
+            self._finish(epoch, progress, "error", _reason(cause, progress.path))
+            raise
+        else:
+            self._finish(epoch, progress, "ok")
+        finally:
+            os.close(fd)
+
+    def _stream(self, fd: int, progress: _Progress) -> None:
+        for path in self.files:
+            progress.path = path
+            for piece_bytes in _send(path, fd, unpack=self.unpack):
+                progress.size_bytes += piece_bytes
+            progress.objects += 1
+
+    def _finish(self, epoch: int, progress: _Progress, state: str, error: str = "") -> None:
+        write_outcome(
+            self._outcome_path(epoch), state, size_bytes=progress.size_bytes, objects=progress.objects, error=error
+        )
+        sys.stderr.write(
+            f"pipemode.fed channel={self.channel} epoch={epoch} state={state} bytes={progress.size_bytes}"
+            f" objects={progress.objects} error={error!r}\n"
+        )
+
+    def _withdraw(self, epoch: int, reason: str = "") -> None:
+        """Remove a FIFO that nobody will fill again; an epoch that has no outcome gets one."""
+        with contextlib.suppress(OSError):  # a full disk: `writing` says as much
+            if is_writing(self._outcome_path(epoch)):
+                write_outcome(self._outcome_path(epoch), "error", error=reason)
+        for path in (self._fifo(epoch), self._unfinished_fifo(epoch)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _reason(cause: BaseException, path: Path | None = None) -> str:
+    if isinstance(cause, FeederStopped):
+        return f"{cause} stopped it"
+    if isinstance(cause, KeyboardInterrupt):
+        return "Ctrl-C stopped it"
+    if isinstance(cause, (OSError, EOFError)):
+        return f"{path}: {cause}" if path else str(cause)
+    return f"{type(cause).__name__}: {cause}"
+
+
+def _open_for_writing(fifo: Path) -> int:
+    while True:
+        try:
+            fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        time.sleep(_OPEN_INTERVAL_S)  # no reader yet, and nothing that could tell of one
+    os.set_blocking(fd, True)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):  # only a wish
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
+    return fd
+
+
+def _send(path: Path, fd: int, *, unpack: bool) -> Iterable[int]:
+    """Write a file into the FIFO; gives the sizes of the pieces as they are written."""
+    if unpack and path.suffix == ".gz":
+        with gzip.open(path, "rb") as source:
+            while piece := source.read(_PIECE_BYTES):
+                view = memoryview(piece)
+                while view:
+                    written = os.write(fd, view)
+                    yield written
+                    view = view[written:]
+        return
+    with path.open("rb") as source:
+        while sent := os.sendfile(fd, source.fileno(), None, 1 << 30):
+            yield sent

@@ -1,0 +1,89 @@
+"""The lock of a channel's feeder: held as long as the feeder lives, so that no reader waits for a dead one.
+
+The kernel releases it when the process ends, however it ends. Its form and its place in the order of events stand in
+docs/reference/pipe-mode-files.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+__all__ = ["ChannelIsFedError", "FeederLock", "feeder_end"]
+
+_LAST_LINE_BYTES = 1000
+_TESTER_PAUSE_S = 0.01
+
+
+class ChannelIsFedError(Exception):
+    """Another process feeds the channel."""
+
+
+class FeederLock:
+    """Holds the lock of one channel from construction to `release`, or to the end of the process.
+
+    Raises:
+        ChannelIsFedError: Another feeder holds it.
+        OSError: The file cannot be made.
+    """
+
+    def __init__(self, path: str) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(self._fd, path)
+            os.ftruncate(self._fd, 0)  # the last line of the feeder before
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def release(self, reason: str) -> None:
+        """Let readers know that no more epochs come, and why, in one line."""
+        try:
+            os.pwrite(self._fd, (" ".join(reason.split()) + "\n").encode(), 0)
+        finally:
+            os.close(self._fd)
+
+
+def feeder_end(path: str) -> str | None:
+    """Why the feeder behind the lock file ended; None if it lives, or if the channel has no lock file.
+
+    A reader shares the lock for the moment of the test: two readers never take one another for a feeder.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        reason = os.pread(fd, _LAST_LINE_BYTES, 0)
+        fcntl.flock(fd, fcntl.LOCK_UN)  # at once also for a child that was forked just now
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return reason.split(b"\n")[0].decode(errors="replace") or "it was killed, or died without a word"
+
+
+def _lock(fd: int, path: str) -> None:
+    while True:
+        if _try_to_lock(fd, fcntl.LOCK_EX):
+            return
+        if not _try_to_lock(fd, fcntl.LOCK_SH):
+            raise ChannelIsFedError(
+                f"another feeder is at work on this channel: it holds the lock {path}. End that feeder first, or give"
+                " this one another directory (--pipe-dir) or channel (--channel)"
+            )
+        # Only a reader's test, which is over in a moment.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(_TESTER_PAUSE_S)
+
+
+def _try_to_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

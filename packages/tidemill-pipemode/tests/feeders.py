@@ -1,0 +1,49 @@
+"""Feeders for laptops as processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DEADLINE_S = 60
+
+
+class FeederProcess:
+    """`python -m sagemaker_tensorflow.feed` for one channel."""
+
+    def __init__(self, pipe_dir: Path, *arguments: object) -> None:
+        words = ["--pipe-dir", pipe_dir, *arguments]
+        command = [sys.executable, "-m", "sagemaker_tensorflow.feed", *map(str, words)]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+
+    def end(self, number: int = 0) -> tuple[int, str]:
+        """Send a signal, if one is given, and wait; the exit status and what was said on standard error."""
+        if number:
+            os.kill(self.pid, number)
+        errors = self._process.communicate(timeout=DEADLINE_S)[1]
+        return self._process.returncode, errors
+
+    def close(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def feeding(pipe_dir: Path, *arguments: object) -> Iterator[FeederProcess]:
+    """Within, a feeder runs; it may end earlier."""
+    feeder = FeederProcess(pipe_dir, *arguments)
+    try:
+        yield feeder
+    finally:
+        feeder.close()
+
+
+def stop(feeder: FeederProcess) -> None:
+    """Let a feeder live without doing anything."""
+    os.kill(feeder.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, feeder.pid, os.WSTOPPED | os.WNOWAIT)

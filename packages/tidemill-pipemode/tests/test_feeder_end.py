@@ -1,0 +1,237 @@
+"""A reader never waits for a feeder that has ended: by kill -9, a signal, an error, or because it was done."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from feeders import DEADLINE_S, feeding, stop
+
+KILLED = "it was killed, or died without a word"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntwo\n")
+    return path
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """More than fits into a FIFO: its feeder is in the middle of it until somebody reads all."""
+    path = tmp_path / "endless"
+    path.write_bytes(b"line\n" * 1_000_000)
+    return path
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """For changes of files, which nobody announces."""
+    while not condition():
+        os.sched_yield()
+
+
+class Reading:
+    """Reads a dataset to its end in a thread."""
+
+    def __init__(self, read, dataset: tf.data.Dataset) -> None:
+        self._result: list[tuple[list[bytes], str]] = []
+        self._thread = threading.Thread(target=lambda: self._result.append(read(dataset)), daemon=True)
+        self._thread.start()
+
+    def result(self) -> tuple[list[bytes], str]:
+        self._thread.join(DEADLINE_S)
+        assert self._result, "the reader still waits"
+        return self._result[0]
+
+
+@contextmanager
+def fed(channels, *arguments: object):
+    """A feeder that has made the FIFO of its first epoch."""
+    first = channels.pipe_dir / ".tidemill" / "training.feeder"
+    with feeding(channels.pipe_dir, *arguments) as feeder:
+        until(lambda: first.exists() and any(path.is_fifo() for path in channels.pipe_dir.glob("training_*")))
+        yield feeder
+
+
+def fifos(channels) -> list[str]:
+    return sorted(path.name for path in channels.pipe_dir.iterdir() if path.is_fifo())
+
+
+def outcome(channels, epoch: int) -> dict[str, object]:
+    return json.loads((channels.pipe_dir / ".tidemill" / f"training_{epoch}.json").read_text())
+
+
+def test_the_epoch_after_a_kill_raises_and_is_not_taken(channels, reader, read, lines):
+    dataset = channels.dataset(path_timeout_s=0.2)
+    with fed(channels, lines) as feeder:
+        assert read(dataset) == ([b"one", b"two"], "")
+        until(lambda: "training_1" in fifos(channels))
+        assert feeder.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    records, error = read(dataset)
+    assert records == []
+    assert f"Nobody fills {channels.pipe_dir}/training_1. The feeder of channel training ended before epoch 1" in error
+    assert KILLED in error
+    assert "--first-epoch 1" in error
+    assert channels.next_epoch == "1"
+    with feeding(channels.pipe_dir, lines, "--first-epoch", 1):
+        assert read(channels.dataset()) == ([b"one", b"two"], "")
+
+
+def test_a_reader_that_has_opened_the_fifo_of_a_killed_feeder_raises(channels, reader, read, lines):
+    with fed(channels, lines) as feeder:
+        stop(feeder)
+        reading = Reading(read, channels.dataset())
+        until(lambda: (channels.state_dir / ".training-pipe_mode-state").exists() and channels.next_epoch == "1")
+        feeder.end(signal.SIGKILL)
+        records, error = reading.result()
+    assert records == []
+    assert f"Nobody fills {channels.pipe_dir}/training_0. The feeder of channel training ended before epoch 0" in error
+    assert KILLED in error
+    assert "--first-epoch 1" in error
+
+
+def test_a_reader_that_waits_for_a_fifo_hears_of_the_kill(channels, reader, read, lines):
+    with fed(channels, lines, "--first-epoch", 7) as feeder:
+        reading = Reading(read, channels.dataset())
+        until((channels.state_dir / ".training-pipe_mode-lock").exists)
+        feeder.end(signal.SIGKILL)
+        records, error = reading.result()
+    assert records == []
+    assert f"File does not exist: {channels.pipe_dir}/training_0. The feeder of channel training ended" in error
+    assert channels.next_epoch == "0"
+
+
+def test_a_repeated_dataset_ends_with_the_feeder(channels, reader, read, lines):
+    with fed(channels, lines, "--epochs", 2) as feeder:
+        reading = Reading(read, channels.dataset(path_timeout_s=0.2).repeat().prefetch(2))
+        assert feeder.end()[0] == 0
+        records, error = reading.result()
+    assert records == [b"one", b"two"] * 2
+    assert f"File does not exist: {channels.pipe_dir}/training_2." in error
+    assert "it streamed all epochs that it was started for" in error
+    assert fifos(channels) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_feeder_in_order(channels, number, lines):
+    with fed(channels, lines) as feeder:
+        until(lambda: "training_1" in fifos(channels))
+        status, errors = feeder.end(number)
+    assert status == 128 + number
+    assert f"{number.name} ends the feeder of channel training" in errors
+    assert fifos(channels) == []
+    for epoch in (0, 1):
+        assert outcome(channels, epoch)["state"] == "error"
+        assert outcome(channels, epoch)["error"] == f"{number.name} stopped it"
+
+
+def test_the_reader_of_a_stopped_feeder_raises(channels, reader, read, lines):
+    with fed(channels, lines) as feeder:
+        feeder.end(signal.SIGTERM)
+    records, error = read(channels.dataset(path_timeout_s=0.2))
+    assert records == []
+    assert "The feeder of channel training ended before epoch 0: SIGTERM stopped it." in error
+
+
+def test_a_signal_in_the_middle_of_an_epoch_is_told_to_its_reader(channels, reader, endless):
+    with fed(channels, endless) as feeder:
+        iterator = channels.dataset().batch(1000).as_numpy_iterator()
+        next(iterator)
+        assert feeder.end(signal.SIGTERM)[0] == 128 + signal.SIGTERM
+        with pytest.raises(tf.errors.InternalError, match="the feeder failed: SIGTERM stopped it"):
+            for _ in iterator:
+                pass
+    assert fifos(channels) == []
+
+
+def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, tmp_path):
+    packed = tmp_path / "lines.gz"
+    packed.write_bytes(b"no gzip at all")
+    with fed(channels, packed, "--gzip") as feeder:
+        records, error = read(channels.dataset(path_timeout_s=0.2).repeat(2))
+        assert records == []
+        assert "the feeder failed" in error
+        assert feeder.end()[0] == 1
+        records, error = read(channels.dataset(path_timeout_s=0.2))
+    assert "The feeder of channel training ended before epoch 1: " in error
+    assert "lines.gz" in error or "Not a gzipped file" in error
+    assert fifos(channels) == []
+
+
+def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines):
+    with fed(channels, lines) as feeder:
+        feeder.end(signal.SIGKILL)
+    reading = Reading(read, channels.dataset())
+    until((channels.state_dir / ".training-pipe_mode-lock").exists)
+    with fed(channels, lines, "--epochs", 1):
+        assert reading.result() == ([b"one", b"two"], "")
+
+
+def test_a_new_feeder_removes_what_a_killed_one_left(channels, lines):
+    with fed(channels, lines, "--first-epoch", 7) as feeder:
+        until(lambda: "training_8" in fifos(channels))
+        feeder.end(signal.SIGKILL)
+    (channels.pipe_dir / "training_99.txt").touch()
+    by_hand = channels.fifo(5)
+    with fed(channels, lines):
+        until(lambda: "training_1" in fifos(channels))
+        assert fifos(channels) == ["training_0", "training_1", by_hand.name]
+
+
+def test_a_second_feeder_of_a_channel_is_refused(channels, reader, read, lines):
+    with fed(channels, lines, "--epochs", 1):
+        with feeding(channels.pipe_dir, lines) as second:
+            status, errors = second.end()
+        assert status == 1
+        assert "another feeder is at work on this channel" in errors
+        assert "training.feeder" in errors
+        assert read(channels.dataset()) == ([b"one", b"two"], "")
+
+
+def test_channels_of_one_directory_have_feeders_of_their_own(channels, reader, read, lines):
+    with fed(channels, lines), feeding(channels.pipe_dir, lines, "--channel", "validation") as other:
+        assert read(channels.dataset("validation")) == ([b"one", b"two"], "")
+        other.end(signal.SIGKILL)
+        assert read(channels.dataset("training")) == ([b"one", b"two"], "")
+        _, error = read(channels.dataset("validation", path_timeout_s=0.2))
+        assert "The feeder of channel validation ended before epoch 1" in error
+
+
+def test_a_fifo_made_by_hand_beside_the_lock_of_a_dead_feeder_is_waited_for(channels, reader, read, lines):
+    with fed(channels, lines, "--first-epoch", 7) as feeder:
+        feeder.end(signal.SIGKILL)
+    fifo = channels.fifo(0)
+    reading = Reading(read, channels.dataset(path_timeout_s=0.2))
+    until(lambda: (channels.state_dir / ".training-pipe_mode-state").exists() and channels.next_epoch == "1")
+    channels.run('echo by hand > "$1"', fifo)
+    assert reading.result() == ([b"by hand"], "")
+
+
+def test_a_regular_file_beside_the_lock_of_a_dead_feeder_is_read(channels, reader, read, lines):
+    with fed(channels, lines) as feeder:
+        feeder.end(signal.SIGKILL)
+    path = channels.pipe_dir / "training_0"
+    path.unlink()
+    path.write_bytes(b"")
+    _, error = read(channels.dataset(path_timeout_s=0.2))
+    assert "the feeder died before it had written everything" in error
+
+
+@pytest.mark.parametrize("form", ["removed", "replaced"])
+def test_a_fifo_that_vanishes_before_its_first_byte_is_not_waited_for(channels, reader, read, form):
+    fifo = channels.fifo()
+    reading = Reading(read, channels.dataset())
+    until(lambda: (channels.state_dir / ".training-pipe_mode-state").exists() and channels.next_epoch == "1")
+    fifo.unlink()
+    if form == "replaced":
+        channels.fifo()
+    records, error = reading.result()
+    assert records == []
+    assert f"Nobody fills {fifo}. It was removed or replaced" in error
