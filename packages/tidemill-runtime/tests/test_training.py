@@ -49,6 +49,103 @@ def test_a_script_that_fails_says_why(job, name):
     assert lines[-1] == f'Command "{job.python} -- train.py"'
 
 
+PRINTED = "tensorflow.python.framework.errors_impl."
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    f()\n'
+CHILD = "import subprocess, sys\nsubprocess.check_call([sys.executable, '-S', '-c', {!r}])"
+# Text on standard error, how the script ends, and the head of its report as sagemaker-training 5.1.4 answers with
+# TensorFlow 2.21 importable.
+PRINTED_ERRORS = {
+    "tensorflow, sys.exit": (
+        TRACEBACK + PRINTED + "ResourceExhaustedError: OOM",
+        "sys.exit(1)",
+        "ResourceExhaustedError",
+    ),
+    "tensorflow, os._exit": (TRACEBACK + PRINTED + "InvalidArgumentError: x", "os._exit(3)", "InvalidArgumentError"),
+    "tensorflow, abort": (TRACEBACK + PRINTED + "InternalError: x", "os.abort()", "InternalError"),
+    "tensorflow, killed": (
+        TRACEBACK + PRINTED + "ResourceExhaustedError: x",
+        "os.kill(os.getpid(), 9)",
+        "ResourceExhaustedError",
+    ),
+    "tensorflow, 137": (TRACEBACK + PRINTED + "DataLossError: x", "os._exit(137)", "DataLossError"),
+    "tensorflow, 128 lines earlier": (
+        PRINTED + "UnknownError: x\n" + "later\n" * 128,
+        "sys.exit(1)",
+        "UnknownError",
+    ),
+    "no module": ("caught InvalidArgumentError, go on", "sys.exit(2)", "InvalidArgumentError"),
+    "several, the first of the alphabet": (
+        PRINTED + "OutOfRangeError: end\n" + TRACEBACK + PRINTED + "AbortedError: x",
+        "sys.exit(1)",
+        "AbortedError",
+    ),
+    "several, the other way around": (
+        PRINTED + "AbortedError: x\n" + TRACEBACK + PRINTED + "OutOfRangeError: end",
+        "sys.exit(1)",
+        "AbortedError",
+    ),
+    "printed before another is raised": (
+        PRINTED + "OutOfRangeError: end",
+        "raise ValueError('bad')",
+        "OutOfRangeError",
+    ),
+    "compiled": (TRACEBACK + "jaxlib.xla_extension.XlaRuntimeError: x", "sys.exit(1)", "XlaRuntimeError"),
+    "asyncio": (TRACEBACK + "asyncio.exceptions.CancelledError", "sys.exit(1)", "CancelledError"),
+    "python": (TRACEBACK + "ValueError: bad", "sys.exit(1)", "ExecuteUserScriptError"),
+    "import": (TRACEBACK + "ImportError: cannot import name 'x'", "sys.exit(1)", "ExecuteUserScriptError"),
+    "the toolkit's own": (TRACEBACK + "InstallRequirementsError: x", "sys.exit(1)", "ExecuteUserScriptError"),
+    "a module that is missing, the toolkit's own": (
+        TRACEBACK + "sagemaker_training.errors.ImportModuleError: x",
+        "sys.exit(1)",
+        "ExecuteUserScriptError",
+    ),
+    "a status, no class": ("RESOURCE_EXHAUSTED: OOM", "sys.exit(1)", "ExecuteUserScriptError"),
+    "nothing": ("", "sys.exit(1)", "ExecuteUserScriptError"),
+}
+
+
+def printing(text: str, end: str) -> str:
+    return f"import os, sys\nsys.stderr.write({text + chr(10)!r})\nsys.stderr.flush()\n{end}"
+
+
+@pytest.mark.parametrize("through", ["the script", "a child of the script"])
+@pytest.mark.parametrize("case", PRINTED_ERRORS)
+def test_the_head_of_an_error_that_is_only_printed_is_the_toolkits(job, case, through):
+    text, end, head = PRINTED_ERRORS[case]
+    source = printing(text, end)
+    job.script(source if through == "the script" else CHILD.format(source))
+    assert job.run().returncode == 1
+    assert job.failure.splitlines()[0] == f"{head}:"
+
+
+@pytest.mark.parametrize("name", ["FileNotFoundError", "ModuleNotFoundError", "ConnectionAbortedError"])
+def test_a_name_that_only_ends_in_that_of_a_library_error_is_none(job, name):
+    """The toolkit compares substrings and answers NotFoundError and AbortedError here."""
+    job.script(printing(TRACEBACK + name + ": x", "sys.exit(1)"))
+    job.run()
+    assert job.failure.splitlines()[0] == "ExecuteUserScriptError:"
+
+
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        ("horovod.common.exceptions.HorovodInternalError: x", "HorovodInternalError"),
+        ("smdistributed.modelparallel.backend.exceptions.SMPUsageError: x", "SMPUsageError"),
+        ("[1,0]<stderr>:smdistributed.modelparallel.backend.exceptions.SMPUsageError", "SMPUsageError"),
+    ],
+)
+def test_a_printed_error_of_horovod_or_smp_heads_the_report_as_a_raised_one_does(job, text, head):
+    job.script(printing(TRACEBACK + text, "sys.exit(1)"))
+    job.run()
+    assert job.failure.splitlines()[0] == f"{head}:"
+
+
+def test_the_message_stays_that_of_the_exception_when_a_printed_error_heads_the_report(job):
+    job.script(printing(PRINTED + "OutOfRangeError: end", "raise ValueError('bad')"))
+    job.run()
+    assert job.failure.startswith('OutOfRangeError:\nExitCode 1\nErrorMessage "ValueError: bad\n  File "')
+
+
 def test_a_huge_message_fits_into_1024_characters_with_its_end(job):
     job.script("def f():\n    raise ValueError('x' * 9000)\nf()")
     job.run()

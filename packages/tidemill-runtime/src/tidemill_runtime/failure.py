@@ -10,9 +10,10 @@ import json
 import re
 import shlex
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_runtime.library_errors import LIBRARY_MODULES, library_error_in
 from tidemill_runtime.startup import is_users_file
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ MAX_COMMAND_CHARACTERS = 320
 MAX_TAIL_LINES = 8
 OUT_OF_MEMORY = "OutOfMemory: Process killed by SIGKILL (signal 9)"
 
-LIBRARY_MODULES = ("tensorflow.python.framework.errors", "horovod.", "smdistributed.")
-"""Exceptions from here give the report its head, as in SageMaker's TensorFlow container."""
-
 FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
 
 
@@ -41,12 +39,15 @@ class Problem:
         message: Its text, or the last lines of standard error.
         frames: ``{file, line, function, text}`` of the user's own code, the innermost last.
         module: Where the type is defined.
+        printed_error: Name of the library error that the script printed on standard error, if any. It heads the report
+            unless the exception itself is a library's.
     """
 
     kind: str = ""
     message: str = ""
     frames: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     module: str = ""
+    printed_error: str = ""
 
 
 def write(path: Path, text: str) -> None:
@@ -78,13 +79,9 @@ def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str) ->
         report: The uncaught exception, if one was reported.
         stderr_tail: The last of standard error, for ends that no hook sees: sys.exit, os._exit, crashes.
     """
-    if exit_code in (137, -signal.SIGKILL):
-        problem = _from_text(stderr_tail)
-        return Problem(message=_lines(OUT_OF_MEMORY, problem.message))
-    if exit_code < 0:
-        problem = _from_text(stderr_tail)
-        return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)
-    return report or _from_text(stderr_tail)
+    problem = _described(exit_code, report, stderr_tail)
+    printed_error = library_error_in(stderr_tail)
+    return replace(problem, printed_error=printed_error) if printed_error else problem
 
 
 def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: str = "ExecuteUserScriptError") -> str:
@@ -94,10 +91,12 @@ def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: s
         problem: What is known.
         exit_code: Of the command.
         command: Argument vector.
-        head: First word unless the exception of a known library takes its place.
+        head: First word unless the error of a known library takes its place.
     """
     if problem.kind and problem.module.startswith(LIBRARY_MODULES):
         head = problem.kind.rpartition(".")[2]
+    elif problem.printed_error:
+        head = problem.printed_error
     frame = f'{head}:\nExitCode {exit_code}\nErrorMessage ""\nCommand ""'
     room = MAX_CHARACTERS - len(frame)
     line = shlex.join(command)
@@ -105,6 +104,16 @@ def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: s
     line = _cut(line, max(MAX_COMMAND_CHARACTERS, room - len(shortest)))
     message = _message(problem, max_characters=room - len(line))
     return f'{head}:\nExitCode {exit_code}\nErrorMessage "{message}"\nCommand "{line}"'
+
+
+def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Problem:
+    if exit_code in (137, -signal.SIGKILL):
+        problem = _from_text(stderr_tail)
+        return Problem(message=_lines(OUT_OF_MEMORY, problem.message))
+    if exit_code < 0:
+        problem = _from_text(stderr_tail)
+        return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)
+    return report or _from_text(stderr_tail)
 
 
 def _message(problem: Problem, *, max_characters: int) -> str:
