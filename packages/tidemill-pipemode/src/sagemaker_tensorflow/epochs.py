@@ -65,7 +65,7 @@ def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
 
     A FIFO without an outcome file was made by hand, or by a feeder that holds no lock.
     """
-    return feeder_end(options.feeder_lock_path) if os.path.exists(options.outcome_path(epoch)) else None
+    return feeder_end(options.feeder_lock_path) if Path(options.outcome_path(epoch)).exists() else None
 
 
 def has_been_written(fd: int) -> bool:

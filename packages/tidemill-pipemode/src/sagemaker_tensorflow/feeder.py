@@ -1,7 +1,7 @@
 """Streams local files into the FIFOs of one channel, and leaves no reader waiting when it ends.
 
-As long as it lives it holds the channel's lock (`feeder_lock`). However it ends, short of a kill, it gives each epoch an
-outcome, removes its FIFOs and writes into the lock file why it ended.
+As long as it lives it holds the channel's lock (`feeder_lock`). However it ends, short of a kill, it gives each epoch
+an outcome, removes its FIFOs and writes into the lock file why it ended.
 """
 
 from __future__ import annotations
@@ -89,18 +89,20 @@ class Feeder:
         return str(self._outcome_dir / f"{self.channel}_{epoch}.json")
 
     def _remove_stale_fifos(self) -> None:
-        """Remove what a killed feeder left: a reader would wait at it, since this feeder may never come to its epoch."""
+        """Remove the FIFOs of a killed feeder: a reader would wait at one whose epoch this feeder never comes to."""
         fifo = re.compile(rf"\.?{re.escape(self.channel)}_([0-9]+)(\.new)?")
         for path in self.pipe_dir.iterdir():
             match = fifo.fullmatch(path.name)
-            if match and path.is_fifo() and os.path.exists(self._outcome_path(int(match[1]))):
+            if match and path.is_fifo() and Path(self._outcome_path(int(match[1]))).exists():
                 path.unlink()
 
     def _feed_all(self, numbers: Iterator[int], offered: set[int]) -> None:
         following = self._offer_next(numbers, offered)
         while following is not None:
             epoch = following
-            following = self._offer_next(numbers, offered)  # before `epoch` is opened: `repeat()` goes on with it at once
+            following = self._offer_next(
+                numbers, offered
+            )  # before `epoch` is opened: `repeat()` goes on with it at once
             self._feed_one(epoch)
             self._withdraw(epoch)
             offered.discard(epoch)

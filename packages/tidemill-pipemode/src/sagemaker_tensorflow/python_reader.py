@@ -13,6 +13,7 @@ import stat
 import sys
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from sagemaker_tensorflow import waits
@@ -189,8 +190,8 @@ class _EpochReader:
             wait.feeder_ended_s = now_s
         over = now_s - wait.since_s >= self._options.path_timeout_s
         if wait.feeder_ended_s is not None and (over or now_s - wait.feeder_ended_s >= _RESTART_S):
-            what = f"Nobody fills {self._path}" if os.path.exists(self._path) else f"File does not exist: {self._path}"
-            raise self._error(f"{what}. {self._about_end(feeder_end, self._epoch)}")
+            what = "Nobody fills" if Path(self._path).exists() else "File does not exist:"
+            raise self._error(f"{what} {self._path}. {self._about_end(feeder_end, self._epoch)}")
         if over:
             raise self._error(
                 f"File does not exist: {self._path}. Nothing made it within {self._options.path_timeout_s:.0f} s:"

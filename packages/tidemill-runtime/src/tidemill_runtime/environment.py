@@ -19,6 +19,8 @@ __all__ = ["Environment"]
 
 DEFAULT_FRAMEWORK_MODULE = "sagemaker_tensorflow_container.training:main"
 DEFAULT_LOG_LEVEL = 20
+ONLY_GROUP = "homogeneousCluster"
+"""Name of the group in a cluster that was not made of groups."""
 
 DISTRIBUTION_FLAGS = (
     "sagemaker_mpi_enabled",
@@ -106,9 +108,13 @@ class Environment:
 
     @property
     def current_instance_group(self) -> str | None:
-        """Group of this instance. Two key names are in use: platform and toolkit disagree."""
+        """Group of this instance; None without a resourceconfig.json.
+
+        Two key names are in use: platform and toolkit disagree.
+        """
         config = self.resource_config
-        return config.get("current_group_name") or config.get("current_instance_group")
+        named = config.get("current_group_name") or config.get("current_instance_group")
+        return named or (ONLY_GROUP if config else None)
 
     @property
     def instance_groups_dict(self) -> dict[str, Any]:
@@ -138,10 +144,12 @@ class Environment:
 
     @property
     def distribution_hosts(self) -> list[str]:
-        """Instances that take part in distributed training; all of them where no group was named."""
-        groups = self.instance_groups_dict
-        named = [groups[name] for name in self.distribution_instance_groups if name in groups]
-        return [host for group in named for host in group.get("hosts") or []] or self.hosts
+        """Instances of the distribution groups, in the order of resourceconfig.json; all of them if it has no groups."""
+        if not self.instance_groups_dict:
+            return self.hosts
+        taking_part = self.distribution_instance_groups
+        groups = [group for name, group in self.instance_groups_dict.items() if name in taking_part]
+        return [host for group in groups for host in group.get("hosts") or []]
 
     @property
     def is_hetero(self) -> bool:
@@ -150,12 +158,12 @@ class Environment:
 
     @property
     def master_hostname(self) -> str:
-        """The first instance by name."""
-        return sorted(self.hosts)[0]
+        """The first instance of those that take part in distributed training; the first of all if none does."""
+        return (self.distribution_hosts or self.hosts)[0]
 
     @property
     def is_master(self) -> bool:
-        """Whether this is the first instance."""
+        """Whether this is the instance of `master_hostname`."""
         return self.current_host == self.master_hostname
 
     @property

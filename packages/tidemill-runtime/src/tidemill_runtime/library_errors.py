@@ -36,7 +36,7 @@ TENSORFLOW_ERRORS = (
     "UnknownError",
     "XlaRuntimeError",
 )
-"""In the toolkit's order, which decides when there are several. Listed, since the runtime must not import TensorFlow."""
+"""In the toolkit's order, which decides between several. A list, since the runtime must not import TensorFlow."""
 
 _NAME = re.compile(r"(?<!\w)(" + "|".join(TENSORFLOW_ERRORS) + r")(?!\w)")
 _QUALIFIED = re.compile(r"(?<![\w.])(?:horovod|smdistributed)\.(?:\w+\.)+([A-Z]\w*)(?=:|\s|$)")
