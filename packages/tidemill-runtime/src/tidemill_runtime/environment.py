@@ -144,7 +144,7 @@ class Environment:
 
     @property
     def distribution_hosts(self) -> list[str]:
-        """Instances of the distribution groups, in the order of resourceconfig.json; all of them if it has no groups."""
+        """Instances of the distribution groups, in the order of resourceconfig.json; all if there are no groups."""
         if not self.instance_groups_dict:
             return self.hosts
         taking_part = self.distribution_instance_groups

@@ -1,5 +1,6 @@
 """Channels in Pipe mode of whole instances, with real shims and sandboxes."""
 
+import fcntl
 import json
 import os
 import signal
@@ -20,16 +21,42 @@ def pipe(stage, name="train", objects=None, **options):
     return replace(channel, input_mode="Pipe", **options)
 
 
+IS_FED = (
+    "import fcntl\n"
+    "def is_fed(path):\n"
+    "    try: fcntl.flock(open(path), fcntl.LOCK_SH | fcntl.LOCK_NB)\n"
+    "    except BlockingIOError: return True\n"
+    "    return False\n"
+)
+
+
+def is_fed(path):
+    """What a reader makes of the lock of a channel's feeder."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def outcome(stage, ref, name):
     return json.loads((stage.directory(ref).ml / f"input/data/.tidemill/{name}.json").read_text())
 
 
 def test_a_script_reads_its_fifos_in_every_sandbox(any_stage):
-    script = BASE + "print([read(f'train_{epoch}') for epoch in range(3)], read('files/a'))"
+    script = (
+        BASE
+        + IS_FED
+        + (
+            "print([read(f'train_{epoch}') for epoch in range(3)], read('files/a'))\n"
+            "print(is_fed(base / 'input/data/.tidemill/train.feeder'))\n"
+        )
+    )
     channels = (pipe(any_stage), any_stage.channel("files", a=b"file"))
     ref, ended = any_stage.run(script, channels=channels)
     assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(ref))
-    assert any_stage.lines(ref)[-1] == f"{[b'one,two'] * 3} {b'file'}"
+    assert any_stage.lines(ref)[-2:] == [f"{[b'one,two'] * 3} {b'file'}", "True"]
 
 
 def test_a_channel_that_nobody_reads_does_not_keep_an_instance_from_ending(stage):
@@ -65,9 +92,12 @@ def test_the_outcome_stays_unfinished_when_the_shim_is_killed(any_stage):
     )
     ref = any_stage.start(script, channels=(pipe(any_stage, objects={"big": b"0123456789" * 1_000_000}),))
     any_stage.wait_for_line(ref, "reading")
+    lock = any_stage.directory(ref).ml / "input/data/.tidemill/train.feeder"
+    assert is_fed(lock)
     os.kill(any_stage.directory(ref).read_run().pid, signal.SIGKILL)
     any_stage.wait(ref, lambda: not any_stage.executor.observe(ref).running)
     assert outcome(any_stage, ref, "train_0")["state"] == "writing"
+    assert not is_fed(lock)
     assert any_stage.executor.observe(ref).exit is None
 
 

@@ -1,5 +1,6 @@
 """The feeder of one instance in a directory of its own: its channels, their objects, and readers of its FIFOs."""
 
+import fcntl
 import hashlib
 import json
 import struct
@@ -69,6 +70,19 @@ class Stage:
 
     def outcome(self, epoch: int = 0) -> dict[str, Any]:
         return json.loads((self.data / f".tidemill/train_{epoch}.json").read_text())
+
+    @property
+    def lock(self) -> Path:
+        return self.data / ".tidemill/train.feeder"
+
+    def is_fed(self) -> bool:
+        """What a reader makes of the lock."""
+        with self.lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def reader(self, script: str, epoch: int = 0) -> "subprocess.Popen[bytes]":
         """A process that has `fifo` open, unbuffered, and says so."""

@@ -54,6 +54,17 @@ def test_an_epoch_that_was_read_is_not_waited_for_again(stage: Any) -> None:
         assert (stage.data / "train_1").is_fifo()
 
 
+def test_the_lock_is_held_as_long_as_epochs_come(stage: Any) -> None:
+    feeder = stage.feeder(stage.object("a", b"a"))
+    assert stage.is_fed()
+    with feeder.running() as start:
+        start()
+        stage.read(0)
+        assert stage.is_fed()
+    assert stage.is_fed()  # may be run again
+    assert stage.lock.read_text() == ""
+
+
 def test_feeding_goes_on_where_it_was_interrupted(stage: Any) -> None:
     feeder = stage.feeder(stage.object("a", b"a"))
     with feeder.running():
@@ -176,7 +187,9 @@ def test_a_reader_that_waits_is_released_when_a_channel_is_given_up(
         start()
         assert reader.stdout.read() == b"b''\n"
         assert stage.outcome()["state"] == "error"
+        stage.wait_until(lambda: not stage.is_fed())
     assert "Too many open files" in stage.outcome()["error"]
+    assert "Too many open files" in stage.lock.read_text()
     assert str(feeder.failure).startswith("InternalServerError: ")
     assert "Traceback" in capfd.readouterr().err
 

@@ -51,7 +51,8 @@ class ChannelFeed:
     failure: InstanceFailure | None = None
 
     def offer_first(self) -> None:
-        """Make the FIFO of the first epoch. Raises OSError."""
+        """Make the FIFO of the first epoch, and let readers know that the channel is fed. Raises OSError."""
+        self.pipes.lock(self.name)
         self.pipes.offer(self._fifo(0))
 
     def run(self, cancellation: Cancellation) -> None:
@@ -174,6 +175,7 @@ class ChannelFeed:
                 if fd is not None:
                     os.close(fd)
             self.pipes.withdraw(self._fifo(epoch))
+        self.pipes.release(self.name, str(self.failure))
 
     def _fail(self, failure: InstanceFailure) -> None:
         self.failure = self.failure or failure

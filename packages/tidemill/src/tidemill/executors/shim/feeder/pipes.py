@@ -7,10 +7,12 @@ written to only if it is a FIFO.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import secrets
 import stat
+import weakref
 from pathlib import Path
 
 from tidemill.executors.shim.feeder.faults import ObjectFault
@@ -30,10 +32,35 @@ class PipeDirectory:
     """
 
     def __init__(self, path: Path) -> None:
+        self._locks: dict[str, int] = {}
+        weakref.finalize(self, _close_all, self._locks)
         self._data_fd = os.open(path, _DIRECTORY)
         with contextlib.suppress(FileExistsError):
             os.mkdir(_OUTCOMES, 0o755, dir_fd=self._data_fd)
         self._outcomes_fd = os.open(_OUTCOMES, _DIRECTORY, dir_fd=self._data_fd)
+
+    def lock(self, channel: str) -> None:
+        """Hold the lock that tells readers that the channel is fed, until `release` or the end of this directory.
+
+        Raises:
+            OSError: The file cannot be made, or another process holds the lock.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(f"{channel}.feeder", flags, 0o644, dir_fd=self._outcomes_fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+        except OSError:
+            os.close(fd)
+            raise
+        self._locks[channel] = fd
+
+    def release(self, channel: str, reason: str) -> None:
+        """Tell readers that no more epochs of the channel come, and why."""
+        fd = self._locks.pop(channel)
+        with contextlib.suppress(OSError):  # a full disk: readers are told without the reason
+            os.pwrite(fd, " ".join(reason.split()).encode(errors="replace") + b"\n", 0)
+        os.close(fd)
 
     def offer(self, name: str) -> None:
         """Make a FIFO, its outcome first: a reader that finds the FIFO must find the file.
@@ -94,6 +121,11 @@ class PipeDirectory:
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(name, dir_fd=self._data_fd, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=self._data_fd)
+
+
+def _close_all(fds: dict[str, int]) -> None:
+    for fd in fds.values():
+        os.close(fd)
 
 
 def _replaced(name: str) -> ObjectFault:
