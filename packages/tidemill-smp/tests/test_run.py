@@ -74,7 +74,7 @@ def mpi_jobs():
 @pytest.mark.parametrize(("count", "expected", "runner", "kind"), list(mpi_jobs()))
 def test_mpirun_runs_the_same_script(count, expected, runner, kind):
     job = [*mpi.launch(kind, count), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
-    done = launch(*job, **mpi.variables(kind))
+    done = launch(*job)
     assert done.returncode == 0, done.stderr
     assert places(done.stdout) == expected
 
@@ -88,6 +88,29 @@ def test_mpirun_needs_no_mpi4py(tmp_path, kind):
     done = launch(*job, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert places(done.stdout) == TWO
+
+
+MISMATCHES = [
+    ("openmpi", "mpich", ("-m", "mpi4py"), r"the mpirun of Open MPI started this process, but mpi4py loads MPICH"),
+    ("mpich", "openmpi", (), r"the mpirun of MPICH started this process, but mpi4py loads Open MPI v\d"),
+]
+
+
+@pytest.mark.parametrize(("kind", "loaded", "runner", "words"), MISMATCHES)
+def test_ranks_meet_without_an_mpi4py_that_loads_another_mpi(kind, loaded, runner, words):
+    job = [*mpi.launch(kind, 2), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
+    done = launch(*job, **mpi.loading(loaded))
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == TWO
+    assert len(re.findall("smp: ranks meet without mpi4py: " + words, done.stderr)) == 1, done.stderr
+    assert "have mpi4py load" in done.stderr
+
+
+def test_a_failing_rank_ends_the_job_where_mpi4py_loads_another_mpi():
+    job = [*mpi.launch("openmpi", 2), sys.executable, "-m", "mpi4py", str(SCRIPTS / "die.py"), "raise"]
+    done = launch(*job, **mpi.loading("mpich"))
+    assert done.returncode not in (0, 16), done.stderr  # 16: MPICH aborts because it was initialized
+    assert "ValueError: raise" in done.stderr, done.stderr
 
 
 def test_a_script_runs_alone():

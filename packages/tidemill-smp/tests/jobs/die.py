@@ -14,7 +14,7 @@ def wait() -> None:
 def meet_and_end() -> None:
     import smdistributed.modelparallel.tensorflow as smp
 
-    smp.init({"partitions": int(os.environ["SMP_SIZE"])})
+    smp.init({"partitions": int(os.environ.get("SMP_SIZE") or os.environ["OMPI_COMM_WORLD_SIZE"])})
     if smp.rank() == 1:
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world"]
+from horovod.tensorflow.mpi_library import MPIMismatchError, find_launcher, start_mpi
 
-_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
-"""What the launchers of Open MPI, MPICH and their like put into the environment."""
-
+__all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world", "wrap"]
 
 def is_under_mpirun() -> bool:
     """Whether mpirun has started this process."""
-    return any(mark in os.environ for mark in _MARKS)
+    return find_launcher() is not None
 
 
 def is_mpi_communicator(candidate: object) -> bool:
@@ -29,14 +26,15 @@ def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
     """All processes of the job, or those of `ranks`, which then call this together.
 
     Raises:
-        RuntimeError: If mpi4py is missing, or this process is not one of `ranks`.
+        RuntimeError: If mpi4py is missing or loads another MPI than that of mpirun, or this process is not one of
+            `ranks`.
     """
     try:
-        everyone = _mpi().COMM_WORLD
+        everyone = _started().COMM_WORLD
     except ImportError as error:
         raise RuntimeError(
-            "hvd.init(): mpirun has started this process, but mpi4py is not installed: install mpi4py, built for the "
-            "MPI that mpirun belongs to"
+            f"hvd.init(): mpirun has started this process, but mpi4py cannot be imported ({error}): install mpi4py, "
+            "built for the MPI that mpirun belongs to"
         ) from error
     if ranks is None:
         return MPICommunicator(everyone.Dup())
@@ -46,6 +44,16 @@ def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
             "ranks that exist, its own among them"
         )
     return MPICommunicator(everyone.Create_group(everyone.Get_group().Incl(list(ranks))))
+
+
+def wrap(communicator: Any) -> MPICommunicator:
+    """The group of a communicator of mpi4py.
+
+    Raises:
+        RuntimeError: If mpi4py loads another MPI than that of mpirun: each process would be a group of its own.
+    """
+    _started()
+    return MPICommunicator(communicator)
 
 
 def are_threads_supported() -> bool:
@@ -96,5 +104,12 @@ class MPICommunicator:
         return total
 
 
+def _started() -> Any:
+    try:
+        return start_mpi(find_launcher())
+    except MPIMismatchError as error:
+        raise RuntimeError(f"hvd.init(): {error}") from None
+
+
 def _mpi() -> Any:
-    return importlib.import_module("mpi4py.MPI")  # which initializes MPI
+    return importlib.import_module("mpi4py.MPI")

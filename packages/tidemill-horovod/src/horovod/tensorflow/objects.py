@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from horovod.tensorflow.arguments import refuse
 from horovod.tensorflow.process import communicator
 from horovod.tensorflow.reductions import check_root
 
@@ -16,16 +17,20 @@ __all__ = ["allgather_object", "broadcast_object"]
 def broadcast_object(
     obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
 ) -> Any:
-    """Give the object of `root_rank` on all ranks; elsewhere `obj` is not looked at. Eagerly only.
+    """Return the object of `root_rank` on all ranks. Eager mode only.
 
     Args:
-        obj: Anything that can be pickled.
-        root_rank: Whose.
-        session: Without effect.
-        name: Without effect.
-        process_set: Without effect.
+        obj: Anything that can be pickled; read on `root_rank` only.
+        root_rank: The rank whose object all ranks get.
+        session: Refused: TensorFlow 2 has no sessions.
+        name: Without effect: ranks match calls by their order.
+        process_set: Refused: the group of `init` is the only one.
+
+    Raises:
+        ValueError: If `session` or `process_set` is given, or `root_rank` does not exist.
     """
-    del session, name, process_set
+    del name
+    refuse("broadcast_object", session=session, process_set=process_set)
     check_root(root_rank)
     group = communicator()
     data = _packed(obj) if group.rank == root_rank else None
@@ -33,8 +38,19 @@ def broadcast_object(
 
 
 def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: Any = None) -> list[Any]:
-    """Give the objects of all ranks, by rank. Eagerly only."""
-    del session, name, process_set
+    """Return the objects of all ranks, by rank. Eager mode only.
+
+    Args:
+        obj: Anything that can be pickled.
+        session: Refused: TensorFlow 2 has no sessions.
+        name: Without effect: ranks match calls by their order.
+        process_set: Refused: the group of `init` is the only one.
+
+    Raises:
+        ValueError: If `session` or `process_set` is given.
+    """
+    del name
+    refuse("allgather_object", session=session, process_set=process_set)
     return [_unpacked(data) for data in communicator().allgather(_packed(obj))]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from horovod.tensorflow import mpi
+from horovod.tensorflow.arguments import refuse
 from horovod.tensorflow.communicator import Communicator, Single
 
 __all__ = [
@@ -61,36 +62,37 @@ class _Standing:
 
 
 _standing: _Standing | None = None
+_comm: Any = None
+"""What `init` was given."""
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
-    """Make this process one of a group; collective. A second call does nothing.
+    """Make this process one of a group; collective. A second call for the same group does nothing.
 
     Args:
         comm: None for all processes that mpirun has started, or this one alone; a list of their ranks; a communicator
             of mpi4py; or a `Communicator`, as `smp.init` hands in.
-        process_sets: Not supported: leave it out.
+        process_sets: Refused: pass the group itself as `comm`.
 
     Raises:
-        ValueError: If `comm` is something else, or `process_sets` is given.
+        ValueError: If `comm` is something else, `process_sets` is given, or a second call names another group.
+        RuntimeError: If mpirun started this process, and mpi4py is missing or loads another MPI.
     """
-    global _standing
+    global _comm, _standing
+    refuse("init", process_sets=process_sets)
     if _standing is not None:
+        _require_same(comm)
         return
-    if process_sets:
-        raise ValueError(
-            f"hvd.init: process_sets is {process_sets!r}; allowed is None: pass the group itself as `comm` instead"
-        )
     group = _group(comm)
     name = hashlib.sha256(socket.gethostname().encode()).digest()
     hosts = group.allgather(np.frombuffer(name[:8], np.int64))
-    _standing = _Standing(group, tuple(int(host[0]) for host in hosts))
+    _standing, _comm = _Standing(group, tuple(int(host[0]) for host in hosts)), comm
 
 
 def shutdown() -> None:
     """Leave the group; `init` may follow."""
-    global _standing
-    _standing = None
+    global _comm, _standing
+    _standing = _comm = None
 
 
 def is_initialized() -> bool:
@@ -195,11 +197,20 @@ def _current() -> _Standing:
     return _standing
 
 
+def _require_same(comm: Any) -> None:
+    # Without an argument the script asks for whatever group there is: smp.init may have started it.
+    if comm is not None and comm is not _comm and comm != _comm:
+        raise ValueError(
+            f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call out, "
+            "or call hvd.shutdown() first"
+        )
+
+
 def _group(comm: Any) -> Communicator:
     if comm is None:
         return mpi.world() if mpi.is_under_mpirun() else Single()
     if mpi.is_mpi_communicator(comm):
-        return mpi.MPICommunicator(comm)
+        return mpi.wrap(comm)
     if isinstance(comm, Sequence) and not isinstance(comm, str):
         if mpi.is_under_mpirun():
             return mpi.world(list(comm) or None)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from horovod.tensorflow.arguments import refuse
 from horovod.tensorflow.communicator import Communicator
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.process import communicator, size
@@ -74,18 +75,22 @@ def allreduce(
         prescale_factor: Multiplied before.
         postscale_factor: Multiplied after.
         name: Of the op.
-        process_set: Not supported: leave it out.
+        process_set: Refused: the group of `init` is the only one.
 
     Returns:
         The same on all ranks, of the same kind as `tensor`.
+
+    Raises:
+        ValueError: If `process_set` is given, both `average` and `op` are, or one of them is not allowed.
     """
     del device_dense, device_sparse
     op = _reduce_op(average, op)
-    _refuse_process_set(process_set)
+    check_compression(compression)
+    refuse("allreduce", process_set=process_set)
     if tensor is None:
         return None
     if isinstance(tensor, tf.IndexedSlices):
-        return _allreduce_slices(tensor, op, prescale_factor * postscale_factor, name)
+        return _allreduce_slices(tensor, op, prescale_factor * postscale_factor, compression, name)
     packed, context = compression.compress(_scaled(tf.convert_to_tensor(tensor), prescale_factor))
     reduced = _reduce(packed, op, name or "horovod_allreduce")
     return _scaled(compression.decompress(reduced, context), postscale_factor)
@@ -105,12 +110,13 @@ def grouped_allreduce(
     """Reduce several tensors, those of one dtype in one message; otherwise as `allreduce`."""
     del device_dense, device_sparse
     op = _reduce_op(average, op)
-    _refuse_process_set(process_set)
+    check_compression(compression)
+    refuse("grouped_allreduce", process_set=process_set)
     results: list[Any] = [None] * len(tensors)
     groups: dict[Any, list[tuple[int, Any]]] = {}
     for place, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
-            results[place] = _allreduce_slices(tensor, op, prescale_factor * postscale_factor, None)
+            results[place] = _allreduce_slices(tensor, op, prescale_factor * postscale_factor, compression, None)
         elif tensor is not None:
             dense = tf.convert_to_tensor(tensor)
             groups.setdefault(dense.dtype, []).append((place, dense))
@@ -128,7 +134,7 @@ def grouped_allreduce(
 
 def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
     """Put the tensors of all ranks behind each other on axis 0, in which their sizes may differ; scalars are rows."""
-    _refuse_process_set(process_set)
+    refuse("allgather", process_set=process_set)
     dense = tf.convert_to_tensor(tensor)
     dense = tf.reshape(dense, [1]) if dense.shape.rank == 0 else dense
     gathered = _op(lambda group, array: np.concatenate(group.allgather(array), 0), dense, name or "horovod_allgather")
@@ -138,7 +144,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
     """Give the tensor of `root_rank` on all ranks."""
-    _refuse_process_set(process_set)
+    refuse("broadcast", process_set=process_set)
     check_root(root_rank)
     dense = tf.convert_to_tensor(tensor)
     sent = _op(lambda group, array: group.broadcast(array, root_rank), dense, name or "horovod_broadcast")
@@ -148,7 +154,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set:
 
 def barrier(process_set: Any = None) -> None:
     """Return when all ranks are here. Eagerly only."""
-    _refuse_process_set(process_set)
+    refuse("barrier", process_set=process_set)
     communicator().barrier()
 
 
@@ -160,6 +166,19 @@ def check_root(root_rank: int) -> None:
     """
     if not 0 <= root_rank < size():
         raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
+
+
+def check_compression(compression: Any) -> None:
+    """Refuse what cannot compress.
+
+    Raises:
+        ValueError: If so.
+    """
+    if not callable(getattr(compression, "compress", None)) or not callable(getattr(compression, "decompress", None)):
+        raise ValueError(
+            f"compression is {compression!r}; allowed is hvd.Compression.none, hvd.Compression.fp16, or an object with "
+            "compress and decompress"
+        )
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
@@ -204,29 +223,31 @@ def _reduce_array(group: Communicator, array: np.ndarray, op: ReduceOp) -> np.nd
     return reduce(combine, group.allgather(array))
 
 
-def _allreduce_slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, name: str | None) -> tf.IndexedSlices:
+def _allreduce_slices(
+    slices: tf.IndexedSlices, op: ReduceOp, factor: float, compression: Any, name: str | None
+) -> tf.IndexedSlices:
     if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise ValueError(f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average")
-    values = allgather(slices.values, name=f"{name or 'horovod_allreduce'}_values")
+    packed, context = compression.compress(slices.values)
+    values = compression.decompress(allgather(packed, name=f"{name or 'horovod_allreduce'}_values"), context)
     indices = allgather(slices.indices, name=f"{name or 'horovod_allreduce'}_indices")
     factor = factor / size() if op is ReduceOp.AVERAGE else factor
     return tf.IndexedSlices(_scaled(values, factor), indices, slices.dense_shape)
 
 
 def _scaled(tensor: Any, factor: float) -> Any:
-    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_integer:  # a factor of 0.5 must not become 0
+        return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+    return tensor * tf.cast(factor, tensor.dtype)
 
 
 def _reduce_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
     if average is not None and op is not None:
         raise ValueError(f"allreduce: both average={average!r} and op={op!r} are given; give op alone")
     if op is None:
-        return ReduceOp.SUM if average is False else ReduceOp.AVERAGE
+        return ReduceOp.AVERAGE if average is None or average else ReduceOp.SUM
     if not isinstance(op, ReduceOp):
         raise ValueError(f"allreduce: op is {op!r}; allowed is hvd.Average, Sum, Min, Max or Product")
     return op
-
-
-def _refuse_process_set(process_set: Any) -> None:
-    if process_set is not None:
-        raise ValueError(f"process_set is {process_set!r}; allowed is None: the group of hvd.init is the only one")

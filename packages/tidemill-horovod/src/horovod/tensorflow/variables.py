@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow.arguments import refuse
 from horovod.tensorflow.process import communicator
 from horovod.tensorflow.reductions import broadcast, check_root
 
@@ -23,21 +24,24 @@ def broadcast_variables(
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
         root_rank: Whose values.
-        process_set: Not supported: leave it out.
-        inplace: Without effect.
+        process_set: Refused: the group of `init` is the only one.
+        inplace: Without effect: it saves a copy in Horovod, and the values are the same.
 
     Returns:
         In a graph, the op that does it; eagerly, None.
+
+    Raises:
+        ValueError: If `process_set` is given, or `root_rank` does not exist.
     """
     del inplace
+    refuse("broadcast_variables", process_set=process_set)
     check_root(root_rank)
     group = communicator()
     holds = getattr(group, "holds", None)
     assigned = []
     for variable in variables:
         if holds is None or holds(variable):
-            value = broadcast(variable, root_rank, process_set=process_set)
-            assigned.append(_tensorflow_variable(variable).assign(value))
+            assigned.append(_tensorflow_variable(variable).assign(broadcast(variable, root_rank)))
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
 

@@ -79,7 +79,8 @@ def start_horovod(session: Session) -> None:
         return
     horovod = importlib.import_module("horovod.tensorflow")
     if hasattr(horovod, "Communicator"):  # tidemill-horovod
-        horovod.init(HorovodGroup(session.dp_group))
+        if not horovod.is_initialized():  # else by the script, with as many processes as replicas
+            horovod.init(HorovodGroup(session.dp_group))
     else:
         horovod.init(comm=list(session.placement.dp_group))
         pass_over_foreign(horovod)

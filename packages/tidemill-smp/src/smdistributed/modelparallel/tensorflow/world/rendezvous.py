@@ -3,16 +3,14 @@
 | started by | rank and size from | meets in |
 |---|---|---|
 | the library's own launcher | its variables `SMP_RANK`, `SMP_SIZE`, ... | the directory or address in `SMP_STORE` |
-| mpirun, mpi4py importable | mpi4py | mpi4py's allgather |
-| mpirun, no mpi4py, one machine | the launcher's variables | a directory of this user, named after the launcher |
-| mpirun, no mpi4py, several machines | the same | `SMP_STORE` and `SMP_SECRET`, exported by the user |
+| mpirun, an mpi4py that loads the same MPI | the launcher's variables | mpi4py's allgather |
+| mpirun, no such mpi4py, one machine | the same | a directory of this user, named after the launcher |
+| mpirun, no such mpi4py, several machines | the same | `SMP_STORE` and `SMP_SECRET`, exported by the user |
 | nothing of these | alone: rank 0 of 1 | nowhere |
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import secrets
 import socket
@@ -26,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow.world.mpi_library import MPIMismatchError, find_launcher, start_mpi
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
 __all__ = ["Rendezvous", "Standing", "blame_file", "blame_others", "find_rendezvous", "read_standing"]
@@ -98,7 +97,7 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
     standing = read_standing()
     host = os.environ.get("SMP_HOST", "")
     if standing.started_by in ("mpich", "openmpi") and not os.environ.get("SMP_STORE"):
-        communicator = _mpi_communicator(standing.size)
+        communicator = _mpi_communicator(standing)
         if communicator is not None:
             secret = communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if standing.rank == 0 else None)
             return _rendezvous(standing, secret, MPIStore(communicator), host, communicator)
@@ -110,9 +109,9 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
         return _rendezvous(standing, secret, _store_at(where, secret, standing, timeout_s), host)
     if standing.local_size != standing.size:
         raise SMPConfigurationError(
-            f"{standing.size} ranks run on several machines, {standing.local_size} of them here, and mpi4py is not "
-            "installed to introduce them: install mpi4py, or export SMP_STORE=host:port (of rank 0) and SMP_SECRET "
-            "(64 hexadecimal digits) to all ranks"
+            f"{standing.size} ranks run on several machines, {standing.local_size} of them here, and there is no "
+            "mpi4py for this mpirun to introduce them: install one, or export SMP_STORE=host:port (of rank 0) and "
+            "SMP_SECRET (64 hexadecimal digits) to all ranks"
         )
     return _meet_below_launcher(standing, timeout_s, host)
 
@@ -189,16 +188,16 @@ def _store_at(where: str, secret: bytes, standing: Standing, timeout_s: float) -
     return TCPStore(host, int(port), secret=secret, rank=standing.rank, size=standing.size, timeout_s=timeout_s)
 
 
-def _mpi_communicator(size: int) -> Any:
-    if importlib.util.find_spec("mpi4py") is None:
-        return None
+def _mpi_communicator(standing: Standing) -> Any:
+    """Return mpi4py's communicator of all ranks; None, with a line from rank 0 that says why, if it cannot be used."""
     try:
-        communicator = importlib.import_module("mpi4py.MPI").COMM_WORLD
-    except (ImportError, RuntimeError) as error:
-        print(f"smp: mpi4py cannot be used ({error}); ranks meet without it", file=sys.stderr)  # noqa: T201
+        return start_mpi(find_launcher()).COMM_WORLD
+    except ModuleNotFoundError:
         return None
-    # An mpi4py made for another MPI than the mpirun at hand starts as one process alone.
-    return communicator if communicator.Get_size() == size else None
+    except (ImportError, MPIMismatchError) as error:
+        if standing.rank == 0:
+            print(f"smp: ranks meet without mpi4py: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        return None
 
 
 def _meet_below_launcher(standing: Standing, timeout_s: float, host: str) -> Rendezvous:

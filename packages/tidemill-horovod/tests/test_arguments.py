@@ -1,0 +1,289 @@
+"""Every argument of every public function has a row in the table, and the row is true."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import horovod.tensorflow as hvd
+from groups import joined
+from horovod.tensorflow.arguments import ARGUMENTS, Effect
+
+FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
+
+
+def rows(effect: Effect) -> list[tuple[str, str]]:
+    return [
+        (function, name)
+        for function, arguments in ARGUMENTS.items()
+        for name, row in arguments.items()
+        if row.effect is effect
+    ]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_argument_of_a_function_has_a_row(function: str) -> None:
+    signature = inspect.signature(FUNCTIONS[function])
+    assert list(signature.parameters) == list(ARGUMENTS.get(function, {}))
+
+
+def test_every_row_is_of_a_public_function_and_says_something() -> None:
+    assert set(ARGUMENTS) <= set(FUNCTIONS)
+    assert all(row.note for arguments in ARGUMENTS.values() for row in arguments.values())
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def called(function: str, **given: Any) -> Any:
+    """The function's result with the least that it needs, and these arguments."""
+    return CALLS[function](**given)
+
+
+def gradients(**given: Any) -> Any:
+    weight, table = tf.Variable([1.0, 2.0]), tf.Variable(tf.ones([3, 2]))
+    given = {"gradtape": tf.GradientTape(persistent=True), **given}
+    with given["gradtape"]:
+        loss = tf.reduce_sum(tf.gather(table, [1]) * weight)
+    return hvd.DistributedGradientTape(**given).gradient(loss, [weight, table])
+
+
+def assigned(**given: Any) -> list[np.ndarray]:
+    given = {"variables": [tf.Variable(1.0)], "root_rank": 0, **given}
+    assert hvd.broadcast_variables(**given) is None
+    return [variable.numpy() for variable in given["variables"]]
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "DistributedGradientTape": gradients,
+    "allgather": lambda **given: hvd.allgather(**{"tensor": tf.constant([2.0]), **given}),
+    "allgather_object": lambda **given: hvd.allgather_object(**{"obj": "mine", **given}),
+    "allreduce": lambda **given: hvd.allreduce(**{"tensor": tf.constant([2.0, 4.0]), **given}),
+    "barrier": lambda **given: hvd.barrier(**given),
+    "broadcast": lambda **given: hvd.broadcast(**{"tensor": tf.constant([2.0]), "root_rank": 0, **given}),
+    "broadcast_object": lambda **given: hvd.broadcast_object(**{"obj": "mine", **given}),
+    "broadcast_variables": assigned,
+    "grouped_allreduce": lambda **given: hvd.grouped_allreduce(**{"tensors": [tf.constant([2.0, 4.0])], **given}),
+    "init": lambda **given: hvd.init(**given),
+}
+
+REFUSED = {"process_set": 1, "process_sets": [[0, 1]], "session": object()}
+
+
+@pytest.mark.parametrize(("function", "argument"), rows(Effect.REFUSED))
+def test_what_cannot_be_honored_is_refused_by_name_before_anything_is_sent(function: str, argument: str) -> None:
+    value = REFUSED[argument]
+    with joined() as pair:
+        with pytest.raises(ValueError) as caught:
+            called(function, **{argument: value})
+        assert str(caught.value).startswith(f"hvd.{function}: {argument} is {value!r}; allowed is None: ")
+        assert not pair.sent
+        assert not pair.barriers
+        called(function, **{argument: None})
+
+
+def test_a_process_set_is_refused_where_there_is_nothing_to_send() -> None:
+    with joined():
+        for call in (
+            lambda: hvd.allreduce(None, process_set=1),
+            lambda: hvd.grouped_allreduce([], process_set=1),
+            lambda: hvd.broadcast_variables([], 0, process_set=1),
+        ):
+            with pytest.raises(ValueError, match="process_set is 1"):
+                call()
+
+
+WITHOUT_EFFECT = {
+    "device_dense": "/cpu:0",
+    "device_sparse": "/cpu:0",
+    "name": "label",
+    "inplace": True,
+    "num_groups": 2,
+    "groups": [[0]],
+}
+
+
+def numbers(value: Any) -> list[Any]:
+    return [leaf.numpy() if isinstance(leaf, tf.Tensor) else leaf for leaf in tf.nest.flatten(value, True)]
+
+
+@pytest.mark.parametrize(("function", "argument"), rows(Effect.NONE))
+def test_what_is_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
+    seen = []
+    for given in ({}, {argument: WITHOUT_EFFECT[argument]}):
+        with joined() as pair:
+            seen.append((numbers(called(function, **given)), pair.sent))
+    np.testing.assert_equal(seen[1], seen[0])
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+# For each argument that is honored, what shows it; the pair's sum is 0, so a reduction shows in what is sent.
+
+
+def sent_by(function: str, **given: Any) -> list[np.ndarray]:
+    with joined() as pair:
+        called(function, **given)
+        return pair.sent
+
+
+def result_of(function: str, **given: Any) -> Any:
+    with joined():
+        return numbers(called(function, **given))
+
+
+def object_of(function: str, **given: Any) -> Any:
+    with joined():
+        return called(function, **given)
+
+
+def op_names(function: str, name: str) -> list[str]:
+    with joined():
+        traced = tf.function(lambda: called(function, name=name)).get_concrete_function()
+        return [op.name for op in traced.graph.get_operations()]
+
+
+def slices() -> tf.IndexedSlices:
+    return tf.IndexedSlices(tf.constant([[2.0, 4.0]]), tf.constant([1]), tf.constant([3, 2]))
+
+
+def reduction_effects(function: str, tensor: str, wrapped: Callable[[Any], Any]) -> dict[tuple[str, str], Callable]:
+    def result(**given: Any) -> Any:
+        return result_of(function, **given)[0]  # the values, of tf.IndexedSlices
+
+    def shows_tensor() -> None:
+        assert [list(array) for array in sent_by(function, **{tensor: wrapped(tf.constant([7.0]))})] == [[7.0]]
+        assert not sent_by(function, **{tensor: wrapped(None)})
+
+    def shows_average() -> None:
+        given = {tensor: wrapped(slices())}
+        for falsy in (False, 0):
+            assert result(average=falsy, **given)[-1].tolist() == [2.0, 4.0]
+        for truthy in (True, 1):
+            assert result(average=truthy, **given)[-1].tolist() == [1.0, 2.0]
+
+    def shows_op() -> None:
+        assert list(result(op=hvd.Max)) == [2.0, 4.0]
+        assert list(result(op=hvd.Min)) == [-2.0, -4.0]
+        assert list(result(op=hvd.Product)) == [-4.0, -16.0]
+
+    def shows_compression() -> None:
+        for given in ({}, {tensor: wrapped(slices())}):
+            first, *_ = sent_by(function, compression=hvd.Compression.fp16, **given)
+            assert first.dtype == np.float16
+        with joined(), pytest.raises(ValueError, match="compression is 'fp16'; allowed"):
+            called(function, compression="fp16")
+
+    def shows_prescale() -> None:
+        assert sent_by(function, prescale_factor=0.5)[0].tolist() == [1.0, 2.0]
+        assert sent_by(function, prescale_factor=0.5, **{tensor: wrapped(tf.constant([6, 2]))})[0].tolist() == [3, 1]
+        assert result(prescale_factor=3.0, op=hvd.Sum, **{tensor: wrapped(slices())})[-1].tolist() == [6.0, 12.0]
+
+    def shows_postscale() -> None:
+        assert list(result(postscale_factor=0.5, op=hvd.Max)) == [1.0, 2.0]
+
+    shown = {
+        tensor: shows_tensor,
+        "average": shows_average,
+        "op": shows_op,
+        "compression": shows_compression,
+        "prescale_factor": shows_prescale,
+        "postscale_factor": shows_postscale,
+    }
+    return {(function, argument): effect for argument, effect in shown.items()}
+
+
+def shows_tape() -> None:
+    with joined() as pair:
+        other = tf.GradientTape(persistent=True)
+        weight = tf.Variable([3.0])
+        with other:
+            loss = tf.reduce_sum(weight * 5.0)
+        hvd.DistributedGradientTape(other).gradient(loss, [weight])
+        assert [list(array) for array in pair.sent] == [[5.0]]
+
+
+def shows_compression_of_a_tape() -> None:
+    assert {array.dtype for array in sent_by("DistributedGradientTape", compression=hvd.Compression.fp16)} == {
+        np.dtype("float16"),
+        np.dtype("int32"),
+    }
+
+
+def shows_sparse_as_dense() -> None:
+    with joined():
+        assert isinstance(gradients()[1], tf.IndexedSlices)
+        assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
+    hvd.init([])  # alone
+    assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
+    hvd.shutdown()
+
+
+def shows_op_of_a_tape() -> None:
+    with joined():
+        mean, total = (gradients(op=op)[1].values.numpy()[-1] for op in (hvd.Average, hvd.Sum))
+    assert (total == 2 * mean).all()
+    with pytest.raises(ValueError, match=r"op is <ReduceOp.MIN: 'min'>; allowed is hvd.Average or hvd.Sum"):
+        gradients(op=hvd.Min)
+
+
+def shows_predivide() -> None:
+    plain, divided = (sent_by("DistributedGradientTape", gradient_predivide_factor=f) for f in (1.0, 4.0))
+    dense = [max(arrays, key=lambda array: array.dtype.kind == "f" and array.ndim == 1) for arrays in (plain, divided)]
+    assert (dense[0] == 4.0 * dense[1]).all()
+    for given in ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, {"gradient_predivide_factor": 0.0}):
+        with pytest.raises(ValueError, match="gradient_predivide_factor is"):
+            gradients(**given)
+
+
+def shows_comm() -> None:
+    with joined() as pair:
+        assert hvd.process.communicator() is pair
+        hvd.init()  # whatever there is
+        hvd.init(pair)
+        with pytest.raises(ValueError, match=r"Horovod was initialized before with .*call hvd\.shutdown\(\) first"):
+            hvd.init([0])
+
+
+def equals(got: Any, wanted: Any) -> Callable[[], None]:
+    def compare() -> None:
+        np.testing.assert_equal(got(), wanted)
+
+    return compare
+
+
+def named(function: str) -> Callable[[], None]:
+    def shows_name() -> None:
+        assert any(name.startswith("label") for name in op_names(function, "label"))
+
+    return shows_name
+
+
+EFFECTS: dict[tuple[str, str], Callable[[], None]] = {
+    **reduction_effects("allreduce", "tensor", lambda tensor: tensor),
+    **reduction_effects("grouped_allreduce", "tensors", lambda tensor: [tensor]),
+    **{(function, "name"): named(function) for function in ("allreduce", "allgather", "broadcast")},
+    ("allgather", "tensor"): equals(lambda: result_of("allgather", tensor=tf.constant([7.0]))[0], [-7.0, 7.0]),
+    ("allgather_object", "obj"): equals(lambda: object_of("allgather_object", obj={"a": 1}), [{"a": 1}] * 2),
+    ("broadcast", "tensor"): equals(lambda: result_of("broadcast", tensor=tf.constant([7.0]))[0], [-7.0]),
+    ("broadcast", "root_rank"): equals(lambda: result_of("broadcast", root_rank=1)[0], [2.0]),
+    ("broadcast_object", "obj"): equals(lambda: object_of("broadcast_object", obj=["x"], root_rank=1), ["x"]),
+    ("broadcast_object", "root_rank"): equals(lambda: object_of("broadcast_object", root_rank=0), "theirs"),
+    ("broadcast_variables", "variables"): equals(
+        lambda: result_of("broadcast_variables", variables=[tf.Variable(7.0), tf.Variable(8.0)]), [-7.0, -8.0]
+    ),
+    ("broadcast_variables", "root_rank"): equals(lambda: result_of("broadcast_variables", root_rank=1), [1.0]),
+    ("DistributedGradientTape", "gradtape"): shows_tape,
+    ("DistributedGradientTape", "compression"): shows_compression_of_a_tape,
+    ("DistributedGradientTape", "sparse_as_dense"): shows_sparse_as_dense,
+    ("DistributedGradientTape", "op"): shows_op_of_a_tape,
+    ("DistributedGradientTape", "gradient_predivide_factor"): shows_predivide,
+    ("init", "comm"): shows_comm,
+}
+
+
+@pytest.mark.parametrize(("function", "argument"), rows(Effect.HONORED))
+def test_what_is_honored_has_an_effect(function: str, argument: str) -> None:
+    EFFECTS[function, argument]()
