@@ -43,8 +43,8 @@ PROMISES = {
         "tests/contract/test_roles.py::test_keys_of_a_job_end_with_it",
         f"{STACK}/wire/test_hostile.py::test_a_temporary_key_needs_its_own_living_token",
     ],
-    "A job's keys do what the policy of its role allows, and nothing else. Explicit denials win, and an operation that"
-    " is not mapped to IAM actions is denied.": [
+    "A job's keys may do what the policy of its role allows, and nothing else. Deny overrides Allow, and operations"
+    " that are not mapped to IAM actions are denied.": [
         "tests/contract/test_roles.py::test_a_role_of_the_settings_replaces_the_built_in_policy",
         "tests/contract/test_roles.py::test_a_policy_of_a_later_start_applies_to_jobs_that_run",
         "tests/contract/test_roles.py::test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one",
@@ -53,8 +53,8 @@ PROMISES = {
         f"{STACK}/services/authorization/test_needs.py"
         "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy",
     ],
-    "With the built-in policy a job's keys read every bucket, write and delete below the job's own output, `model_dir`"
-    " and checkpoint prefixes, and describe the job itself and its own log.": [
+    "With the built-in policy, a job's keys may read every bucket, write and delete below the job's own output,"
+    " `model_dir` and checkpoint prefixes, describe the job and read its log, and nothing else.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
         "tests/contract/test_roles.py::test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like",
         f"{STACK}/core/test_roles.py::test_a_job_writes_below_its_own_prefixes_and_nowhere_else",

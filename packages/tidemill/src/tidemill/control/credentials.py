@@ -1,6 +1,6 @@
 """Keys: the user's own pair, and a temporary pair for each job that ends with it.
 
-A temporary pair is stored with the name of the job's role and with the job's scope: what its policy is asked about.
+A temporary pair is stored with the name of the job's role and with the job's scope.
 """
 
 import base64
@@ -106,7 +106,7 @@ class Credentials:
         )
 
     def _rights_of_earlier(self, record: Record) -> Mapping[str, Any]:
-        """Rights of keys that an earlier version stored without any: those that their job would get today."""
+        """Derive role and scope of keys that an earlier version stored without them, from the stored job."""
         found = self._records.get(TRAINING_JOB, record.document["arn"].rpartition("/")[2])
         job = TrainingJob.from_document(found.document) if found else None
         return _rights(job) if job is not None and _access_key_id(job.job_id) == record.name else {}

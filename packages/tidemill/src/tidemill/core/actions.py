@@ -1,4 +1,4 @@
-"""The IAM actions that requests to this service can need. A policy that names others names operations it has not."""
+"""The IAM actions that requests to this service can need."""
 
 __all__ = ["ACTIONS"]
 

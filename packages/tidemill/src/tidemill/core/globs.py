@@ -1,7 +1,4 @@
-"""Patterns with ``*`` and ``?`` as IAM has them, compiled to regular expressions that run in linear time.
-
-Neither sign is special inside a value that is filled in for a placeholder, and no other sign is special at all.
-"""
+"""IAM's wildcards ``*`` and ``?``, compiled to regular expressions that do not backtrack."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +8,7 @@ __all__ = ["Sign", "Token", "compile_glob"]
 
 
 class Sign(Enum):
-    """What a pattern may hold besides literal text."""
+    """A wildcard."""
 
     ANY = "*"
     """Any text, also none."""
@@ -20,18 +17,18 @@ class Sign(Enum):
 
 
 Token = str | Sign
-"""Literal text, or a sign."""
+"""Literal text or a wildcard."""
 
 
 def compile_glob(tokens: Sequence[Token], *, character: str = ".") -> str:
     """Return a regular expression for ``re.fullmatch`` with ``re.DOTALL``.
 
-    Each stretch between two ``*`` is matched at its first place and never tried again (an atomic group). The first
-    place is always as good as a later one, and no pattern takes exponential time on a text that was made for it.
+    Each literal between two ``*`` is matched at its first occurrence only (an atomic group). A later occurrence never
+    matches more, and without backtracking the time is bounded by pattern length times text length.
 
     Args:
         tokens: The pattern.
-        character: Regular expression for what the signs stand for, e.g. ``[^:]`` for one part of an ARN.
+        character: Regular expression for one character that a wildcard matches, e.g. ``[^:]`` inside a part of an ARN.
     """
     stretches: list[str] = [""]
     for token in tokens:

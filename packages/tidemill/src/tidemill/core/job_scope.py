@@ -1,4 +1,4 @@
-"""What a training job may call its own: its name, and the S3 prefixes that its request gives it."""
+"""The scope of a training job: its name and the S3 prefixes that belong to it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -12,10 +12,10 @@ __all__ = ["PLACEHOLDERS", "JobScope"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScope:
-    """What a job may call its own.
+    """Name and S3 prefixes of a job.
 
-    Prefixes have the form ``BUCKET/KEY`` without a slash at the end. What belongs to the job lies below: its ARN begins
-    with ``arn:aws:s3:::PREFIX/``. None where the job has no such prefix.
+    A prefix is ``BUCKET/KEY`` without a slash at the end, or None. Objects whose ARN begins with
+    ``arn:aws:s3:::PREFIX/`` belong to the job.
 
     Attributes:
         name: TrainingJobName.
@@ -31,7 +31,7 @@ class JobScope:
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> "JobScope":
-        """The scope of a job.
+        """Derive the scope from a job's request.
 
         Args:
             request: The CreateTrainingJob request, by botocore's member names.
@@ -48,7 +48,7 @@ class JobScope:
 
     @property
     def values(self) -> dict[str, str]:
-        """Text for each placeholder of a policy that has one for this job."""
+        """Values of the placeholders in policies. Placeholders without a value are left out."""
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {f"job.{name}": value for name, value in found if value is not None}
 
@@ -58,7 +58,7 @@ class JobScope:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
-        """The scope that `to_document` wrote. What another version wrote besides gives no right and is left out."""
+        """Read what `to_document` wrote. Members of other versions are left out and give no rights."""
         return cls(**{field.name: document[field.name] for field in fields(cls) if field.name in document})
 
 
@@ -74,6 +74,6 @@ def _uri(text: object) -> S3Uri | None:
 
 
 def _prefix(uri: S3Uri | None) -> str | None:
-    """A whole bucket is no job's own: below it lies what belongs to others."""
+    """``BUCKET/KEY``, or None for a whole bucket, which holds data of others too."""
     key = uri.key.removesuffix("/") if uri else ""
     return f"{uri.bucket}/{key}" if uri and key else None

@@ -58,7 +58,7 @@ def role_arn(role: str) -> str:
 
 
 def role_name(role: str) -> str:
-    """The name of a role given by name or ARN, without a path before it."""
+    """Return the name of a role given by name or ARN, without its path."""
     resource = role.split(":", 5)[-1].removeprefix("role") if role.startswith("arn:") else role
     return resource.rstrip("/").rpartition("/")[2]
 

@@ -1,7 +1,7 @@
-"""Policies in the shape of IAM's: statements that allow or deny actions on resources.
+"""IAM policies: statements that allow or deny actions on resources, and their evaluation.
 
-Pure evaluation, without input or output. A statement that denies wins over every statement that allows, and what no
-statement mentions is denied. Conditions, principals and negated lists do not exist here.
+A Deny statement overrides every Allow statement. Permissions that no statement matches are denied. Conditions,
+principals, NotAction and NotResource do not exist here.
 
     Policy((Statement(Effect.ALLOW, (ActionPattern("s3:Get*"),), (ResourcePattern.parse("arn:aws:s3:::data/*"),)),))
 """
@@ -23,7 +23,7 @@ _LITERALS = ("*", "?", "$")
 
 
 class Permission(NamedTuple):
-    """One action on one resource, both literal: what a request needs."""
+    """One action on one resource, both without wildcards."""
 
     action: str
     """E.g. ``s3:GetObject``."""
@@ -32,30 +32,30 @@ class Permission(NamedTuple):
 
 
 class Effect(StrEnum):
-    """What a statement does with the permissions that it matches."""
+    """Effect of a statement on the permissions that it matches."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class Ruling(StrEnum):
-    """What a policy says of a permission."""
+    """Result of evaluating a policy for a permission."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
-    """By a statement."""
+    """A Deny statement matches."""
     UNMENTIONED = "unmentioned"
-    """By default: no statement matches."""
+    """No statement matches, so the permission is denied by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionPattern:
-    """``service:Name`` with ``*`` and ``?``, or ``*`` alone. Case does not matter, as in IAM."""
+    """``service:Name`` with wildcards, or ``*`` alone. Case does not matter, as in IAM."""
 
     text: str
 
     def fits(self, action: str) -> bool:
-        """Whether an action falls under the pattern."""
+        """Whether the pattern matches an action."""
         return _action_fits(self.text, action)
 
 
@@ -68,10 +68,10 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePattern:
-    """An ARN with ``*``, ``?`` and placeholders, or ``*`` alone; case matters.
+    """An ARN with wildcards and placeholders, or ``*`` alone. Case matters.
 
-    A sign never reaches over a colon, except in the last of the six parts of an ARN, where it stands for anything.
-    ``${*}``, ``${?}`` and ``${$}`` are the literal characters.
+    Wildcards do not match a colon, except in the last of the six parts of an ARN. ``${*}``, ``${?}`` and ``${$}`` are
+    the literal characters.
     """
 
     text: str
@@ -80,10 +80,10 @@ class ResourcePattern:
 
     @classmethod
     def parse(cls, text: str) -> "ResourcePattern":
-        """Read a pattern.
+        """Parse a pattern.
 
         Raises:
-            ValueError: It is not ``*`` and not an ARN of six parts, or a placeholder stands before the last of them.
+            ValueError: It is neither ``*`` nor an ARN of six parts, or a placeholder is not in the last part.
         """
         *heads, last = _parts(text)
         if text != "*" and (heads[:1] != ["arn"] or len(heads) != ARN_PARTS - 1):
@@ -97,7 +97,7 @@ class ResourcePattern:
         return cls(text, tuple(sorted(names)))
 
     def fits(self, resource: str, values: Mapping[str, str]) -> bool:
-        """Whether a resource falls under the pattern. It does not if a placeholder has no value."""
+        """Whether the pattern matches a resource. Without a value for each placeholder it matches nothing."""
         given = tuple((name, values[name]) for name in self.placeholders if name in values)
         if len(given) < len(self.placeholders):
             return False
@@ -113,7 +113,7 @@ class Statement:
     resources: tuple[ResourcePattern, ...]
 
     def fits(self, permission: Permission, values: Mapping[str, str]) -> bool:
-        """Whether the statement is about the permission."""
+        """Whether the statement matches the permission."""
         return any(action.fits(permission.action) for action in self.actions) and any(
             resource.fits(permission.resource, values) for resource in self.resources
         )
@@ -121,7 +121,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a role may do."""
+    """The statements that apply to a role."""
 
     statements: tuple[Statement, ...]
 
@@ -129,9 +129,8 @@ class Policy:
         """Evaluate the policy.
 
         Args:
-            permission: What is asked for.
-            values: Text for each placeholder, e.g. ``{"job.name": "digits"}``. A resource whose placeholder has no
-                value matches nothing.
+            permission: The action and the resource.
+            values: Text for each placeholder, e.g. ``{"job.name": "digits"}``.
         """
         effects = {statement.effect for statement in self.statements if statement.fits(permission, values)}
         if Effect.DENY in effects:

@@ -1,7 +1,7 @@
-"""Policies as they are written: the members of an IAM policy document, in TOML or JSON.
+"""Reads IAM policy documents from the settings (TOML or JSON).
 
-Everything that is accepted is honored. A member that has no effect here, such as ``Condition``, is an error, and so is
-an action that no request can need: a misspelled ``Deny`` would deny nothing.
+Everything that is accepted is honored. Members that have no effect here, such as ``Condition``, are errors. So are
+actions that no request needs: a Deny statement with a misspelled action would deny nothing.
 """
 
 import re
@@ -24,8 +24,9 @@ def read_policy(document: object) -> Policy:
     """Read a policy document.
 
     Args:
-        document: ``Statement``, a table or a list of them with ``Effect``, ``Action``, ``Resource`` and perhaps
-            ``Sid``; ``Version`` may stand beside it. ``Action`` and ``Resource`` are a text or a list of texts.
+        document: A table with ``Statement``, a table or a list of tables, and optionally ``Version``. Statements have
+            ``Effect``, ``Action``, ``Resource`` and optionally ``Sid``. ``Action`` and ``Resource`` are strings or
+            lists of strings.
 
     Raises:
         ValueError: Names the statement, the member, the value received and what is allowed.

@@ -1,4 +1,4 @@
-"""Roles: which policy limits the keys of a job."""
+"""Roles and their policies, which limit the keys of jobs."""
 
 import re
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ BUILT_IN = Policy(
         ),
     )
 )
-"""The policy of every role that the settings do not name: read all buckets, write below one's own prefixes, and read
-what the service says of oneself."""
+"""Policy of roles that the settings do not name: read all buckets, write below the job's own prefixes, describe the job
+and read its log."""
 
 
 class Roles:
@@ -51,12 +51,12 @@ class Roles:
         self._policies = {name.casefold(): policy for name, policy in check_role_names(policies).items()}
 
     def policy_of(self, role: str) -> Policy:
-        """The policy of a role; the built-in one if the settings have none."""
+        """Return the policy of a role, or `BUILT_IN` if the settings have none."""
         return self._policies.get(role.casefold(), BUILT_IN)
 
 
 def check_role_names(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """The same policies, if each can be found by its name.
+    """Check that every policy can be found by its name, and return the policies.
 
     Raises:
         ValueError: A name is not that of a role, or two differ in case only: IAM compares names without case.

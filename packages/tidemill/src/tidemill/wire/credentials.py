@@ -27,7 +27,7 @@ class Credential:
     role: str = ""
     """Name of the role whose policy limits the key."""
     scope: JobScope | None = None
-    """What the job that the key was made for may call its own. Without it a restricted key may do nothing."""
+    """Scope of the job that the key was issued to. Without a scope a restricted key may do nothing."""
 
 
 class CredentialLookup(Protocol):

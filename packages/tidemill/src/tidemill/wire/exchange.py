@@ -66,15 +66,15 @@ class Handler(Protocol):
 
 
 class Authorizer(Protocol):
-    """Stands between every validated request and its handler."""
+    """Calls the handler of a validated request, or refuses the request."""
 
     async def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
     ) -> Mapping[str, Any] | Reply:
-        """Let the handler answer what the credential may ask for.
+        """Call the handler if the credential has all permissions that the request needs.
 
         Raises:
-            AwsError: The credential may not; else what the handler raises.
+            AwsError: A permission is missing, or an error of the handler.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Authorization: what a request needs by IAM's documents, held against the policy of the caller's role."""
+"""Authorization: maps requests to IAM permissions and checks them against the policy of the caller's role."""
 
 from tidemill.services.authorization.authorization import Authorization
 

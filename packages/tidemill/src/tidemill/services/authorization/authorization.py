@@ -1,7 +1,7 @@
-"""The one place where a request is held against a policy: between its validation and its handler.
+"""Checks every request against the policy of its caller, between validation and handler.
 
-The user's own key pair may do everything. A key of a job may do what the policy of its role allows, and an operation
-that nobody has mapped to IAM actions is denied to it.
+The user's own key pair may do everything. A job's key may do what the policy of its role allows. Operations that are
+not mapped to IAM actions are denied to it.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _log = structlog.get_logger("tidemill.authorization")
 
 
 class Authorization:
-    """Decides what keys may do.
+    """Decides what a key may do.
 
     Args:
         roles: The policies.
@@ -36,10 +36,10 @@ class Authorization:
     async def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
     ) -> Mapping[str, Any] | Reply:
-        """Let the handler answer what the credential may ask for.
+        """Call the handler if the credential has all permissions that the request needs.
 
         Raises:
-            AwsError: AccessDenied, or AccessDeniedException in services that call it so; else what the handler raises.
+            AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """
         if credential.unrestricted:
             return await handler(request, context)
@@ -55,7 +55,7 @@ class Authorization:
     def _refusal(
         self, needs: tuple[Permission, ...] | None, context: Context, credential: Credential
     ) -> AwsError | None:
-        """The error for the first permission that is missing; None if the policy allows all of them."""
+        """Return the error for the first missing permission, or None if the policy allows all of them."""
         if needs is None:
             return denial_of_operation(context, credential)
         if needs and credential.scope is None:

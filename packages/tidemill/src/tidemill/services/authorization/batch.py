@@ -1,4 +1,4 @@
-"""DeleteObjects, whose entries are allowed or denied one by one: what is denied becomes an error of its entry."""
+"""DeleteObjects: its entries are allowed or denied one by one, and a denied entry becomes an error in the reply."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["needs_of_entries", "split_batch"]
 
 
 def needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:
-    """What each entry needs; None for a request that is allowed or denied as a whole."""
+    """Return the permissions per entry, or None for a request that is allowed or denied as a whole."""
     if (context.service, context.operation) != ("s3", "DeleteObjects"):
         return None
     return [delete_entry(request["Bucket"], entry) for entry in _entries(request)] or None
@@ -21,7 +21,7 @@ def needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple
 async def split_batch(
     handler: Handler, request: dict[str, Any], context: Context, refused: Sequence[AwsError | None]
 ) -> Mapping[str, Any] | Reply:
-    """Let the handler delete what is allowed, and add an error for each entry that is not.
+    """Call the handler with the allowed entries and add an error for each denied entry.
 
     Args:
         handler: Of DeleteObjects.

@@ -1,4 +1,4 @@
-"""The refusals, with the code and the status that each protocol of AWS has for them."""
+"""Errors for missing permissions, with the code and HTTP status that AWS uses in each protocol."""
 
 from tidemill.core.policy import Permission, Ruling
 from tidemill.errors import AwsError
@@ -17,7 +17,7 @@ _ELSEWHERE = ("AccessDenied", 403)
 
 
 def denial(context: Context, credential: Credential, permission: Permission, ruling: Ruling) -> AwsError:
-    """The error for a permission that the policy of the role does not give."""
+    """Return the error for a permission that the policy of the role does not allow."""
     why = "a statement of its policy denies it" if ruling is Ruling.DENIED else "no statement of its policy allows it"
     return _refused(
         context,
@@ -27,7 +27,7 @@ def denial(context: Context, credential: Credential, permission: Permission, rul
 
 
 def denial_of_keys(context: Context, credential: Credential, permission: Permission) -> AwsError:
-    """The error for keys that an earlier version issued to a job that is not in the store any more."""
+    """Return the error for keys without a scope: an earlier version issued them to a job that is not stored anymore."""
     return _refused(
         context,
         f"{_not_authorized(credential, permission.action, permission.resource)}: the job that the key was made for is"
@@ -36,7 +36,7 @@ def denial_of_keys(context: Context, credential: Credential, permission: Permiss
 
 
 def denial_of_operation(context: Context, credential: Credential) -> AwsError:
-    """The error for an operation that no policy can allow."""
+    """Return the error for an operation that is not mapped to IAM actions."""
     return _refused(
         context,
         f"{_not_authorized(credential, f'{context.service}:{context.operation}', '*')}: no policy can allow this"

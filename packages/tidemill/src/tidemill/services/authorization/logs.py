@@ -1,7 +1,7 @@
-"""What the operations of CloudWatch Logs need.
+"""Permissions that the operations of CloudWatch Logs need.
 
-IAM knows streams by ``log-group:GROUP:log-stream:STREAM``. For operations that look for streams by a prefix the prefix
-stands in the place of the stream, so that a policy can limit a job to streams that begin with its name.
+IAM's resource for a stream is ``log-group:GROUP:log-stream:STREAM``. For operations that search streams by prefix, the
+prefix replaces the stream name, so that a policy can limit a job to streams that begin with its name.
 """
 
 from collections.abc import Mapping

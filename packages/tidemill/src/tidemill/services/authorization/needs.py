@@ -1,7 +1,6 @@
-"""What each operation needs: the IAM actions, and the ARNs of what they act on, by AWS's service authorization
-reference.
+"""Permissions that each operation needs: IAM actions and resource ARNs, as in AWS's service authorization reference.
 
-An operation that is missing here is denied to keys of jobs.
+Operations without an entry are denied to keys of jobs.
 """
 
 from collections.abc import Mapping
@@ -40,7 +39,7 @@ NEEDS: Mapping[str, Mapping[str, Rule]] = {
 
 
 def needs_of(request: Members, context: Context) -> tuple[Permission, ...] | None:
-    """The permissions that a request needs; None for an operation that is not mapped.
+    """Return the permissions that a request needs, or None for an operation that is not mapped.
 
     Raises:
         AwsError: A member that names a resource is malformed.

@@ -1,4 +1,4 @@
-"""What S3's operations need."""
+"""Permissions that S3's operations need."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ def _on_object(action: str) -> Rule:
 
 
 def _versioned(before: str, after: str = "") -> Rule:
-    """Actions that have a name of their own for a version that is named."""
+    """Insert ``Version`` into the action if the request has a VersionId, as IAM names these actions."""
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
         version = "Version" if request.get("VersionId") else ""
@@ -41,7 +41,7 @@ def _write(request: Members, region: str) -> tuple[Permission, ...]:
 
 
 def _write_besides(request: Members) -> tuple[Permission, ...]:
-    """What a write may do besides storing bytes."""
+    """Permissions for tags and access control lists that a write sets."""
     target = _object(request)
     tags = (Permission("s3:PutObjectTagging", target),) if request.get("Tagging") else ()
     acl = (Permission("s3:PutObjectAcl", target),) if request.get("ACL") else ()
@@ -49,7 +49,7 @@ def _write_besides(request: Members) -> tuple[Permission, ...]:
 
 
 def _compared(request: Members) -> tuple[Permission, ...]:
-    """A condition on the ETag tells something of the object that is there."""
+    """A condition on an ETag discloses the current ETag, so it needs read permission."""
     compares = request.get("IfMatch") not in (None, "*")
     return (Permission("s3:GetObject", _object(request)),) if compares else ()
 
@@ -82,7 +82,7 @@ def _delete(request: Members, region: str) -> tuple[Permission, ...]:
 
 
 def delete_entry(bucket: str, entry: Members) -> tuple[Permission, ...]:
-    """What one entry of DeleteObjects needs."""
+    """Return the permissions that one entry of DeleteObjects needs."""
     request = {"Bucket": bucket, "Key": entry["Key"], "VersionId": entry.get("VersionId"), "IfMatch": entry.get("ETag")}
     return _delete(request, "")
 

@@ -1,4 +1,4 @@
-"""What SageMaker's operations need."""
+"""Permissions that SageMaker's operations need."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ def _named(operation: str, *resources: str) -> Rule:
 
 
 def _create(operation: str, *resources: str, role: str | None = None) -> Rule:
-    """Besides creating, tags need AddTags, and whoever hands over a role needs PassRole: it acts by its rights."""
+    """A create operation: also needs AddTags if the request has tags, and PassRole if it names a role."""
     named = _named(operation, *resources)
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:

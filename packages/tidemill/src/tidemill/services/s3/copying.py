@@ -79,10 +79,9 @@ def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
 
 
 def source_name(text: str) -> tuple[str, str, str]:
-    """Bucket, key and version (empty if none) of a ``CopySource``: ``bucket/key``, URL-encoded, with or without a
-    leading slash.
+    """Parse ``CopySource`` (``bucket/key``, URL-encoded, with or without a leading slash) into bucket, key and version.
 
-    Authorization reads the source by this function too: what is checked is what is copied.
+    The version is empty if there is none. Handlers and authorization share this function, so they cannot disagree.
 
     Raises:
         InvalidArgument: It does not have that form.
