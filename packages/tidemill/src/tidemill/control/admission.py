@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
-from tidemill.core.images import parse_image
+from tidemill.core.images import is_of_legacy_mode
 from tidemill.core.names import S3Uri
 from tidemill.errors import ValidationException
 
@@ -64,17 +64,16 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
     ``sagemaker_requirements`` with such a job. One of the first three alone is an ordinary hyperparameter.
     """
     values = request.get("HyperParameters", {})
-    image = request["AlgorithmSpecification"].get("TrainingImage", "")
-    given = {name: values[name] for name in sorted((*_LEGACY_STEPS, "sagemaker_requirements")) if name in values}
-    of_legacy_mode = "sagemaker_requirements" in given or given.keys() >= _LEGACY_STEPS
-    if of_legacy_mode:
+    if "sagemaker_requirements" in values or values.keys() >= _LEGACY_STEPS:
+        given = {name: values[name] for name in sorted((*_LEGACY_STEPS, "sagemaker_requirements")) if name in values}
         instead = "; ".join(f"instead of {name}, {form}" for name, form in LEGACY_MODE.items())
         raise _refuse(
             "hyperParameters",
             given,
             f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
         )
-    if parse_image(image).of_legacy_mode:
+    image = request["AlgorithmSpecification"].get("TrainingImage", "")
+    if is_of_legacy_mode(image):
         raise _refuse(
             "algorithmSpecification.trainingImage",
             image,

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
 
-__all__ = ["Image", "device_of", "inference_image", "parse_image", "python_inference_image", "training_image"]
+__all__ = [
+    "Image",
+    "device_of",
+    "inference_image",
+    "is_of_legacy_mode",
+    "parse_image",
+    "python_inference_image",
+    "training_image",
+]
 
 _FIRST_REPOSITORY = "sagemaker-tensorflow"
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -40,11 +48,6 @@ class Image:
         """Whether an endpoint with this image is the Python-handler kind; every other image is TF Serving's kind."""
         return self.repository == _FIRST_REPOSITORY
 
-    @property
-    def of_legacy_mode(self) -> bool:
-        """Whether a training job with this image is one of legacy mode, whose module is no script."""
-        return self.repository == _FIRST_REPOSITORY
-
 
 def parse_image(uri: str) -> Image:
     """Read an image URI; one that is not about TensorFlow has neither version nor Python.
@@ -58,6 +61,16 @@ def parse_image(uri: str) -> Image:
     version = words[0] if words and _VERSION.fullmatch(words[0]) else None
     python = next((word for word in words if _PYTHON.fullmatch(word)), None)
     return Image(name, version, "gpu" if "gpu" in words else "cpu", python)
+
+
+def is_of_legacy_mode(uri: str) -> bool:
+    """Whether a training job with this image is one of legacy mode, whose module is no script.
+
+    Example:
+        >>> is_of_legacy_mode("520713654638.dkr.ecr.us-west-2.amazonaws.com/sagemaker-tensorflow:1.10.0-gpu-py2")
+        True
+    """
+    return _split(uri)[0] == _FIRST_REPOSITORY
 
 
 def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:

@@ -46,8 +46,9 @@ class TensorFlow:
         model_dir: The script's ``--model_dir``; None makes a place below the output path (``/opt/ml/model`` under MPI),
             False passes none.
         distribution: ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy``, each
-            with a dictionary of options.
-        compiler_config: A `TrainingCompilerConfig`.
+            with a dictionary of options. So far jobs run with ``parameter_server`` alone, which has no effect on one
+            instance; the others are refused when they are enabled.
+        compiler_config: A `TrainingCompilerConfig`. Refused so far, unless it has ``enabled=False``.
         base_job_name: Begins the names of jobs.
         output_path: S3 prefix of models and outputs; the default bucket if None.
         output_kms_key: Encrypts these.
@@ -67,7 +68,8 @@ class TensorFlow:
         security_group_ids: With ``subnets``: sent on.
         encrypt_inter_container_traffic: Sent on.
         enable_network_isolation: Sent on.
-        metric_definitions: Names and regular expressions of metrics in the log.
+        metric_definitions: Names and regular expressions of metrics in the log. The last value of each is in the
+            description of an ended job, as ``FinalMetricDataList``.
         enable_sagemaker_metrics: Sent on.
         checkpoint_s3_uri: Where checkpoints are kept.
         checkpoint_local_path: Where they lie in the job.

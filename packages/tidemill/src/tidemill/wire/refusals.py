@@ -23,6 +23,8 @@ Refuse = Callable[[Mapping[str, Any]], None]
 """Takes the members of a request; raises for one that the service cannot honour."""
 
 _Check = Callable[[Any, Path], None]
+_Entry = tuple[Row | None, _Check | None, str, bool]
+"""What there is to check of a member: its row, what is inside it, its shown name, and whether its value is secret."""
 
 
 def compile_refusals(service: str, operation: str, shape: StructureShape | None, *, code: str) -> Refuse:
@@ -44,16 +46,6 @@ def compile_refusals(service: str, operation: str, shape: StructureShape | None,
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """What there is to check of one member."""
-
-    row: Row | None
-    inside: _Check | None
-    shown: str
-    sensitive: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Compiler:
     """Builds the check of each part of a shape; None where nothing can be refused."""
 
@@ -69,7 +61,7 @@ class _Compiler:
             if refusable is not None or deeper is not None:
                 shown = name if self.service == "s3" else shown_name(name)
                 sensitive = bool(shape.members[name].metadata.get("sensitive"))
-                entries[name] = _Entry(refusable, deeper, shown, sensitive)
+                entries[name] = (refusable, deeper, shown, sensitive)
         if not entries:
             return None
 
@@ -78,10 +70,11 @@ class _Compiler:
                 entry = entries.get(name)
                 if entry is None:
                     continue
-                if entry.row is not None and (reason := entry.row.refusal(item)) is not None:
-                    raise self._refused((path, entry.shown), "***" if entry.sensitive else item, entry.row, reason)
-                if entry.inside is not None:
-                    entry.inside(item, (path, entry.shown))
+                row, inside, shown, sensitive = entry
+                if row is not None and (reason := row.refusal(item)) is not None:
+                    raise self._refused((path, shown), "***" if sensitive else item, row, reason)
+                if inside is not None:
+                    inside(item, (path, shown))
 
         return check
 

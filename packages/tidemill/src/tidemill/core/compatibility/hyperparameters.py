@@ -88,7 +88,7 @@ def hyperparameter_refusal(name: str, value: Any) -> str | None:
         value: Decoded, or the text of a request. A text is decoded first, so ``"false"`` asks for nothing.
     """
     row = HYPERPARAMETERS.get(name)
-    if row is None:
+    if not isinstance(row, Refused):
         return None
     decoded = hps.decode({name: value})[name] if isinstance(value, str) else value
     return row.refusal(decoded) if decoded else None
