@@ -17,6 +17,9 @@ class FeederProcess:
     def __init__(self, pipe_dir: Path, *arguments: object) -> None:
         words = ["--pipe-dir", pipe_dir, *arguments]
         command = [sys.executable, "-m", "sagemaker_tensorflow.feed", *map(str, words)]
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # Tests in the background of a shell: the feeder would ignore Ctrl-C as well.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.pid = self._process.pid
 

@@ -1,9 +1,14 @@
 """The feeder for laptops, as a process of its own."""
 
+import contextlib
+import fcntl
 import gzip
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -78,6 +83,63 @@ def test_a_missing_file_is_refused_at_once(channels, tmp_path):
     errors = feeder.communicate(timeout=DEADLINE_S)[1]
     assert feeder.returncode == 2
     assert f"no such file: {tmp_path}/absent" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--channel", "a/b"), "'a/b' is no name of a channel"),
+        (("--channel", ""), "'' is no name of a channel"),
+        (("--epochs", "-1"), "'-1' is not allowed"),
+        (("--first-epoch", "one"), "'one' is not allowed"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused_at_once(channels, tmp_path, arguments, text):
+    (tmp_path / "lines").write_bytes(b"one\n")
+    feeder = start(tmp_path / "lines", *(f"{name}={value}" for name, value in [arguments]), *places(channels))
+    errors = feeder.communicate(timeout=DEADLINE_S)[1]
+    assert feeder.returncode == 2
+    assert text in errors
+    assert list(channels.pipe_dir.iterdir()) == []
+
+
+def test_a_configuration_that_is_no_json_is_named(channels, tmp_path):
+    (tmp_path / "lines").write_bytes(b"one\n")
+    (channels.config_dir / "inputdataconfig.json").write_text("{torn")
+    feeder = start(tmp_path / "lines", *places(channels))
+    errors = feeder.communicate(timeout=DEADLINE_S)[1]
+    assert feeder.returncode == 1
+    assert errors.startswith("feed: ")
+    assert "inputdataconfig.json is not JSON" in errors
+
+
+def test_feeders_that_start_together_all_enter_their_channels(channels, tmp_path):
+    (tmp_path / "lines").write_bytes(b"one\n")
+    names = [f"channel{number}" for number in range(8)]
+    config = channels.config_dir / "inputdataconfig.json"
+    held = os.open(channels.config_dir, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)  # until all of them are there
+    feeders = [start(tmp_path / "lines", "--channel", name, *places(channels)) for name in names]
+    deadline_s = time.monotonic() + DEADLINE_S
+    for feeder in feeders:
+        while not any(file.is_relative_to(channels.config_dir) for file in open_files(feeder.pid)):
+            assert feeder.poll() is None
+            assert time.monotonic() < deadline_s, "the feeder does not wait for its turn"
+    assert not set(names) & set(json.loads(config.read_text()))
+    os.close(held)
+    while not all(name in config.read_text() for name in names):
+        assert all(feeder.poll() is None for feeder in feeders)
+    for feeder in feeders:
+        feeder.terminate()
+        feeder.communicate(timeout=DEADLINE_S)
+
+
+def open_files(pid: int) -> list[Path]:
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(link.readlink())
+    return found
 
 
 def test_the_feeder_needs_no_tensorflow():

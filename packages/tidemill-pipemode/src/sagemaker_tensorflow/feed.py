@@ -12,14 +12,19 @@ the script raise.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import itertools
 import json
+import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from sagemaker_tensorflow.channels import read_input_data_config
+from sagemaker_tensorflow.errors import PipeModeDatasetException
 from sagemaker_tensorflow.feeder import Feeder, FeederStopped
 from sagemaker_tensorflow.feeder_lock import ChannelIsFedError
 
@@ -41,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FeederStopped as stopped:
         _say(f"feed: {stopped} ends the feeder of channel {options.channel}; its FIFOs are removed")
         return 128 + signal.Signals[str(stopped)]
-    except (OSError, EOFError, ChannelIsFedError) as error:
+    except (OSError, EOFError, ChannelIsFedError, PipeModeDatasetException) as error:
         _say(f"feed: {error}")
         return 1
     return 0
@@ -65,15 +70,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Feed local files into the FIFOs of a Pipe mode channel.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what an epoch consists of, in this order")
-    parser.add_argument("--channel", default="training", help="name of the channel (default: %(default)s)")
+    parser.add_argument(
+        "--channel", type=_channel, default="training", help="name of the channel (default: %(default)s)"
+    )
     parser.add_argument(
         "--pipe-dir", type=Path, default=Path("/opt/ml/input/data"), help="where the FIFOs are made (%(default)s)"
     )
     parser.add_argument(
         "--config-dir", type=Path, help="enter the channel in inputdataconfig.json in this directory; unset: do not"
     )
-    parser.add_argument("--epochs", type=int, default=0, help="how many epochs; 0 for no end (default)")
-    parser.add_argument("--first-epoch", type=int, default=0, help="number of the first (default: %(default)s)")
+    parser.add_argument("--epochs", type=_count, default=0, help="how many epochs; 0 for no end (default)")
+    parser.add_argument("--first-epoch", type=_count, default=0, help="number of the first (default: %(default)s)")
     parser.add_argument("--gzip", action="store_true", help="unpack files whose names end in .gz")
     options = parser.parse_args(arguments)
     missing = [str(path) for path in options.files if not path.is_file()]
@@ -82,18 +89,37 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _channel(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no name of a channel: 1 to 64 letters, digits, '.', '-' and '_' are allowed"
+        )
+    return text
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: 0 or a positive whole number is")
+    return int(text)
+
+
 def _enter_channel(config_dir: Path, channel: str) -> None:
     config_dir.mkdir(parents=True, exist_ok=True)
-    path = config_dir / "inputdataconfig.json"
-    channels = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    channels[channel] = {
-        "TrainingInputMode": "Pipe",
-        "S3DistributionType": "FullyReplicated",
-        "RecordWrapperType": "None",
-    }
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_text(json.dumps(channels, indent=2) + "\n", encoding="utf-8")
-    beside.rename(path)
+    directory = os.open(config_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)  # the feeder of another channel enters it at the same time
+        path = config_dir / "inputdataconfig.json"
+        channels = read_input_data_config(str(config_dir)) if path.exists() else {}
+        channels[channel] = {
+            "TrainingInputMode": "Pipe",
+            "S3DistributionType": "FullyReplicated",
+            "RecordWrapperType": "None",
+        }
+        beside = path.with_name(f"{path.name}.new")
+        beside.write_text(json.dumps(channels, indent=2) + "\n", encoding="utf-8")
+        beside.rename(path)
+    finally:
+        os.close(directory)
 
 
 def _say(line: str) -> None:

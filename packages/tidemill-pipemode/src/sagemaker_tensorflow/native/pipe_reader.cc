@@ -15,6 +15,7 @@
 
 #include "feeder_lock.h"
 #include "outcome.h"
+#include "small_file.h"
 
 namespace tidemill {
 namespace {
@@ -50,50 +51,6 @@ void CloseFile(int fd) {
     if (slot.compare_exchange_strong(expected, -1)) break;
   }
   ::close(fd);
-}
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-// Reads a small file whole; an errno, or 0.
-int ReadSmallFile(const std::string& path, std::string* text) {
-  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return errno;
-  text->clear();
-  char piece[4096];
-  while (text->size() < (1u << 20)) {
-    const ssize_t got = ::read(file.get(), piece, sizeof piece);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno;
-    if (got == 0) return 0;
-    text->append(piece, static_cast<std::size_t>(got));
-  }
-  return EFBIG;
-}
-
-// Replaces a small file by rename, so that nobody sees half of it; an errno, or 0.
-int WriteSmallFile(const std::string& path, const std::string& text) {
-  const std::string beside = path + ".new";
-  {
-    File file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (file.get() < 0) return errno;
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0) return errno;
-    if (static_cast<std::size_t>(written) != text.size()) return ENOSPC;
-  }
-  return ::rename(beside.c_str(), path.c_str()) == 0 ? 0 : errno;
 }
 
 bool ParseEpoch(const std::string& text, std::int64_t* epoch) {
