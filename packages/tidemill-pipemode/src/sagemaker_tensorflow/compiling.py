@@ -15,7 +15,10 @@ LIBRARY_NAME = "libtidemill_pipe.so"
 NATIVE = Path(__file__).resolve().parent / "native"
 # What is compiled together: most of the time goes into the standard headers, and two compilers at once is what the
 # smallest machine can run.
-UNITS = {"parsers": ("crc32c.cc", "framing.cc", "outcome.cc"), "reader": ("small_file.cc", "feeder_lock.cc", "pipe_reader.cc", "ops.cc")}
+UNITS = {
+    "parsers": ("crc32c.cc", "framing.cc", "outcome.cc"),
+    "reader": ("small_file.cc", "feeder_lock.cc", "pipe_reader.cc", "ops.cc"),
+}
 SOURCES = tuple(source for sources in UNITS.values() for source in sources)
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall")
 # libstdc++ comes along, but for what nobody calls, and is visible to nobody else: TensorFlow has one of its own.
