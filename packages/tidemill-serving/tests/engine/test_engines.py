@@ -9,6 +9,7 @@ import pytest
 
 from tidemill_serving.engine import Parallelism, open_engine
 from tidemill_serving.engine.placement import measure
+from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 
 ENGINE_SCRIPT = """
@@ -26,7 +27,8 @@ def run(path, signature, *feeds):
     model = engine.load(models / path)
     try:
         outputs = model.run(model.signatures[signature], list(feeds), pooled=False)
-        return [[str(a.dtype), a.tolist() if a.dtype != object else [v.decode("latin-1") for v in a]] for a in outputs]
+        texts = lambda a: [v.decode("latin-1") for v in a.ravel()]
+        return [[str(a.dtype), texts(a) if a.dtype == object else a.tolist()] for a in outputs]
     except RequestError as error:
         return error.code.name
     finally:
@@ -43,6 +45,8 @@ print(json.dumps({
     "other_shape": run("tensorflow_1/7", "serving_default", np.array([1, 2], np.float32)),
     "mlp": run("mlp/1", "serving_default", mlp["rows"]),
     "wrong_type": run("half_plus/123", "serving_default", np.array([1.0])),
+    "scalar_text": run("types/1", "string_0", np.array(b"a\\0", dtype=object)),
+    "scalar_truth": run("types/1", "bool_0", np.array(True)),
     "negative": run("checked/1", "serving_default", np.array([-1], np.float32)),
 }))
 """
@@ -78,6 +82,23 @@ def test_answers_are_right(answers: dict[str, dict], models: Path) -> None:
     assert binding["words"] == [["int64", [1, -1]]]
     assert binding["tensorflow_1"] == [["float32", [[2.5], [3.0]]]]
     np.testing.assert_allclose(binding["mlp"][0][1], np.load(models / "mlp.npz")["answers"], atol=1e-6)
+
+
+def test_scalars_are_arrays_of_the_declared_type(answers: dict[str, dict]) -> None:
+    assert answers["binding"]["scalar_text"] == [["object", ["a\0"]]]
+    assert answers["binding"]["scalar_truth"] == [["bool", True]]
+
+
+def test_a_signature_that_declares_other_types_than_the_model_returns_is_refused(models: Path, tmp_path: Path) -> None:
+    engine = open_engine("binding")
+    source = models / "checked/1/saved_model.pb"
+    saved = open_wheel().saved_model.SavedModel.FromString(source.read_bytes())
+    saved.meta_graphs[0].signature_def["serving_default"].outputs["root"].dtype = 3  # DT_INT32
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    model = engine.load(tmp_path)
+    with pytest.raises(RequestError, match=r"{.root.: .int32.}, but the model returned {.root.: .float32.}") as error:
+        model.run(model.signatures["serving_default"], [np.array([4], np.float32)], pooled=False)
+    assert error.value.http_status == 400
 
 
 def test_a_tensorflow_1_model_takes_shapes_other_than_the_declared_one(answers: dict[str, dict]) -> None:

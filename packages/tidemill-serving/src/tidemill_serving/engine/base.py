@@ -1,7 +1,7 @@
 """The seam between the server and TensorFlow: load a SavedModel, run one of its signatures on arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,12 +58,17 @@ class Signature:
     Attributes:
         key: Name in the SavedModel, e.g. ``serving_default``.
         method_name: e.g. ``tensorflow/serving/predict``.
+        output_dtypes: NumPy types of the outputs, at hand for the check of each run's results.
     """
 
     key: str
     method_name: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    output_dtypes: tuple[np.dtype[Any], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_dtypes", tuple(spec.dtype for spec in self.outputs.values()))
 
     @property
     def batchable(self) -> bool:

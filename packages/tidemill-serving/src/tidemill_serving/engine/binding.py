@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.border import fed, fetched
+from tidemill_serving.engine.border import fetched
 from tidemill_serving.engine.graph import has_loops, read_meta_graph
 from tidemill_serving.engine.signatures import INIT_SIGNATURE, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel
@@ -136,7 +136,7 @@ class _Model:
             handle = self._handles.get((signature.key, pooled))
             if handle is None:
                 handle = self._make_handle(signature, pooled=pooled)
-            results = self._session.run_callable(handle, fed(feeds))
+            results = self._session.run_callable(handle, list(feeds))
         except self._op_error as error:
             raise RequestError(Code.of(error.error_code), _text(error)) from error  # pyrefly: ignore[missing-attribute]
         return fetched(results, signature)

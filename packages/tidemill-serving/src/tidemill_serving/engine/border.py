@@ -1,46 +1,41 @@
-"""Where arrays enter and leave TensorFlow: on the way out of here everything is an array of the declared type.
+"""Where results leave TensorFlow: behind this border everything is an array of the declared type.
 
-TensorFlow's binding returns scalars as whatever is at hand: a NumPy scalar for a number, ``bytes`` for a string. Code
-behind this border works on arrays alone.
+TensorFlow's binding returns scalars as whatever is at hand: a NumPy scalar for a number, ``bytes`` for a string.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tidemill_serving.engine.base import Array, Signature
-from tidemill_serving.errors import RequestError, failed_precondition
+from tidemill_serving.errors import failed_precondition
 
-__all__ = ["fed", "fetched"]
-
-
-def fed(feeds: Sequence[Any]) -> list[Array]:
-    """Make arrays of the values fed."""
-    return [np.asarray(feed) for feed in feeds]
+__all__ = ["fetched"]
 
 
-def fetched(results: Sequence[Any], signature: Signature) -> list[Array]:
+def fetched(results: list[Any], signature: Signature) -> list[Array]:
     """Make arrays of the results of a run, in the order of ``signature.outputs``.
 
     Raises:
         RequestError: FAILED_PRECONDITION, an output has another type than its signature declares.
     """
-    arrays = [value if type(value) is np.ndarray else _array(value) for value in results]
-    for spec, array in zip(signature.outputs.values(), arrays, strict=True):
-        if array.dtype != spec.dtype:
-            raise _other_type(signature, arrays)
+    for value, dtype in zip(results, signature.output_dtypes, strict=False):  # strict costs as much as all the rest
+        if type(value) is not np.ndarray or value.dtype is not dtype:
+            return _converted(results, signature)
+    return results  # as almost always
+
+
+def _converted(results: list[Any], signature: Signature) -> list[Array]:
+    arrays = [_array(value) for value in results]
+    declared = {alias: spec.type_name for alias, spec in signature.outputs.items()}
+    if any(array.dtype != dtype for array, dtype in zip(arrays, signature.output_dtypes, strict=True)):
+        got = {alias: str(array.dtype) for alias, array in zip(declared, arrays, strict=True)}
+        raise failed_precondition(
+            f"The signature {signature.key} declares the output types {declared}, but the model returned {got}: export"
+            " it again with the types that it returns"
+        )
     return arrays
 
 
 def _array(value: Any) -> Array:
     return np.asarray(value, dtype=object if isinstance(value, bytes | str) else None)
-
-
-def _other_type(signature: Signature, arrays: Sequence[Array]) -> RequestError:
-    declared = {alias: spec.type_name for alias, spec in signature.outputs.items()}
-    got = {alias: str(array.dtype) for alias, array in zip(declared, arrays, strict=True)}
-    return failed_precondition(
-        f"The signature {signature.key} declares the output types {declared}, but the model returned {got}: export it"
-        " again with the types that it returns"
-    )

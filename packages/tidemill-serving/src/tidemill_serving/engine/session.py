@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.border import fed, fetched
+from tidemill_serving.engine.border import fetched
 from tidemill_serving.engine.graph import has_loops, read_meta_graph
 from tidemill_serving.engine.signatures import signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
@@ -71,7 +71,7 @@ class _Model:
         with self._lock:
             run = self._callables.get(signature.key) or self._make_callable(signature)
         try:
-            results = run(*fed(feeds))
+            results = list(run(*feeds))
         except ValueError as error:  # the public callable compares shapes in Python
             raise invalid(str(error)) from error
         except self._wheel.OpError as error:

@@ -23,6 +23,7 @@ DEFAULT_SIGNATURE = "serving_default"
 _ROWS = "instances"
 _COLUMNS = "inputs"
 _BYTES_SUFFIX = "_bytes"
+_Member = tuple[str, Array, bool]  # of an object in the answer: its name up to the colon, its value, bytes as b64
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
     elif request.row_form:
         text = _row_objects(named)
     else:
-        text = _object_text(_names(named), named, indent="    ")
+        text = _object_text(_members(named, indent="    "), indent="    ")
     key = "predictions" if request.row_form else "outputs"
     return ('{\n    "' + key + '": ' + text + "\n}").encode()
 
@@ -138,10 +139,10 @@ def _feeds_of_rows(document: Mapping[str, Any], signature: Signature) -> list[Ar
 def _feeds_of_named_rows(rows: list[Any], signature: Signature) -> list[Array]:
     names = signature.inputs.keys()
     for index, row in enumerate(rows):
+        if isinstance(row, dict) and row.keys() == names:
+            continue
         if not _is_named(row):
             raise invalid(f"Expecting object but got list/value: element {index} of '{_ROWS}' is {shown(row)}")
-        if row.keys() == names:
-            continue
         unknown = next((key for key in row if key not in names), None)
         if unknown is not None:
             error = invalid(f"JSON object: {shown(row)} has no named input of the signature: {','.join(names)}")
@@ -184,26 +185,22 @@ def _check_rows(named: Sequence[tuple[str, Array]]) -> None:
 
 
 def _row_objects(named: Sequence[tuple[str, Array]]) -> str:
-    names = _names(named)
-    rows = (
-        _object_text(
-            names,
-            [(alias, array[index : index + 1].reshape(array.shape[1:])) for alias, array in named],
-            indent="        ",
-        )
+    indent = "        "
+    members = _members(named, indent=indent)
+    rows = [
+        _object_text([(prefix, array[index, ...], as_bytes) for prefix, array, as_bytes in members], indent=indent)
         for index in range(named[0][1].shape[0])
-    )
+    ]
     return "[\n        " + ",\n        ".join(rows) + "\n    ]"
 
 
-def _object_text(names: Sequence[str], named: Sequence[tuple[str, Array]], *, indent: str) -> str:
-    members = (
-        f"{indent}    {name}: " + list_text(array, as_bytes=alias.endswith(_BYTES_SUFFIX))
-        for name, (alias, array) in zip(names, named, strict=True)
-    )
-    return "{\n" + ",\n".join(members) + "\n" + indent + "}"
+def _members(named: Sequence[tuple[str, Array]], *, indent: str) -> list[_Member]:
+    return [
+        (f"{indent}    {orjson.dumps(alias).decode()}: ", array, alias.endswith(_BYTES_SUFFIX))
+        for alias, array in named
+    ]
 
 
-def _names(named: Sequence[tuple[str, Array]]) -> list[str]:
-    """The names of outputs as JSON strings."""
-    return [orjson.dumps(alias).decode() for alias, _ in named]
+def _object_text(members: Sequence[_Member], *, indent: str) -> str:
+    texts = [prefix + list_text(array, as_bytes=as_bytes) for prefix, array, as_bytes in members]
+    return "{\n" + ",\n".join(texts) + "\n" + indent + "}"

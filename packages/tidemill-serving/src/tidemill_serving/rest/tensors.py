@@ -126,10 +126,11 @@ def _walk_row(row: Any, shape: tuple[int, ...], spec: TensorSpec, flat: list[Any
     """Walk one row, which must have the shape of the first one."""
     own = _shape_of(row)
     _walk(row, 0, own, spec, flat)
+    if own == shape:
+        return
     if math.prod(own) != math.prod(shape):
         raise invalid(f"Expecting tensor size: {math.prod(shape)} but got: {math.prod(own)}")
-    if own != shape:
-        raise invalid(f"Expecting shape {_brackets(shape)} but got: {_brackets(own)}")
+    raise invalid(f"Expecting shape {_brackets(shape)} but got: {_brackets(own)}")
 
 
 def _walk(value: Any, level: int, shape: tuple[int, ...], spec: TensorSpec, flat: list[Any]) -> None:
