@@ -12,6 +12,7 @@ from horovod.tensorflow.mpi_library import MPIMismatchError, find_launcher, star
 
 __all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world", "wrap"]
 
+
 def is_under_mpirun() -> bool:
     """Whether mpirun has started this process."""
     return find_launcher() is not None

@@ -172,7 +172,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     (
         "logs",
         "GetLogEvents",
-        {"logGroupIdentifier": "a:log-group:/g:log-stream:own/1", "logStreamName": "s"},
+        {"logGroupIdentifier": f"{LOGS}/g:log-stream:own/1", "logStreamName": "s"},
         [("logs:GetLogEvents", f"{LOGS}/g%3Alog-stream%3Aown/1:log-stream:s")],
     ),
     ("logs", "FilterLogEvents", {"logGroupName": "/g"}, [("logs:FilterLogEvents", f"{LOGS}/g:log-stream:")]),

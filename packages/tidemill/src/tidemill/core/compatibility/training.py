@@ -108,7 +108,7 @@ _CREATE: Rows = {
     "TrainingJobName": Honoured(),
     "HyperParameters": Honoured("at most 100; those of the platform have rows of their own below"),
     **_ALGORITHM,
-    "RoleArn": Honoured(),
+    "RoleArn": Honoured("its name selects the policy of the job's keys; a role without a policy gets the built-in one"),
     **_CHANNELS,
     "OutputDataConfig": Honoured(),
     "OutputDataConfig.KmsKeyId": Refused(_NO_KEYS),

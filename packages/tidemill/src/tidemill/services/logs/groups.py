@@ -97,10 +97,6 @@ def _check_filters(request: Mapping[str, Any]) -> None:
     others = sorted(set(request) & {"logGroupNamePrefix", "logGroupNamePattern", "logGroupClass"})
     if "logGroupIdentifiers" in request and others:
         raise invalid(f"logGroupIdentifiers cannot be combined with {', '.join(others)}")
-    if request.get("includeLinkedAccounts") or request.get("accountIdentifiers"):
-        raise invalid(
-            "No other accounts are linked to this service; leave includeLinkedAccounts and accountIdentifiers out"
-        )
 
 
 def _arn_prefix(region: str) -> str:
