@@ -84,6 +84,14 @@ class Mean(tf.Module):
         return {"mean": tf.ensure_shape(tf.gather(mean, tf.where(mean < 1e30)[:, 0]), [None])}
 
 
+class Backwards(tf.Module):
+    """An operation that TensorFlow does not implement for more than 8 dimensions."""
+
+    @tf.function(input_signature=[FLOATS])
+    def predict(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.reverse(x, [0])}
+
+
 class NoRows(tf.Module):
     """Outputs that cannot be put in rows."""
 
@@ -145,6 +153,7 @@ def main(directory: Path) -> None:
     save("spin", "1", Spin())
     save("checked", "1", Checked())
     save("mean", "1", Mean())
+    save("backwards", "1", Backwards())
     no_rows = NoRows()
     signatures = {"scalar": no_rows.scalar, "uneven": no_rows.uneven}
     tf.saved_model.save(no_rows, str(directory / "no_rows" / "1"), signatures=signatures)

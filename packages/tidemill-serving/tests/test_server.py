@@ -200,6 +200,7 @@ def test_a_big_body_takes_the_fast_lane_to_the_same_answer(server: Server) -> No
         ("two_inputs", '{"instances": [{"a": 1, "b": [1, 2, 3]}]}', 400, None),
         ("mlp", '{"instances": [[1, 2, 3]]}', 400, "Expecting shape [-1,8] but got: [1,3] for input "),
         ("spin", '{"signature_name": "serving_default", "inputs": [1, 2]}', 400, "Expecting shape [] but got: [2]"),
+        ("backwards", '{"inputs": ' + "[" * 9 + "1" + "]" * 9 + "}", 400, "Expecting shape [-1] but got: [1,1,1,1,1,"),
         ("types", '{"signature_name": "int32", "instances": [3000000000]}', 400, "Failed to process element: 0"),
         ("types", '{"signature_name": "bool", "instances": [1]}', 400, "Failed to process element: 0"),
         ("checked", '{"instances": [-1]}', 400, "assertion failed: [negative number."),
