@@ -199,7 +199,8 @@ def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> N
 def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
     if _PLACES not in vars(self) or not _clips_by_global_norm(self):
         return _originals["_clip_gradients"](self, grads)
-    return scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)
+    # Keras makes sparse gradients dense here, so that rows which repeat are added up.
+    return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)]
 
 
 def _clips_by_global_norm(self: Any) -> bool:
