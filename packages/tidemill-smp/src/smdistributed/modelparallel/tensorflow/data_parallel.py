@@ -1,6 +1,7 @@
 """Data parallelism with `"ddp"`: replicas that start equal and stay equal, as each applies the mean of all gradients.
 
 Each rank talks to those that hold the same partition in the other replicas. Gradients travel in a few large messages.
+In sparse gradients the rows of lookups that all replicas share, as of positions, are added up, the others concatenated.
 Where each replica updates its share of the variables, each gets the means of those, and sends what they become to the
 others: that is as much as all means for all.
 """
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group
 from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
 __all__ = ["average_gradients", "average_shares", "make_equal", "marked_as_means", "spread"]
@@ -169,30 +171,45 @@ def _unpacked(vector: Any, tensors: Sequence[Any], places: Sequence[int]) -> Ite
 
 
 def _mean_of_slices(slices: tf.IndexedSlices, group: TensorGroup) -> tf.IndexedSlices:
-    values, indices = group.gather([slices.values, slices.indices], "mean of sparse gradients", same_shapes=False)
-    return _concatenated(values, indices, slices, group.size)
+    parts = _parts_of(slices)
+    gathered = group.gather(parts, "mean of sparse gradients", same_shapes=False)
+    return _joined(gathered, slices, group.size)
 
 
 def _mean_of_slices_for(slices: tf.IndexedSlices, owner: int, group: TensorGroup) -> tf.IndexedSlices:
     """The mean, at its owner; elsewhere what came."""
     is_mine = group.rank == owner
-    parts = []
-    for name, tensor in (("values", slices.values), ("indices", slices.indices)):
+    gathered = []
+    for number, tensor in enumerate(_parts_of(slices)):
         tensors = [tensor if peer == owner else None for peer in range(group.size)]
         dtypes = [tensor.dtype if is_mine else None] * group.size
-        received = group.exchange(tensors, dtypes, f"mean of shared sparse gradients, {name}")
+        received = group.exchange(tensors, dtypes, f"mean of shared sparse gradients, {_PARTS[number]}")
         received[group.rank] = tensor
-        parts.append(received)
-    if not is_mine:
-        return slices
-    values, indices = parts
-    return _concatenated(values, indices, slices, group.size)
+        gathered.append(received)
+    return _joined(gathered, slices, group.size) if is_mine else slices
 
 
-def _concatenated(
-    values: Sequence[Any], indices: Sequence[Any], slices: tf.IndexedSlices, replicas: int
-) -> tf.IndexedSlices:
+_PARTS = ("values", "indices", "shared rows")
+
+
+def _parts_of(slices: tf.IndexedSlices) -> list[Any]:
+    """What replicas exchange of a gradient: also which of its rows they share, if there can be any."""
+    rows = num_shared_rows(slices)
+    if rows is None:
+        warn_of_unknown_rows()
+    has_none = rows is None or (isinstance(rows, int) and rows == 0)
+    return [slices.values, slices.indices] + ([] if has_none else [tf.cast(rows, tf.int32)])
+
+
+def _joined(gathered: Sequence[list[Any]], slices: tf.IndexedSlices, replicas: int) -> tf.IndexedSlices:
+    values, indices, *rows = gathered
     shape = slices.values.shape
-    for value in values:
+    for value, index in zip(values, indices, strict=True):
         value.set_shape([None, *shape[1:]] if shape.rank is not None else None)
+        index.set_shape([None])
+    if rows:
+        for count in rows[0]:
+            count.set_shape([])
+        joined = join_replicas(values, indices, rows[0], slices.dense_shape)
+        return tf.IndexedSlices(joined.values / replicas, joined.indices, joined.dense_shape)
     return tf.IndexedSlices(tf.concat(values, 0) / replicas, tf.concat(indices, 0), slices.dense_shape)

@@ -2,7 +2,7 @@
 
 Scripts call Horovod with lists of all gradients and all variables, of which each rank has its part. With
 tidemill-horovod the group that is handed in says which variables are here; the functions of the real Horovod are
-wrapped.
+wrapped. Those that reduce sparse gradients are wrapped with either, since Horovod only concatenates the rows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["HorovodGroup", "pass_over_foreign", "require_horovod", "start_horovod"]
+__all__ = ["HorovodGroup", "add_shared_rows", "pass_over_foreign", "require_horovod", "start_horovod"]
 
 
 class HorovodGroup:
@@ -84,6 +86,7 @@ def start_horovod(session: Session) -> None:
     else:
         horovod.init(comm=list(session.placement.dp_group))
         pass_over_foreign(horovod)
+    add_shared_rows(horovod)
 
 
 def _is_installed() -> bool:
@@ -97,6 +100,52 @@ def pass_over_foreign(horovod: Any) -> None:
         horovod.broadcast_variables = _passing_foreign(horovod.broadcast_variables)
         if hasattr(horovod, "grouped_allreduce"):  # not in its older releases
             horovod.grouped_allreduce = _passing_nones(horovod.grouped_allreduce)
+
+
+def add_shared_rows(horovod: Any) -> None:
+    """Have the functions of a `horovod.tensorflow` add up rows of sparse gradients that all replicas share.
+
+    Horovod concatenates all of them. It does so for other gradients than those of a step still.
+    """
+    if not hasattr(horovod.allreduce, "smp_adds"):
+        horovod.allreduce = _adding(horovod.allreduce, horovod)
+        if hasattr(horovod, "grouped_allreduce"):
+            horovod.grouped_allreduce = _adding_several(horovod.grouped_allreduce, horovod)
+
+
+def _adding(allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
+    @functools.wraps(allreduce)
+    def allreduce_and_add(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return _added(tensor, allreduce(tensor, *args, **kwargs), horovod)
+
+    allreduce_and_add.smp_adds = True  # type: ignore[attr-defined]
+    return allreduce_and_add
+
+
+def _adding_several(grouped_allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
+    @functools.wraps(grouped_allreduce)
+    def allreduce_and_add(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        given = list(tensors)
+        reduced = grouped_allreduce(given, *args, **kwargs)
+        return [_added(tensor, result, horovod) for tensor, result in zip(given, reduced, strict=True)]
+
+    return allreduce_and_add
+
+
+def _added(tensor: Any, reduced: Any, horovod: Any) -> Any:
+    """Of what Horovod made of a sparse gradient, the rows of all replicas one after the other."""
+    if not (isinstance(tensor, tf.IndexedSlices) and isinstance(reduced, tf.IndexedSlices)):
+        return reduced
+    rows = num_shared_rows(tensor)
+    if rows is None and tracer() is None and horovod.size() > 1:
+        warn_of_unknown_rows()
+    if rows is None or (isinstance(rows, int) and rows == 0):
+        return reduced
+    sizes = tf.stack([tf.shape(tensor.indices)[0], tf.cast(rows, tf.int32)])
+    replicas = horovod.size()
+    counts = tf.ensure_shape(horovod.allgather(tf.expand_dims(sizes, 0)), [replicas, 2])
+    values, indices = (tf.split(part, counts[:, 0], num=replicas) for part in (reduced.values, reduced.indices))
+    return join_replicas(values, indices, tf.unstack(counts[:, 1]), reduced.dense_shape)
 
 
 def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:

@@ -97,7 +97,7 @@ class _Emission:
         if message.output in self.values[microbatch]:
             return
         # What is the same for all microbatches comes once, with the first.
-        sent_with = 0 if message.output[0] in self.plan.steady else microbatch
+        sent_with = 0 if message.output in self.plan.trace.invariance.equal else microbatch
         if message.output in self.values[sent_with]:
             self.values[microbatch][message.output] = self.values[sent_with][message.output]
             return
@@ -114,7 +114,7 @@ class _Emission:
         self.values[microbatch][message.output] = self.values[sent_with][message.output] = tensor
 
     def _send(self, number: int, message: Message, microbatch: int) -> None:
-        if microbatch > 0 and message.output[0] in self.plan.steady:
+        if microbatch > 0 and message.output in self.plan.trace.invariance.equal:
             return
         with tf.control_dependencies(self.after):
             op = self.transport.send(
@@ -131,7 +131,9 @@ class _Emission:
             outputs, op = function([values[output] for output in function.inputs])
         self.after = [op]
         self.finished = [tf.identity(tensor).op for tensor in outputs]
-        values.update(zip(function.outputs, outputs, strict=True))
+        for output, tensor in zip(function.outputs, outputs, strict=True):
+            tensor.set_shape(self.plan.extractor.tensor(output).shape)  # more may have been known there
+            values[output] = tensor
 
     def _receive_results(self) -> None:
         """Results that this rank takes no part in computing, such as a loss that is made in the last partition."""

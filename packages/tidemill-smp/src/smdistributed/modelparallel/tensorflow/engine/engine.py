@@ -10,6 +10,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.loose import loose_variables
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.optimizer_hooks import release_foreign_slots
@@ -96,6 +97,7 @@ class Engine:
         call: Callable[[Callable[..., Any], list[Any]], Any],
         *,
         num_microbatches: int,
+        batch: Batch,
     ) -> Plan:
         """Trace a step and plan it; collective over the replica.
 
@@ -104,13 +106,14 @@ class Engine:
             specs: See `trace`.
             call: See `trace`.
             num_microbatches: B.
+            batch: How the leaves were made of a batch.
 
         Raises:
             SMPPlanMismatchError: If another rank traced something else.
         """
         config, placement = self.session.config, self.session.placement
         with self.deferred.collecting():
-            traced = trace(body, specs, call=call, automatic=config.auto_partition)
+            traced = trace(body, specs, call=call, automatic=config.auto_partition, batch=batch)
         kept = variables_of(traced.tracer.models)
         ids = set(map(id, kept))
         variables = [*kept, *(one for one in self._loose if id(one) not in ids)]  # a later model may keep one

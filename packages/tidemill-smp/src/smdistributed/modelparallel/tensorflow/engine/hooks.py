@@ -47,7 +47,13 @@ def tag_gradient(gradient: Any, variable: Any) -> Any:
     if handle is None:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(*(tag_gradient(part, variable) for part in _components(gradient)))
+        return tf.IndexedSlices(*(_tagged(part, handle, state) for part in _components(gradient)))
+    tagged = _tagged(gradient, handle, state)
+    tagged.set_shape(variable.shape)  # TensorFlow does not always find it, if sizes of the batch are unknown
+    return tagged
+
+
+def _tagged(gradient: Any, handle: Any, state: Tracer) -> Any:
     tagged = tf.identity(gradient, name="gradient_of_variable")
     state.units.pop(tagged.op.name, None)
     state.gradients[tagged.op.name] = tf.compat.v1.get_default_graph().capture(handle)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
-from smdistributed.modelparallel.tensorflow.engine.steady import written_handles
+from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 
 __all__ = ["loose_variables"]

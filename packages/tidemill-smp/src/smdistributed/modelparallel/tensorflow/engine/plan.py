@@ -12,7 +12,6 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
 from smdistributed.modelparallel.tensorflow.engine.extract import Extractor, SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Stage, make_schedule
 from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
-from smdistributed.modelparallel.tensorflow.engine.steady import steady_nodes
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
 
 __all__ = ["Plan", "make_plan", "stages_of"]
@@ -34,8 +33,6 @@ class Plan:
     extractor: Extractor
     homes: Sequence[int]
     """Where each result is: a partition, or `ALL`."""
-    steady: Set[int]
-    """Nodes whose outputs are the same for all microbatches, so that they are sent once per step."""
 
     def fingerprint(self) -> list[str]:
         """Lines that are equal on all ranks if and only if they made the same plan."""
@@ -97,8 +94,7 @@ def make_plan(
         for level, segment in pieces.of(partition).items()
         for microbatch, function in enumerate(extractor.functions(segment, num_microbatches))
     }
-    steady = steady_nodes(trace.nodes)
-    return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, homes, steady)
+    return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, homes)
 
 
 def _homes(trace: Trace, assignment: Assignment) -> list[int]:

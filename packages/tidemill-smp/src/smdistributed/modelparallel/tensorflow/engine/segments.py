@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
+from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, made_again
-from smdistributed.modelparallel.tensorflow.engine.steady import written_handles
 
 __all__ = ["Cut", "Message", "Segment", "cut"]
 

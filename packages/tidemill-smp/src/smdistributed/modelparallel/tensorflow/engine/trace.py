@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
 from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
+from smdistributed.modelparallel.tensorflow.engine.invariance import Invariance, invariance_of
 from smdistributed.modelparallel.tensorflow.engine.layers import layer_hooks
+from smdistributed.modelparallel.tensorflow.engine.lookups import SharedRows, shared_rows_of
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output, read_nodes
+from smdistributed.modelparallel.tensorflow.engine.origins import Origins
 from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer, tracing
+from smdistributed.modelparallel.tensorflow.shared_rows import ALL_ROWS
 from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
@@ -28,9 +34,14 @@ class Result:
     spec: tf.TypeSpec | None
     """The type of a tensor; None for a Python value."""
     outputs: tuple[Output, ...]
-    """The tensor's components in the graph."""
+    """The tensor's components in the graph, and `shared_rows`, if that is one."""
     value: Any = None
     """The Python value."""
+    shared_rows: int | Output = 0
+    """Of `tf.IndexedSlices`: how many rows at the beginning belong to lookups that all microbatches share; `ALL_ROWS`,
+    or the output that tells."""
+    origin: str = ""
+    """How the indices of those rows are computed: equal for equal computations."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,8 @@ class Trace:
     """What the body returned, for `tf.nest.pack_sequence_as` with one leaf for each result."""
     effects: Sequence[int]
     """Nodes that must run for what they do."""
+    invariance: Invariance = field(default_factory=Invariance)
+    """Which tensors are equal in all microbatches; of none it is known if the trace was not made for a `Batch`."""
 
     def forget_handles(self) -> None:
         """Let go of the variables: what a foreign one had before the model was cut can then be freed."""
@@ -63,6 +76,7 @@ def trace(
     *,
     call: Callable[[Callable[..., Any], list[Any]], Any],
     automatic: bool,
+    batch: Batch | None = None,
 ) -> Trace:
     """Trace `body`.
 
@@ -71,12 +85,99 @@ def trace(
         specs: A `tf.TypeSpec` for each leaf that is a tensor, None for the others.
         call: Calls its first argument with the arguments that the leaves make; those that are not tensors it knows.
         automatic: Whether layers are the units.
+        batch: How the leaves were made of a batch. With it, what all microbatches share is found.
 
     Raises:
         SMPUsageError: If a step is being traced already.
     """
     if tracer() is not None:
         raise SMPUsageError("a function decorated with smp.step was called inside another one: call it outside")
+    traced = _trace(body, specs, call, automatic)
+    if batch is None or batch.num_pieces == 1:
+        return traced.read(Invariance(), {})
+    origins, invariance = traced.origins(specs, batch)
+    larger_specs = batch.specs_of_whole(specs)
+
+    def larger() -> tuple[Sequence[Any], Origins]:
+        with _keeping_inputs(traced.state.models):
+            other = _trace(body, larger_specs, call, automatic)
+        return _leaves(other.structure), other.origins(larger_specs, batch)[0]
+
+    shared = shared_rows_of(
+        _leaves(traced.structure),
+        origins,
+        state=traced.state,
+        larger=None if list(specs) == larger_specs else larger,
+        microbatch_sizes=batch.sizes(specs),
+    )
+    return traced.read(invariance, shared)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A graph, and what the body returned."""
+
+    graph: Any
+    state: Tracer
+    structure: Any
+
+    def captures(self) -> dict[str, Any]:
+        """Name of a placeholder -> the tensor outside."""
+        return {internal.op.name: external for external, internal in self.graph.captures}
+
+    def inputs(self) -> list[Any]:
+        """The placeholders of the leaves."""
+        captured = self.captures()
+        return [tensor for tensor in self.graph.inputs if tensor.op.name not in captured]
+
+    def origins(self, specs: Sequence[Any], batch: Batch) -> tuple[Origins, Invariance]:
+        """Find out what depends on the batch."""
+        nodes = read_nodes(self.graph)
+        index, inputs = {node.name: node.index for node in nodes}, self.inputs()
+        pairs = zip(inputs, batch.feeds_of_components(specs), strict=True)
+        by_placeholder = {_output(index, tensor): feed for tensor, feed in pairs}
+        invariance = invariance_of(self.graph, nodes, by_placeholder)
+        places = {tensor.op.name: place for place, tensor in enumerate(inputs)}
+        return Origins(self.graph, nodes, invariance.independent, self.captures(), places), invariance
+
+    def read(self, invariance: Invariance, shared: Mapping[int, SharedRows]) -> Trace:
+        """Read the graph.
+
+        Args:
+            invariance: Of the graph as it was traced: ops that were added since come last.
+            shared: What takes the place of some leaves.
+        """
+        graph = self.graph
+        nodes = read_nodes(graph)
+        index = {node.name: node.index for node in nodes}
+        outputs = iter(graph.outputs)
+        results = []
+        for place, leaf in enumerate(_leaves(self.structure)):
+            if not _is_tensor(leaf):
+                results.append(Result(None, (), leaf))
+                continue
+            spec = _spec_of(leaf)
+            parts = [_skip_identity(next(outputs)) for _ in tf.nest.flatten(spec, expand_composites=True)]
+            results.append(_result(spec, parts, shared.get(place), index))
+        return Trace(
+            graph=graph,
+            nodes=nodes,
+            tracer=self.state,
+            inputs={_output(index, tensor): place for place, tensor in enumerate(self.inputs())},
+            captures={_output(index, internal): external for external, internal in graph.captures},
+            results=results,
+            structure=self.structure,
+            effects=[index[op.name] for op in graph.control_outputs],
+            invariance=invariance,
+        )
+
+
+def _trace(
+    body: Callable[..., Any],
+    specs: Sequence[Any],
+    call: Callable[[Callable[..., Any], list[Any]], Any],
+    automatic: bool,
+) -> _Traced:
     converted = autograph_util.py_func_from_autograph(body)
     returned: list[Any] = []
 
@@ -93,36 +194,34 @@ def trace(
         func_graph.func_graph_from_py_func(
             "smp_step", traced, [spec for spec in specs if spec is not None], {}, func_graph=graph
         )
-    return _read(graph, state, returned[0])
+    return _Traced(graph, state, returned[0])
 
 
-def _read(graph: Any, state: Tracer, structure: Any) -> Trace:
-    nodes = read_nodes(graph)
-    index = {node.name: node.index for node in nodes}
-    captured = {id(internal): external for external, internal in graph.captures}
-    flat_inputs = [tensor for tensor in graph.inputs if id(tensor) not in captured]
-    outputs = iter(graph.outputs)
-    results = []
-    for leaf in _leaves(structure):
-        if not _is_tensor(leaf):
-            results.append(Result(None, (), leaf))
-            continue
-        spec = _spec_of(leaf)
-        parts = tf.nest.flatten(spec, expand_composites=True)
-        results.append(Result(spec, tuple(_output(index, _skip_identity(next(outputs))) for _ in parts)))
-    return Trace(
-        graph=graph,
-        nodes=nodes,
-        tracer=state,
-        inputs={_output(index, tensor): place for place, tensor in enumerate(flat_inputs)},
-        captures={_output(index, internal): external for external, internal in graph.captures},
-        results=results,
-        structure=structure,
-        effects=[index[op.name] for op in graph.control_outputs],
-    )
+def _result(spec: Any, parts: Sequence[Any], shared: SharedRows | None, index: Mapping[str, int]) -> Result:
+    if shared is None:
+        return Result(spec, tuple(_output(index, part) for part in parts))
+    outputs = tuple(_output(index, part) for part in tf.nest.flatten(shared.slices, expand_composites=True))
+    if tf.is_tensor(shared.count):
+        count = _output(index, shared.count)
+        return Result(spec, (*outputs, count), shared_rows=count, origin=shared.origin)
+    return Result(spec, outputs, shared_rows=ALL_ROWS if shared.count is None else shared.count, origin=shared.origin)
 
 
-def _output(index: dict[str, int], tensor: Any) -> Output:
+@contextmanager
+def _keeping_inputs(models: Sequence[Any]) -> Iterator[None]:
+    """Keep what models note of the inputs that they are called with, from which `save_model` goes."""
+    before = [model.__dict__.get("_smp_inputs") for model in models]
+    try:
+        yield
+    finally:
+        for model, inputs in zip(models, before, strict=True):
+            model.__dict__["_smp_inputs"] = inputs
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def _output(index: Mapping[str, int], tensor: Any) -> Output:
     return index[tensor.op.name], tensor.value_index
 
 

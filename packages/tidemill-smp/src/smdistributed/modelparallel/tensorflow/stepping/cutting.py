@@ -176,7 +176,7 @@ class Cutter:
             length = (cut.dynamic_size() if cut.size is None else cut.size) // count
             before = [slice(None)] * cut.axis
             pieces = tuple(cut.tensor[(*before, slice(mb * length, (mb + 1) * length))] for mb in range(count))
-        return Split(cut.name, pieces, common_spec(pieces))
+        return Split(cut.name, pieces, common_spec(pieces), cut.axis)
 
 
 def _cut_sparse(cut: _Cut, count: int) -> tuple[Any, ...]:

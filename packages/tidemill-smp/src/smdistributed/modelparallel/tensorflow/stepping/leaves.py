@@ -22,6 +22,8 @@ class Split:
     """One tensor (`tf.Tensor`, `tf.RaggedTensor` or `tf.SparseTensor`) per microbatch."""
     spec: tf.TypeSpec
     """Fits every piece; the cut axis is None where the size of the batch is not known."""
+    axis: int = 0
+    """On which it was cut."""
 
     def value(self, microbatch: int) -> Any:
         """What microbatch `microbatch` gets."""

@@ -10,6 +10,10 @@ a mean loss and its gradients are.
 **None.** The gradient of a variable that another rank holds, or that nothing leads to, is None in every microbatch, and
 every method then gives None, which `apply_gradients` passes over.
 
+**Sparse gradients.** `tf.IndexedSlices` stay sparse. Rows that all microbatches look up, whatever the batch, as those
+of position embeddings, are added up; rows that are looked up by indices from the batch are concatenated. So an
+optimizer gets as many rows as of the model in one piece, which matters to Keras 3: it squares each by itself.
+
 **Sums** are made one after the other, in the order of the microbatches, so that each value can be freed as soon as it
 is added, and so that all methods and the plain loop over microbatches agree to the last bit.
 """
@@ -22,6 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.shared_rows import ALL_ROWS, mark_shared_rows, split_rows
 
 __all__ = ["StepOutput", "StepOutputSpec"]
 
@@ -34,16 +39,19 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
     A composite tensor, so that a `tf.function` can return it and take it; `tf.nest` keeps it whole.
     """
 
-    def __init__(self, outputs: Sequence[Any]) -> None:
+    def __init__(self, outputs: Sequence[Any], *, shared_rows: Any = 0) -> None:
         """Take the values.
 
         Args:
             outputs: One per microbatch, in order: tensors of one kind (dense, ragged, sparse or `tf.IndexedSlices`), or
                 all None.
+            shared_rows: Of `tf.IndexedSlices`, how many rows at the beginning have the same indices in all microbatches
+                and are added up: an int, `ALL_ROWS`, or a scalar tensor.
         """
         if not outputs:
             raise SMPUsageError("a StepOutput needs the value of at least one microbatch, received none")
         self._outputs = list(outputs)
+        self._shared_rows = shared_rows
 
     @property
     def outputs(self) -> list[Any]:
@@ -57,11 +65,11 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             A tensor of a microbatch's shape and dtype; integers are divided as by `tf.reduce_mean`. `tf.IndexedSlices`
             stay sparse.
         """
-        return self._over_pieces(_mean)
+        return self._over_pieces(self._mean)
 
     def reduce_sum(self) -> Any:
         """Give the sum over the microbatches; `tf.IndexedSlices` stay sparse."""
-        return self._over_pieces(_sum)
+        return self._over_pieces(self._sum)
 
     def concat(self) -> Any:
         """Give the values behind each other on axis 0; scalars make a vector."""
@@ -98,7 +106,17 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             raise ValueError(f"accumulate: method must be one of {allowed}. Received: {method!r}")
         if method == "variable" and var is not None:
             return self._over_pieces(lambda pieces: _accumulate_in(_tf_variable(var), pieces))
-        return self._over_pieces(_mean)
+        return self._over_pieces(self._mean)
+
+    def _mean(self, pieces: list[Any]) -> Any:
+        return self._mean_of_slices(pieces) if _all(pieces, tf.IndexedSlices) else _mean(pieces)
+
+    def _sum(self, pieces: list[Any]) -> Any:
+        return _sum_of_slices(pieces, self._shared_rows) if _all(pieces, tf.IndexedSlices) else _sum(pieces)
+
+    def _mean_of_slices(self, pieces: list[Any]) -> Any:
+        total = _sum_of_slices(pieces, self._shared_rows)
+        return tf.IndexedSlices(_over(total.values, len(pieces)), total.indices, total.dense_shape)
 
     def _over_pieces(self, combine: Callable[[list[Any]], Any]) -> Any:
         missing = [mb for mb, value in enumerate(self._outputs) if value is None]
@@ -142,7 +160,9 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
 
     @property
     def _type_spec(self) -> StepOutputSpec:
-        return StepOutputSpec(tuple(None if value is None else _spec_of(value) for value in self._outputs))
+        specs = tuple(None if value is None else _spec_of(value) for value in self._outputs)
+        is_known = isinstance(self._shared_rows, int)
+        return StepOutputSpec(specs, self._shared_rows if is_known else _spec_of(self._shared_rows))
 
     def _shape_invariant_to_type_spec(self, shape: Any) -> Any:
         raise NotImplementedError(
@@ -153,11 +173,12 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
 class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
     """The spec of a `StepOutput`: those of its values; None where there is none."""
 
-    __slots__ = ("_specs",)
+    __slots__ = ("_shared_rows", "_specs")
 
-    def __init__(self, specs: tuple[Any, ...]) -> None:
-        """Take the specs by microbatch."""
+    def __init__(self, specs: tuple[Any, ...], shared_rows: Any = 0) -> None:
+        """Take the specs by microbatch, and the number of shared rows or the spec of the tensor that tells it."""
         self._specs = tuple(specs)
+        self._shared_rows = shared_rows
 
     @property
     def value_type(self) -> type:
@@ -165,18 +186,22 @@ class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
         return StepOutput
 
     def _serialize(self) -> tuple[Any, ...]:
-        return (self._specs,)
+        return self._specs, self._shared_rows
 
     @property
     def _component_specs(self) -> list[Any]:
-        return [spec for spec in self._specs if spec is not None]
+        counts = [] if isinstance(self._shared_rows, int) else [self._shared_rows]
+        return [*(spec for spec in self._specs if spec is not None), *counts]
 
     def _to_components(self, value: StepOutput) -> list[Any]:
-        return [tf.convert_to_tensor(v) if isinstance(v, tf.Variable) else v for v in value.outputs if v is not None]
+        counts = [] if isinstance(self._shared_rows, int) else [value._shared_rows]
+        held = [tf.convert_to_tensor(v) if isinstance(v, tf.Variable) else v for v in value.outputs if v is not None]
+        return held + counts
 
     def _from_components(self, components: Sequence[Any]) -> StepOutput:
         left = iter(components)
-        return StepOutput([None if spec is None else next(left) for spec in self._specs])
+        outputs = [None if spec is None else next(left) for spec in self._specs]
+        return StepOutput(outputs, shared_rows=self._shared_rows if isinstance(self._shared_rows, int) else next(left))
 
 
 def _spec_of(value: Any) -> Any:
@@ -190,9 +215,6 @@ def _spec_of(value: Any) -> Any:
 
 def _mean(pieces: list[Any]) -> Any:
     first = pieces[0]
-    if isinstance(first, tf.IndexedSlices) and _all(pieces, tf.IndexedSlices):
-        together = _sum(pieces)
-        return tf.IndexedSlices(_over(together.values, len(pieces)), together.indices, together.dense_shape)
     if isinstance(first, tf.SparseTensor):
         together = _sum(pieces)
         return together.with_values(_over(together.values, len(pieces)))
@@ -202,8 +224,6 @@ def _mean(pieces: list[Any]) -> Any:
 
 
 def _sum(pieces: list[Any]) -> Any:
-    if _all(pieces, tf.IndexedSlices):
-        return _join_slices(pieces)
     if _all(pieces, tf.SparseTensor):
         return reduce(tf.sparse.add, pieces)
     if _all(pieces, tf.RaggedTensor):
@@ -227,14 +247,19 @@ def _over(total: Any, count: int) -> Any:
     return total if count == 1 else total * tf.constant(1 / count, total.dtype)
 
 
-def _join_slices(pieces: list[Any]) -> Any:
+def _sum_of_slices(pieces: list[Any], rows: Any) -> tf.IndexedSlices:
     if len(pieces) == 1:
-        return pieces[0]
-    return tf.IndexedSlices(
-        tf.concat([piece.values for piece in pieces], axis=0),
-        tf.concat([piece.indices for piece in pieces], axis=0),
-        pieces[0].dense_shape,
-    )
+        return mark_shared_rows(pieces[0], rows)
+    values, indices = [piece.values for piece in pieces], [piece.indices for piece in pieces]
+    if isinstance(rows, int) and rows == ALL_ROWS:
+        parts = _sum_dense(values), indices[0]
+    elif isinstance(rows, int) and rows == 0:
+        parts = tf.concat(values, axis=0), tf.concat(indices, axis=0)
+    else:
+        heads, tails = zip(*(split_rows(part, rows) for part in values), strict=True)
+        shared, others = zip(*(split_rows(part, rows) for part in indices), strict=True)
+        parts = tf.concat([_sum_dense(list(heads)), *tails], axis=0), tf.concat([shared[0], *others], axis=0)
+    return mark_shared_rows(tf.IndexedSlices(*parts, pieces[0].dense_shape), rows)
 
 
 def _accumulate_in(variable: Any, pieces: list[Any]) -> Any:

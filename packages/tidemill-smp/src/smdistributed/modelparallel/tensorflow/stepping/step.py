@@ -13,14 +13,16 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.emission import emit
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
+from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
-from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Static, Whole
+from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Split, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
@@ -102,8 +104,9 @@ class _Emitted:
         structure = traces[0].structure
         if structure is None:
             return None
-        results = zip(traces[0].results, self.values, strict=True)
-        return tf.nest.pack_sequence_as(structure, [_packed(result, parts) for result, parts in results])
+        results = zip(*(trace.results for trace in traces), strict=True)
+        packed = [_packed(same, parts) for same, parts in zip(results, self.values, strict=True)]
+        return tf.nest.pack_sequence_as(structure, packed)
 
     def _require_equal(self) -> None:
         for results in zip(*(plan.trace.results for plan in self.plans), strict=True):
@@ -126,8 +129,10 @@ class StepFunction:
         options: Mapping[str, Any],
     ) -> None:
         functools.update_wrapper(self, function)
+        # Where a step is an argument of a tf.function, that would take what it wraps in its place.
+        del vars(self)["__wrapped__"]
         self._body = function
-        self._signature = inspect.signature(function)
+        self._signature = self.__signature__ = inspect.signature(function)
         self._non_split_inputs = non_split_inputs
         self._input_split_axes = input_split_axes
         self._input_signature = options.get("input_signature")
@@ -203,7 +208,9 @@ class StepFunction:
             return body(*args, **kwargs)
 
         flat = [spec for part in specs for spec in part]
-        plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches)
+        feeds = [_feed(leaf) for leaf, part in zip(split.leaves, specs, strict=True) for _ in part]
+        batch = Batch(feeds, split.num_microbatches * current().dp_group.size)
+        plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches, batch=batch)
         if all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in plan.trace.captures.values()):
             # A plan that uses tensors of the caller's graph is of no use in another graph.
             self._plans[key] = plan
@@ -268,6 +275,12 @@ def _specs(piece: Any) -> list[Any]:
     return [tf.type_spec_from_value(part) if tf.is_tensor(part) else None for part in tf.nest.flatten(piece)]
 
 
+def _feed(leaf: Any) -> Feed:
+    if isinstance(leaf, Split):
+        return leaf.axis
+    return "varying sizes" if isinstance(leaf, Sliced) else "whole"
+
+
 def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
     """A leaf with placeholders in the place of its tensors."""
     nested = tf.nest.is_nested(known)
@@ -286,14 +299,24 @@ def _is_equal(value: Any, other: Any) -> bool:
     return bool(value == other)
 
 
-def _packed(result: Result, parts: Sequence[Any]) -> Any:
+def _packed(results: Sequence[Result], parts: Sequence[Any]) -> Any:
+    """What the caller gets of one result: of all microbatches, or of each."""
+    result = results[0]
     if result.spec is not None:
-        return StepOutput([_component(result.spec, part) for part in parts])
+        return StepOutput([_component(result.spec, part) for part in parts], shared_rows=_shared_rows(results, parts))
     # Where a gradient is None because nothing leads to its variable, scripts call accumulate() all the same.
     return StepOutput([None] * len(parts)) if result.value is None else result.value
+
+
+def _shared_rows(results: Sequence[Result], parts: Sequence[Any]) -> Any:
+    if parts[0] is None or len({result.origin for result in results}) > 1:
+        return 0
+    rows = results[0].shared_rows
+    return rows if isinstance(rows, int) else parts[0][-1]
 
 
 def _component(spec: Any, parts: tuple[Any, ...] | None) -> Any:
     if parts is None:
         return None
-    return tf.nest.pack_sequence_as(spec, list(parts), expand_composites=True)
+    components = parts[: len(tf.nest.flatten(spec, expand_composites=True))]
+    return tf.nest.pack_sequence_as(spec, list(components), expand_composites=True)

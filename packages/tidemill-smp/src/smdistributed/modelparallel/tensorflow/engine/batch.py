@@ -1,0 +1,59 @@
+"""How the inputs of a microbatch were made of those of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The inputs of a step, cut into microbatches.
+
+    The methods take the types of the leaves of a microbatch: a `tf.TypeSpec` for each tensor, None for other values.
+    """
+
+    feeds: Sequence[Feed]
+    """For each leaf how it was cut."""
+    num_pieces: int
+    """How many pieces the whole batch has on all replicas together."""
+
+    def specs_of_whole(self, specs: Sequence[Any]) -> list[Any]:
+        """The types of the leaves of the whole batch of all replicas; those without a known size stay as they are."""
+        return [_larger(spec, feed, self.num_pieces) for spec, feed in zip(specs, self.feeds, strict=True)]
+
+    def sizes(self, specs: Sequence[Any]) -> frozenset[int]:
+        """The sizes of a microbatch that are known."""
+        pairs = zip(specs, self.feeds, strict=True)
+        shapes = [(spec.shape, feed) for spec, feed in pairs if isinstance(spec, tf.TensorSpec)]
+        found = {shape[feed] for shape, feed in shapes if shape.rank and isinstance(feed, int)}
+        return frozenset(size for size in found if size is not None)
+
+    def feeds_of_components(self, specs: Sequence[Any]) -> Iterator[Feed]:
+        """How each tensor was cut that leaves consist of: pieces of ragged and sparse tensors are not equally long."""
+        for spec, feed in zip(specs, self.feeds, strict=True):
+            if spec is None:
+                continue
+            is_as_leaf = feed == "whole" or isinstance(spec, tf.TensorSpec)
+            for _ in tf.nest.flatten(spec, expand_composites=True):
+                yield feed if is_as_leaf else "varying sizes"
+
+
+def _larger(spec: Any, feed: Feed, times: int) -> Any:
+    if spec is None or feed == "whole" or not hasattr(spec, "shape") or not spec.shape.rank:
+        return spec
+    shape, axis = spec.shape.as_list(), feed if isinstance(feed, int) else 0
+    if shape[axis] is None:
+        return spec
+    shape[axis] *= times
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.SparseTensorSpec(shape, spec.dtype)
+    return tf.TensorSpec(shape, spec.dtype, getattr(spec, "name", None))

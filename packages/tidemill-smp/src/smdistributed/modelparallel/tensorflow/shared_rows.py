@@ -1,0 +1,104 @@
+"""Rows of sparse gradients that belong to lookups which every microbatch and every replica makes.
+
+The model in one piece has each of them once, so they are added up; all other rows are concatenated. They come first in
+a gradient, and its indices tell how many they are: clipping and scaling make new gradients with the same indices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["ALL_ROWS", "join_replicas", "mark_shared_rows", "num_shared_rows", "split_rows", "warn_of_unknown_rows"]
+
+log = logging.getLogger("smdistributed.modelparallel")
+
+ALL_ROWS = -1
+"""In place of a number of rows: all."""
+_MARK = "_smp_shared_rows"
+
+
+def mark_shared_rows(slices: tf.IndexedSlices, rows: Any) -> tf.IndexedSlices:
+    """Note on a gradient how many of its rows, at the beginning, are shared.
+
+    Args:
+        slices: The gradient.
+        rows: An int, `ALL_ROWS`, or a scalar tensor.
+
+    Returns:
+        A gradient with the same values.
+    """
+    indices = tf.identity(slices.indices)
+    setattr(indices, _MARK, rows)
+    return tf.IndexedSlices(slices.values, indices, slices.dense_shape)
+
+
+def num_shared_rows(slices: tf.IndexedSlices) -> Any:
+    """The number of shared rows, as an int or a scalar tensor; None if it is not known."""
+    rows = getattr(slices.indices, _MARK, None)
+    return tf.shape(slices.indices)[0] if isinstance(rows, int) and rows == ALL_ROWS else rows
+
+
+def split_rows(tensor: Any, rows: Any) -> tuple[Any, Any]:
+    """Split values or indices into the shared rows and the others."""
+    return tensor[:rows], tensor[rows:]
+
+
+def join_replicas(
+    values: Sequence[Any], indices: Sequence[Any], rows: Sequence[Any], dense_shape: Any
+) -> tf.IndexedSlices:
+    """Make one gradient of those of all replicas: add up shared rows, and concatenate the others.
+
+    Replicas may have different numbers of shared rows, as of positions in batches that are not equally long. The
+    shorter lists must be beginnings of the longest; if they are not, the replicas share nothing.
+
+    Args:
+        values: By replica.
+        indices: By replica.
+        rows: By replica the number of shared rows.
+        dense_shape: Of the variable.
+    """
+    heads, tails = zip(*(split_rows(part, count) for part, count in zip(values, rows, strict=True)), strict=True)
+    shared, others = zip(*(split_rows(part, count) for part, count in zip(indices, rows, strict=True)), strict=True)
+    longest = reduce(tf.maximum, [tf.shape(part)[0] for part in shared])
+    padded = tf.stack([_padded(part, longest, -1) for part in shared])
+    common = tf.reduce_max(padded, axis=0)
+    is_common = tf.reduce_all((padded == common) | (padded == -1))
+
+    def added() -> tuple[Any, Any]:
+        total = reduce(tf.add, [_padded(part, longest, 0) for part in heads])
+        return tf.concat([total, *tails], 0), tf.concat([common, *others], 0)
+
+    def concatenated() -> tuple[Any, Any]:
+        return tf.concat(list(values), 0), tf.concat(list(indices), 0)
+
+    joined, looked_up = tf.cond(is_common, added, concatenated)
+    row_shape = values[0].shape[1:] if values[0].shape.rank is not None else None
+    if row_shape is not None and not tf.executing_eagerly():
+        joined.set_shape([None, *row_shape])
+    return tf.IndexedSlices(joined, looked_up, dense_shape)
+
+
+def warn_of_unknown_rows() -> None:
+    """Warn of a sparse gradient of which it is not known what rows replicas share; once."""
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        log.warning(
+            "smp: a sparse gradient that replicas average did not come from accumulate(), or has left the tf.function "
+            "in which that was called: it is not known which of its rows all replicas share, as those of positions, "
+            "and all rows are concatenated. Call accumulate() and apply_gradients (or hvd.allreduce) in one function"
+        )
+
+
+_has_warned = False
+
+
+def _padded(part: Any, length: Any, value: int) -> Any:
+    missing = length - tf.shape(part)[0]
+    ends = tf.concat([[[0, missing]], tf.zeros([tf.rank(part) - 1, 2], tf.int32)], 0)
+    return tf.pad(part, ends, constant_values=tf.cast(value, part.dtype))
