@@ -397,7 +397,7 @@ def read_and_written_plainly(model: str, source: str, target: str, optimizer: st
     """In one process without the library's manager: read a plain checkpoint, and write one."""
     plain = models.MODELS[model](smp.mp_size())  # it uses smp.partition, which then allows for one
     updates, step = make_optimizer(optimizer), tf.Variable(0, dtype=tf.int64)
-    models.plain_steps(plain, updates, models.batches(1, BATCH), 2)
+    models.plain_steps(plain, updates, models.batches(1, BATCH))
     checkpoint = tf.train.Checkpoint(model=plain, optimizer=updates, step=step)
     checkpoint.restore(source).assert_existing_objects_matched()
     assert int(step) == 3

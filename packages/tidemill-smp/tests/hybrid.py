@@ -65,13 +65,41 @@ def train(
     return net, losses
 
 
-def train_plain(optimizer: Any, *, seed: int = 3) -> Any:
-    """The same model in one process on whole batches; rank 0 does it for all. Its weights, and the losses."""
+def apply_all(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
+    """Update by all gradients as they are."""
+    del first_batch
+    optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+
+def train_plain(
+    optimizer: Any, apply: Apply = apply_all, *, seed: int = 3, finish: Callable[[Any, Any], None] | None = None
+) -> Any:
+    """The same model by Keras alone, in one process on whole batches; rank 0 does it for all.
+
+    Args:
+        optimizer: Of Keras.
+        apply: Calls nothing of the library.
+        seed: Of the weights.
+        finish: Called with model and optimizer in the end.
+
+    Returns:
+        The weights, and the losses.
+    """
     if smp.rank() != 0:
         return smp.recv_from(0, smp.RankType.WORLD_RANK)
     keras.utils.set_random_seed(seed)
     net = Net()
-    losses = models.plain_steps(net, optimizer, models.batches(STEPS, BATCH), 1)
+
+    @tf.function
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(net, x, y)
+        apply(net, optimizer, tape.gradient(loss, net.trainable_variables), False)
+        return loss
+
+    losses = [float(step(tf.constant(x), tf.constant(y))) for x, y in models.batches(STEPS, BATCH)]
+    if finish is not None:
+        finish(net, optimizer)
     result = [np.asarray(variable) for variable in net.variables], losses
     smp.broadcast(result, smp.WORLD)
     return result

@@ -239,23 +239,57 @@ def loss_of(model: Any, x: Any, y: Any) -> Any:
     return tf.add_n([loss, *(tf.cast(part, tf.float32) for part in model.losses)])
 
 
-def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], num_microbatches: int) -> list[float]:
-    """Train without the library: a loop over the same microbatches."""
+def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, pieces: int = 1) -> list[float]:
+    """Train by Keras alone, on whole batches in one process; the losses.
+
+    Args:
+        model: Built without the library.
+        optimizer: Of Keras.
+        data: Batches.
+        pieces: In how many pieces the model sees a batch, if its results depend on which rows it sees together, as they
+            do with statistics, random layers and conditions. TensorFlow differentiates the mean of their losses.
+    """
 
     @tf.function
     def train(x: Any, y: Any) -> Any:
-        losses, sums = [], None
-        for piece, target in zip(tf.split(x, num_microbatches), tf.split(y, num_microbatches), strict=True):
-            with tf.GradientTape() as tape:
-                loss = loss_of(model, piece, target)
-            grads = tape.gradient(loss, trained(model))
-            losses.append(loss)
-            sums = grads if sums is None else [_add(a, b) for a, b in zip(sums, grads, strict=True)]
-        means = [_scale(grad, 1.0 / num_microbatches) for grad in sums or ()]
-        optimizer.apply_gradients(zip(means, trained(model), strict=True))
-        return tf.add_n(losses) / num_microbatches
+        with tf.GradientTape() as tape:
+            losses = [loss_of(model, *piece) for piece in zip(tf.split(x, pieces), tf.split(y, pieces), strict=True)]
+            loss = losses[0] if pieces == 1 else tf.add_n(losses) / pieces
+        grads = tape.gradient(loss, trained(model))
+        optimizer.apply_gradients(zip(grads, trained(model), strict=True))
+        return loss
 
     return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]
+
+
+def numpy_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, pieces: int) -> list[float]:
+    """As `plain_steps`, but NumPy makes the means of dense gradients, in the order of the pieces: equal to the bit."""
+
+    @tf.function
+    def differentiate(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, x, y)
+        return [*tape.gradient(loss, trained(model)), loss]
+
+    @tf.function
+    def apply(grads: list[Any]) -> None:
+        optimizer.apply_gradients(zip(grads, trained(model), strict=True))
+
+    losses = []
+    for x, y in data:
+        batch = zip(np.split(x, pieces), np.split(y, pieces), strict=True)
+        found = [differentiate(*map(tf.constant, piece)) for piece in batch]
+        *means, loss = (_mean([part.numpy() for part in parts]) for parts in zip(*found, strict=True))
+        apply([tf.constant(mean) for mean in means])
+        losses.append(float(loss))
+    return losses
+
+
+def _mean(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total * np.float32(1 / len(parts))
 
 
 def smp_steps(
@@ -279,19 +313,3 @@ def smp_steps(
         return loss.reduce_mean()
 
     return [float(train(tf.constant(x), tf.constant(y))) for x, y in data]
-
-
-def _add(a: Any, b: Any) -> Any:
-    if a is None and b is None:
-        return None
-    if isinstance(a, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
-    return a + b
-
-
-def _scale(grad: Any, factor: float) -> Any:
-    if grad is None:
-        return None
-    if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(grad.values * factor, grad.indices, grad.dense_shape)
-    return grad * factor

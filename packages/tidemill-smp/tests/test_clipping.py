@@ -111,10 +111,8 @@ def clip_both(what: str) -> Any:
 
     @tf.function
     def clip_plain(x: Any, y: Any) -> Any:
-        pairs = [gradients(plain, *pair) for pair in zip(tf.split(x, 2), tf.split(y, 2), strict=True)]
-        grads = [smp.StepOutput(list(parts)).accumulate() for parts in zip(*pairs, strict=True)]
-        clipped, norm = tf.clip_by_global_norm(_spoil(grads, what), 0.05)
-        return clipped, norm, tf.linalg.global_norm(_spoil(pairs[0], what))
+        clipped, norm = tf.clip_by_global_norm(_spoil(gradients(plain, x, y), what), 0.05)
+        return clipped, norm, tf.linalg.global_norm(_spoil(gradients(plain, x[:4], y[:4]), what))
 
     def numbers(grad: Any) -> Any:
         return None if grad is None else np.asarray(tf.convert_to_tensor(grad)).ravel().tolist()
@@ -163,11 +161,7 @@ def scale_both(where: str) -> Any:
 
         @tf.function
         def step(x: Any, y: Any, factor: Any) -> Any:
-            if model is net:
-                grads = [grad.accumulate() for grad in forward_backward(x, y)]
-            else:
-                pairs = [gradients(*pair) for pair in zip(tf.split(x, 2), tf.split(y, 2), strict=True)]
-                grads = [smp.StepOutput(list(parts)).accumulate() for parts in zip(*pairs, strict=True)]
+            grads = [grad.accumulate() for grad in forward_backward(x, y)] if model is net else gradients(x, y)
             grads = [
                 grad * factor if place == spoiled and grad is not None else grad for place, grad in enumerate(grads)
             ]

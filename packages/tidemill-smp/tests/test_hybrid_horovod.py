@@ -3,6 +3,7 @@
 Horovod is tidemill-horovod, or one that knows nothing of partitions, as Horovod itself (`other_horovod`).
 """
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def call_the_other() -> Any:
     refused = []
     for function, given in ((hvd.allreduce, None), (hvd.grouped_allreduce, [None])):
         with pytest.raises(ValueError, match="None") as error:
-            function.__wrapped__(given)
+            inspect.unwrap(function)(given)
         refused.append(str(error.value))
     return none, [None if one is None else float(one) for one in several], refused, dict(hvd.handed_in)
 

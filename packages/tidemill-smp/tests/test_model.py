@@ -174,7 +174,7 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
     data = models.batches(5, 16)
     net = smp.DistributedModel.wrap(build(), rules)
     losses = models.smp_steps(net, keras.optimizers.Adam(0.01), data)
-    plain_losses = models.plain_steps(build(), keras.optimizers.Adam(0.01), data, 4)
+    plain_losses = models.plain_steps(build(), keras.optimizers.Adam(0.01), data)
     return losses, plain_losses, sorted(v.path for v in net.variables if is_foreign(v))
 
 
@@ -456,7 +456,7 @@ def nest_functions() -> Any:
     plain = Nested()
     plain.first.build([None, models.FEATURES])
     plain.last.build([None, 8])
-    plain_losses = models.plain_steps(plain, keras.optimizers.Adam(0.01), data, 4)
+    plain_losses = models.plain_steps(plain, keras.optimizers.Adam(0.01), data, pieces=4)
     return losses, plain_losses, sum(map(is_foreign, net.variables))
 
 
@@ -499,7 +499,7 @@ def compile_with_xla() -> Any:
     import models
 
     keras.utils.set_random_seed(4)
-    plain_losses = models.plain_steps(models.Skips(2), keras.optimizers.SGD(0.05), models.batches(3, 16), 4)
+    plain_losses = models.plain_steps(models.Skips(2), keras.optimizers.SGD(0.05), models.batches(3, 16))
     tf.config.optimizer.set_jit(True)
     context.context().enable_graph_collection()
     try:

@@ -110,8 +110,8 @@ def _model(name: str, *, distributed: bool) -> Any:
     return (models.distributed(Net) if distributed else Net)()
 
 
-def _train(model: Any, optimizer: Any, data: Any, *, microbatches: int | None) -> tuple[list[float], list[float]]:
-    """Train in one piece, or with `smp` if `microbatches` is None; the losses, and the scales of the loss."""
+def _train(model: Any, optimizer: Any, data: Any, *, distributed: bool) -> tuple[list[float], list[float]]:
+    """Train with `smp`, or by Keras alone on whole batches; the losses, and the scales of the loss."""
     import tensorflow as tf
 
     import models
@@ -129,13 +129,11 @@ def _train(model: Any, optimizer: Any, data: Any, *, microbatches: int | None) -
 
     @tf.function
     def train(x: Any, y: Any) -> Any:
-        if microbatches is None:
+        if distributed:
             grads, loss = step(x, y)
             grads, loss = [grad.accumulate() for grad in grads], loss.reduce_mean()
         else:
-            pairs = [gradients(*p) for p in zip(tf.split(x, microbatches), tf.split(y, microbatches), strict=True)]
-            grads = [smp.StepOutput(list(parts)).accumulate() for parts in zip(*[g for g, _ in pairs], strict=True)]
-            loss = tf.add_n([loss for _, loss in pairs]) / microbatches
+            grads, loss = gradients(x, y)
         optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
         return loss
 
@@ -164,15 +162,15 @@ def _difference(model: Any, weights: list[Any]) -> float:
 def _both(model: str, optimizer: str, data: Any) -> Any:
     net, updating = _model(model, distributed=True), _optimizer(optimizer)
     plain, plain_updating = _model(model, distributed=False), _optimizer(optimizer)
-    traces = _train(net, updating, data, microbatches=None)
-    plain_traces = _train(plain, plain_updating, data, microbatches=2)
+    traces = _train(net, updating, data, distributed=True)
+    plain_traces = _train(plain, plain_updating, data, distributed=False)
     return traces, plain_traces, _difference(net, _weights(plain))
 
 
 def _plain(model: str, optimizer: str, data: Any) -> list[list[Any]]:
     """The weights of the model in one piece: after training, and after what comes at the end of it."""
     plain, updating = _model(model, distributed=False), _optimizer(optimizer)
-    _train(plain, updating, data, microbatches=2)
+    _train(plain, updating, data, distributed=False)
     weights = [_weights(plain)]
     if optimizer == "ema":
         updating.finalize_variable_values(plain.trainable_variables)
@@ -199,7 +197,7 @@ def _trained(model: str, name: str, data: Any, weights: list[list[Any]]) -> Any:
     net, optimizer = _model(model, distributed=True), _optimizer(name)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Gradients do not exist")
-        _train(net, optimizer, data, microbatches=None)
+        _train(net, optimizer, data, distributed=True)
     gaps = [_difference(net, weights[0])]
     if name == "ema":
         optimizer.finalize_variable_values(net.trainable_variables)
@@ -257,7 +255,7 @@ def build_early() -> Any:
         net.body.build((None, models.FEATURES))
         net.head.build((None, 8))
         optimizer.build(net.trainable_variables)
-        _train(net, optimizer, data, microbatches=None if distributed else 2)
+        _train(net, optimizer, data, distributed=distributed)
         pair.append((net, optimizer))
     slots = pair[0][1].momentums
     difference = _difference(pair[0][0], _weights(pair[1][0]))

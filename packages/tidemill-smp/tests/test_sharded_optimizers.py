@@ -1,4 +1,7 @@
-"""Replicas that share out the slots of an optimizer (`shard_optimizer_state`) train as those that keep them whole."""
+"""Replicas that share out the slots of an optimizer (`shard_optimizer_state`) train as Keras does in one process.
+
+And they differ in no bit from replicas that keep the slots whole.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,10 +46,14 @@ NORM_OF_KERAS = ("momentum_clipped", "scaled_clipped", "accumulating_clipped", "
     ],
     ids=["one partition", "two partitions", "one partition, others", "two partitions, others"],
 )
-def test_weights_equal_those_of_replicas_that_keep_all_slots(partitions: int, optimizers: tuple[str, ...]) -> None:
+def test_weights_equal_those_of_keras_and_of_replicas_that_keep_all_slots(
+    partitions: int, optimizers: tuple[str, ...]
+) -> None:
     results = ranks.run(2 * partitions, train_both, optimizers, config={**CONFIG, "partitions": partitions})
     for rank, result in enumerate(results):
-        for name, (whole, shared) in result.items():
+        for name, (whole, shared, plain_losses, gaps) in result.items():
+            assert shared["losses"] == pytest.approx(plain_losses, rel=1e-5), f"{name} on rank {rank}"
+            assert max(gaps.values()) < 2e-6, f"{name} on rank {rank}: {gaps}"
             if partitions == 1 and name in NORM_OF_KERAS:
                 for one, other in zip(whole["weights"], shared["weights"], strict=True):
                     assert one == pytest.approx(other, abs=1e-6), f"{name} on rank {rank}"
@@ -78,7 +85,8 @@ def test_optimizers_of_tf_keras_share_out_their_slots_too() -> None:
     config = {**CONFIG, "partitions": 1}
     for rank, result in enumerate(ranks.run(2, train_with_tf_keras, config=config, environment=TF_KERAS)):
         for name, (gap, held) in result["trained"].items():
-            assert gap <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}"
+            assert gap[0] <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}: not as without shares"
+            assert gap[1] < 2e-6, f"{name} on rank {rank}: not as in one process"
             assert 0 < held[0] < held[1], f"{name} on rank {rank}"
         averaged, nadam, scaled = result["refused"]
         assert "LossScaleOptimizer of tf_keras would need the gradients of all" in scaled
@@ -98,11 +106,12 @@ def test_a_model_trains_by_fit_and_is_saved_whole(tmp_path: Path) -> None:
 
 def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_slots_of_other_replicas() -> None:
     results = ranks.run(2, build_early, config={**CONFIG, "partitions": 1})
-    for counts, raw in results:
+    for counts, raw, gap in results:
+        assert gap < 2e-6, "as in one process"
         assert counts["whole"] == (5, 0)
         assert raw == results[0][1]
         assert raw["shared"] == raw["whole"]
-    (first, others), (second, rest) = (counts["shared"] for counts, _ in results)
+    (first, others), (second, rest) = (counts["shared"] for counts, _, _ in results)
     assert (first, others) == (rest, second)
     assert first + second == 5
     assert min(first, second) > 0
@@ -111,7 +120,8 @@ def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_slots_of_other_re
 def test_variables_without_gradients_and_replicas_with_nothing_to_update_are_passed_over() -> None:
     results = ranks.run(2, train_few, config={**CONFIG, "partitions": 1})
     for rank, result in enumerate(results):
-        for name, (whole, shared) in result.items():
+        for name, (whole, shared, gap) in result.items():
+            assert gap < 2e-6, f"{name} on rank {rank}: not as in one process"
             assert whole == shared, f"{name} on rank {rank}"
             assert shared == results[0][name][1]
 
@@ -183,8 +193,34 @@ def _apply_clipped(model: Any, optimizer: Any, grads: list[Any], first_batch: An
     _apply(model, optimizer, smp.clip_by_global_norm(grads, 0.05)[0], first_batch)
 
 
+def _apply_clipped_plainly(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
+    import tensorflow as tf
+
+    _apply(model, optimizer, tf.clip_by_global_norm(grads, 0.05)[0], first_batch)
+
+
+def _finish(model: Any, optimizer: Any) -> None:
+    optimizer.finalize_variable_values(model.trainable_variables)
+
+
 def train_both(names: tuple[str, ...]) -> Any:
-    return {name: (_trained(name, shared=False), _trained(name, shared=True)) for name in names}
+    return {name: (_trained(name, shared=False), *_trained_as_plainly(name)) for name in names}
+
+
+def _trained_as_plainly(name: str) -> tuple[dict[str, Any], list[float], dict[int, float]]:
+    """With shares; the losses of Keras in one process, and how far the weights are from its, by place."""
+    import numpy as np
+
+    import hybrid
+
+    shared = _trained(name, shared=True)
+    weights, losses = hybrid.train_plain(
+        _optimizer(name),
+        _apply_clipped_plainly if name == "clipped_by_hand" else _apply,
+        finish=_finish if name == "averaging_to_the_end" else None,
+    )
+    pairs = zip(shared["places"], shared["weights"], strict=True)
+    return shared, losses, {place: float(np.abs(value - weights[place]).max()) for place, value in pairs}
 
 
 def _trained(name: str, *, shared: bool) -> dict[str, Any]:
@@ -195,9 +231,10 @@ def _trained(name: str, *, shared: bool) -> dict[str, Any]:
         optimizer = _optimizer(name)
         net, losses = hybrid.train(optimizer, _apply_clipped if name == "clipped_by_hand" else _apply)
         if name == "averaging_to_the_end":
-            optimizer.finalize_variable_values(net.trainable_variables)
+            _finish(net, optimizer)
         weights = list(hybrid.held(net).values())
         return {
+            "places": list(hybrid.held(net)),
             "losses": losses,
             "weights": weights,
             "raw": [value.tobytes() for value in weights],
@@ -254,7 +291,8 @@ def train_with_tf_keras() -> dict[str, Any]:
             with sessions.configured(shard_optimizer_state=shared):
                 net, _ = hybrid.train(optimizer, _apply)
             weights.append(hybrid.held(net))
-        gap = max(float(np.max(np.abs(value - weights[1][at]))) for at, value in weights[0].items())
+        whole = max(float(np.max(np.abs(value - weights[1][at]))) for at, value in weights[0].items())
+        gap = whole, max(hybrid.differences(net, hybrid.train_plain(kind())[0]).values())
         variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
         trained[name] = gap, (sum(not is_foreign(variable) for variable in variables), len(variables))
     refusals = []
@@ -332,7 +370,8 @@ def build_early() -> Any:
         raw[name] = [value.tobytes() for value in hybrid.held(net).values()]
         foreign = [is_foreign(slot) for slot in optimizer.momentums]
         counts[name] = foreign.count(False), foreign.count(True)
-    return counts, raw
+    weights, _ = hybrid.train_plain(keras.optimizers.SGD(0.1, momentum=0.9))
+    return counts, raw, max(hybrid.differences(net, weights).values())
 
 
 def _apply_without_one(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
@@ -367,7 +406,8 @@ def train_few() -> Any:
             with sessions.configured(shard_optimizer_state=shared):
                 net, _ = hybrid.train(make(), apply)
             raw.append([value.tobytes() for value in hybrid.held(net).values()])
-        results[name] = tuple(raw)
+        weights, _ = hybrid.train_plain(make(), apply)
+        results[name] = *raw, max(hybrid.differences(net, weights).values())
     return results
 
 
