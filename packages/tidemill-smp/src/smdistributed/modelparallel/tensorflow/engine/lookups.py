@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.marks import Tracer
 from smdistributed.modelparallel.tensorflow.engine.origins import Origins
+from smdistributed.modelparallel.tensorflow.marks import Tracer
 
 __all__ = ["SharedRows", "shared_rows_of"]
 
