@@ -73,13 +73,23 @@ dataset = stream(
 assert read(dataset) == ([b"x"], False)
 
 channels.fifo(count)
-timer = threading.Timer(0.5, lambda: os.write(waits._State.write_end, bytes([15])))
-timer.start()
+ended = threading.Event()
+
+
+def interrupt() -> None:
+    """Signal until the wait has ended: a signal before it begins is not for it."""
+    while not ended.wait(0.5):
+        os.write(waits._State.write_end, bytes([15]))
+
+
+interrupter = threading.Thread(target=interrupt)
+interrupter.start()
 try:
     next(iter(channels.dataset()))
 except tf.errors.AbortedError:
     count += 1
-timer.join()
+ended.set()
+interrupter.join()
 
 channels.end_writers()
 print(f"{count} streams")
