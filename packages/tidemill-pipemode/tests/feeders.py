@@ -1,5 +1,6 @@
 """Feeders for laptops as processes of their own."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,9 +18,10 @@ class FeederProcess:
     def __init__(self, pipe_dir: Path, *arguments: object) -> None:
         words = ["--pipe-dir", pipe_dir, *arguments]
         command = [sys.executable, "-m", "sagemaker_tensorflow.feed", *map(str, words)]
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            # Tests in the background of a shell: the feeder would ignore Ctrl-C as well.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            # Of tests in the background of a shell, or under nohup: the feeder would ignore them as well.
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.pid = self._process.pid
 
@@ -44,6 +46,15 @@ def feeding(pipe_dir: Path, *arguments: object) -> Iterator[FeederProcess]:
         yield feeder
     finally:
         feeder.close()
+
+
+def open_files(pid: int) -> list[Path]:
+    """What a process has open."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(link.readlink())
+    return found
 
 
 def stop(feeder: FeederProcess) -> None:

@@ -1,5 +1,6 @@
 """A reader never waits for a feeder that has ended: by kill -9, a signal, an error, or because it was done."""
 
+import fcntl
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from feeders import DEADLINE_S, feeding, stop
+from feeders import DEADLINE_S, feeding, open_files, stop
 
 KILLED = "it was killed, or died without a word"
 
@@ -168,9 +169,13 @@ def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, 
 def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines):
     with fed(channels, lines) as feeder:
         feeder.end(signal.SIGKILL)
-    reading = Reading(read, channels.dataset())
-    until((channels.state_dir / ".training-pipe_mode-lock").exists)
-    with fed(channels, lines, "--epochs", 1):
+    turn = os.open(channels.config_dir, os.O_RDONLY)
+    fcntl.flock(turn, fcntl.LOCK_EX)  # the new feeder waits for it, just before it begins
+    with feeding(channels.pipe_dir, lines, "--epochs", 1, "--config-dir", channels.config_dir) as feeder:
+        until(lambda: channels.config_dir in open_files(feeder.pid))
+        reading = Reading(read, channels.dataset())
+        until((channels.state_dir / ".training-pipe_mode-lock").exists)
+        os.close(turn)
         assert reading.result() == ([b"one", b"two"], "")
 
 

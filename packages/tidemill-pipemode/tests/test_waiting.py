@@ -79,12 +79,19 @@ def test_deleting_an_iterator_does_not_wait(channels, reader, waits_for):
 
 def _next_cancelled(iterator) -> None:
     """Wait in next() as a signal comes that Python does not raise for."""
-    timer = threading.Timer(0.3, lambda: os.write(waits._State.write_end, bytes([signal.SIGTERM])))
-    timer.start()
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.3):  # again and again: the first may come before the wait
+            os.write(waits._State.write_end, bytes([signal.SIGTERM]))
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     try:
         next(iterator)
     finally:
-        timer.join()
+        done.set()
+        interrupter.join()
 
 
 def test_the_writer_of_a_deleted_iterator_gets_a_broken_pipe(channels, reader, tmp_path):
