@@ -122,7 +122,7 @@ def test_feeders_that_start_together_all_enter_their_channels(channels, tmp_path
     feeders = [start(tmp_path / "lines", "--channel", name, *places(channels)) for name in names]
     deadline_s = time.monotonic() + DEADLINE_S
     for feeder in feeders:
-        while not channels.config_dir in open_files(feeder.pid):
+        while channels.config_dir not in open_files(feeder.pid):
             assert feeder.poll() is None
             assert time.monotonic() < deadline_s, "the feeder does not wait for its turn"
     assert not set(names) & set(json.loads(config.read_text()))
