@@ -201,8 +201,8 @@ def _require_same(comm: Any) -> None:
     # Without an argument the script asks for whatever group there is: smp.init may have started it.
     if comm is not None and comm is not _comm and comm != _comm:
         raise ValueError(
-            f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call out, "
-            "or call hvd.shutdown() first"
+            f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call "
+            "out, or call hvd.shutdown() first"
         )
 
 

@@ -75,8 +75,8 @@ def DistributedGradientTape(  # noqa: N802
         raise ValueError(f"hvd.DistributedGradientTape: op is {op!r}; allowed is hvd.Average or hvd.Sum")
     if gradient_predivide_factor != 1.0 and (op is not Average or not gradient_predivide_factor):
         raise ValueError(
-            f"hvd.DistributedGradientTape: gradient_predivide_factor is {gradient_predivide_factor!r} with op={op.name}; "
-            "allowed is a number other than 0, with op=hvd.Average"
+            f"hvd.DistributedGradientTape: gradient_predivide_factor is {gradient_predivide_factor!r} with "
+            f"op={op.name}; allowed is a number other than 0, with op=hvd.Average"
         )
     return _DistributedTape(
         gradtape,

@@ -38,10 +38,11 @@ def broadcast_variables(
     check_root(root_rank)
     group = communicator()
     holds = getattr(group, "holds", None)
-    assigned = []
-    for variable in variables:
-        if holds is None or holds(variable):
-            assigned.append(_tensorflow_variable(variable).assign(broadcast(variable, root_rank)))
+    assigned = [
+        _tensorflow_variable(variable).assign(broadcast(variable, root_rank))
+        for variable in variables
+        if holds is None or holds(variable)
+    ]
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
 
