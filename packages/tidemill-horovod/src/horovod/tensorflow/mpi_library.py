@@ -1,8 +1,8 @@
 """The launcher that started this process, and the MPI library that mpi4py loads: they must belong together.
 
-Importing `mpi4py.MPI` initializes MPI. With the library of another vendor that fails: MPICH below Open MPI's mpirun aborts
-the process, and Open MPI below MPICH's mpirun starts as a job of one process. Here the library is loaded first, asked for
-its name, and initialized only if the launcher is its own.
+Importing `mpi4py.MPI` initializes MPI. With the library of another vendor that fails: MPICH below Open MPI's mpirun
+aborts the process, and Open MPI below MPICH's mpirun starts as a job of one process. Here the library is loaded first,
+asked for its name, and initialized only if the launcher is its own.
 
 The same file is in tidemill-smp and tidemill-horovod, which cannot import each other; a test compares the two.
 """
