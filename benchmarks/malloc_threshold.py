@@ -1,13 +1,18 @@
 """What it costs and saves to have glibc give the memory of large tensors back to the system as soon as they are freed.
 
-    .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5
+    .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5 [--onednn]
 
-For each model and each value of MALLOC_MMAP_THRESHOLD_, a process of its own trains for some steps to warm up and then for
-those that are counted: CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of
-imported TensorFlow. Rounds are interleaved, and a ratio is always to glibc's own default in the same round.
+For each model and each setting, a process of its own trains for some steps to warm up and then for those that are counted:
+CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of imported TensorFlow. The
+processes are forked from one for each setting that has imported TensorFlow. Rounds are interleaved, and a ratio is always
+to the first setting, glibc's own default, in the same round.
+
+With oneDNN, which TensorFlow takes by itself on CPUs that have AVX-512 VNNI, it has a pool of its own for tensors of more
+than 256 KiB, so the threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
 """
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -15,11 +20,28 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "MALLOC_MMAP_THRESHOLD_"
-THRESHOLDS: dict[str, str | None] = {"default": None, "64 KiB": "65536", "256 KiB": "262144", "1 MiB": "1048576"}
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def tunables(**values: int) -> str:
+    """The value of GLIBC_TUNABLES."""
+    return ":".join(f"glibc.malloc.{name}={value}" for name, value in values.items())
+
+
+SETTINGS = {
+    "default": "",
+    "64 KiB": tunables(mmap_threshold=64 * KIB),
+    "256 KiB": tunables(mmap_threshold=256 * KIB),
+    "1 MiB": tunables(mmap_threshold=MIB),
+    "1 MiB, trim 16": tunables(mmap_threshold=MIB, trim_threshold=16 * MIB),
+    "ranks": tunables(mmap_threshold=MIB, trim_threshold=16 * MIB, hugetlb=1),
+}
+"""From which size on blocks are mapped; then how much free memory at the end of a heap is kept; then huge pages."""
 
 
 def dense() -> tuple[Any, Any, Any]:
@@ -30,6 +52,15 @@ def dense() -> tuple[Any, Any, Any]:
     body = [keras.layers.Dense(2048, use_bias=False) for _ in range(8)]
     rows = np.ones((4, 2048), "float32")
     return keras.Sequential(body), rows, rows
+
+
+def dense_64() -> tuple[Any, Any, Any]:
+    """The same with 64 rows."""
+    import numpy as np
+
+    model, *_ = dense()
+    rows = np.ones((64, 2048), "float32")
+    return model, rows, rows
 
 
 def medium() -> tuple[Any, Any, Any]:
@@ -83,7 +114,7 @@ def convolution() -> tuple[Any, Any, Any]:
     return keras.Sequential(layers), np.ones((32, 32, 32, 3), "float32"), np.ones((32, 10), "float32")
 
 
-STEPS = {dense: 10, medium: 40, small: 150, transformer: 15, convolution: 10}
+STEPS = {dense: 6, dense_64: 6, medium: 20, small: 80, transformer: 10, convolution: 6}
 BY_NAME = {model.__name__: model for model in STEPS}
 
 
@@ -92,35 +123,63 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="of TensorFlow, in each of its two pools")
     parser.add_argument("--models", nargs="+", default=list(BY_NAME), choices=list(BY_NAME))
-    parser.add_argument("--child", choices=list(BY_NAME), help=argparse.SUPPRESS)
+    parser.add_argument("--onednn", action="store_true", help="leave oneDNN to TensorFlow's choice")
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        print(json.dumps(measured(options.child)))
+    if options.serve:
+        serve()
         return
-    print(f"{'model':12} {'threshold':9} {'CPU ms a step':>22} {'ratio':>18} {'faults':>8} {'peak MB':>8} {'ratio':>6}")
-    for name in options.models:
-        results: dict[str, list[dict[str, float]]] = {label: [] for label in THRESHOLDS}
-        for number in range(options.rounds):
-            labels = list(THRESHOLDS)
-            for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
-                results[label].append(run(name, THRESHOLDS[label], options.threads))
-        for label in THRESHOLDS:
-            print_row(name, label, results[label], results["default"])
+    with ExitStack() as stack:
+        servers = {label: stack.enter_context(server(SETTINGS[label], options)) for label in options.settings}
+        print(f"{'model':12} {'threshold':15} {'CPU ms a step':>22} {'ratio':>18} {'faults':>8} {'peak MB':>8} {'ratio':>6}")
+        for name in options.models:
+            results: dict[str, list[dict[str, float]]] = {label: [] for label in servers}
+            for number in range(options.rounds):
+                first = number % len(servers)
+                for label in options.settings[first:] + options.settings[:first]:
+                    results[label].append(run(name, servers[label]))
+            for label in servers:
+                print_row(name, label, results[label], results[options.settings[0]])
 
 
-def run(name: str, threshold: str | None, threads: int) -> dict[str, float]:
-    """One process."""
-    pools = {f"TF_NUM_{kind}OP_THREADS": str(threads) for kind in ("INTRA", "INTER")}
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **pools}
-    environment.pop(VARIABLE, None)
-    if threshold is not None:
-        environment[VARIABLE] = threshold
-    done = subprocess.run(
-        [sys.executable, __file__, "--child", name], env=environment, capture_output=True, text=True, check=False
+@contextmanager
+def server(setting: str, options: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported TensorFlow."""
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "GLIBC_TUNABLES": setting}
+    variables |= {f"TF_NUM_{kind}OP_THREADS": str(options.threads) for kind in ("INTRA", "INTER")}
+    if not options.onednn:
+        variables["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--serve"],
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    with process:
+        yield process
+        process.communicate()
+
+
+def run(name: str, process: subprocess.Popen[str]) -> dict[str, float]:
+    """Have a server fork and measure."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{name}\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+def serve() -> None:
+    """Fork for each name of a model on standard input."""
+    importlib.import_module("keras")
+    for line in sys.stdin:
+        if (child := os.fork()) == 0:
+            print(json.dumps(measured(line.strip())), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
 
 
 def measured(name: str) -> dict[str, float]:
@@ -156,7 +215,7 @@ def print_row(name: str, label: str, results: list[dict[str, float]], defaults: 
     system = statistics.median(one["system"] for one in results)
     peak, other = (statistics.median(one["peak"] for one in some) for some in (results, defaults))
     print(
-        f"{name:12} {label:9} {statistics.median(cpu) * 1e3:8.1f} ({system * 1e3:6.1f} sys) "
+        f"{name:12} {label:15} {statistics.median(cpu) * 1e3:8.1f} ({system * 1e3:6.1f} sys) "
         f"{statistics.median(ratios):6.3f} ({min(ratios):.2f}, {max(ratios):.2f}) "
         f"{statistics.median(one['faults'] for one in results):8.0f} {peak / 1e6:8.0f} {peak / other:6.2f}",
         flush=True,

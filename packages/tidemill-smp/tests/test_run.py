@@ -14,7 +14,7 @@ import mpi
 
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run"]
 SCRIPTS = Path(__file__).parent / "jobs"
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def launch(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
+from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
@@ -60,6 +61,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     placement = place(standing.rank, size=standing.size, partitions=parameters.partitions)
     if parameters.horovod:
         require_horovod(placement.replicas)
+    return_freed_memory()  # before the model takes any
     session.set_current(_join(parameters))
     keras2.install()
     optimizer_hooks.install(_is_distributed)

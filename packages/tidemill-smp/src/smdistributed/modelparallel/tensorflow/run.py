@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, BinaryIO, NamedTuple
 
+from smdistributed.modelparallel.tensorflow.allocator import launch_variables
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 
 __all__ = ["main"]
@@ -122,6 +123,7 @@ class _Job:
         environment = {
             "PYTHONUNBUFFERED": "1",  # a pipe would make Python keep its lines back
             **os.environ,
+            **launch_variables(os.environ),
             "SMP_RANK": str(rank),
             "SMP_SIZE": str(self._size),
             "SMP_LOCAL_RANK": str(rank),

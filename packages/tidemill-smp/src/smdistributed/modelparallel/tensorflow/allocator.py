@@ -1,0 +1,89 @@
+"""Memory of freed tensors goes back to the system, so that a rank holds its part of the model and not much more.
+
+glibc maps large blocks and unmaps them when they are freed, but raises the size from which on it does so each time such a
+block is freed, up to 32 MiB; smaller blocks stay with the heap that they were taken from, one for each thread. A rank
+then keeps gradients and temporaries of the step before. A fixed threshold prevents that, at the price of page faults:
+`docs/performance.md` has the figures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Mapping
+
+__all__ = ["RETURN_VARIABLE", "launch_variables", "return_freed_memory"]
+
+RETURN_VARIABLE = "SMP_RETURN_MEMORY"
+"""`0` leaves malloc as it is."""
+_THRESHOLD_BYTES = 1 << 20
+"""Blocks of this size are mapped, and unmapped when freed."""
+_TRIM_BYTES = 16 << 20
+"""How much free memory at the end of a heap is kept. glibc's default of 128 KiB, which a fixed threshold brings back,
+would have small tensors cost a page fault for every 4 KiB in every step."""
+
+_log = logging.getLogger("smdistributed.modelparallel")
+
+_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
+_TUNABLES = ("mmap_threshold", "trim_threshold", "mmap_max", "top_pad")
+"""Each of them fixes the threshold by itself."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a launcher adds to the environment of a rank; nothing if the user has decided.
+
+    Beside the thresholds these are huge pages, which make mapping cheaper and can only be had from the start.
+    """
+    if _choice_of_user(environment):
+        return {}
+    own = {"mmap_threshold": _THRESHOLD_BYTES, "trim_threshold": _TRIM_BYTES}
+    before = environment.get("GLIBC_TUNABLES", "")
+    if "glibc.malloc.hugetlb=" not in before:
+        own["hugetlb"] = 1
+    words = [before] if before else []
+    return {"GLIBC_TUNABLES": ":".join(words + [f"glibc.malloc.{name}={value}" for name, value in own.items()])}
+
+
+def return_freed_memory() -> bool:
+    """Set glibc's thresholds in this process, unless the user or the launcher has.
+
+    Works however the process was started, and does nothing where malloc is not glibc's.
+
+    Returns:
+        Whether the thresholds were set.
+    """
+    chosen = _choice_of_user(os.environ)
+    if chosen:
+        _log.info("smp: malloc is left as it is: %s is set", chosen)
+        return False
+    libc = _glibc()
+    if libc is None:
+        return False
+    return bool(libc.mallopt(_M_MMAP_THRESHOLD, _THRESHOLD_BYTES) and libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES))
+
+
+def _choice_of_user(variables: Mapping[str, str]) -> str:
+    """The variable by which the user has decided about malloc's thresholds; empty if none."""
+    if variables.get(RETURN_VARIABLE) == "0":
+        return RETURN_VARIABLE
+    for name in _VARIABLES:
+        if name in variables:
+            return name
+    tunables = variables.get("GLIBC_TUNABLES", "")
+    return "GLIBC_TUNABLES" if any(f"glibc.malloc.{name}=" in tunables for name in _TUNABLES) else ""
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc and `malloc` is its own: LD_PRELOAD may have brought another allocator."""
+    try:
+        libc, everything = ctypes.CDLL("libc.so.6"), ctypes.CDLL(None)
+        is_own = _address(libc.malloc) == _address(everything.malloc)
+        return libc if is_own and hasattr(libc, "mallopt") else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _address(function: object) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
