@@ -2,13 +2,13 @@
 
     .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5 [--onednn]
 
-For each model and each setting, a process of its own trains for some steps to warm up and then for those that are counted:
-CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of imported TensorFlow. The
-processes are forked from one for each setting that has imported TensorFlow. Rounds are interleaved, and a ratio is always
-to the first setting, glibc's own default, in the same round.
+For each model and each setting, a process of its own trains for some steps to warm up and then for those that are
+counted: CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of imported
+TensorFlow. The processes are forked from one for each setting that has imported TensorFlow. Rounds are interleaved,
+and a ratio is always to the first setting, glibc's own default, in the same round.
 
-With oneDNN, which TensorFlow takes by itself on CPUs that have AVX-512 VNNI, it has a pool of its own for tensors of more
-than 256 KiB, so the threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
+With oneDNN, which TensorFlow takes by itself on CPUs that have AVX-512 VNNI, it has a pool of its own for tensors of
+more than 256 KiB, so the threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
 """
 
 import argparse
@@ -132,7 +132,10 @@ def main() -> None:
         return
     with ExitStack() as stack:
         servers = {label: stack.enter_context(server(SETTINGS[label], options)) for label in options.settings}
-        print(f"{'model':12} {'threshold':15} {'CPU ms a step':>22} {'ratio':>18} {'faults':>8} {'peak MB':>8} {'ratio':>6}")
+        print(
+            f"{'model':12} {'threshold':15} {'CPU ms a step':>22} {'ratio':>18} {'faults':>8} {'peak MB':>8}"
+            f" {'ratio':>6}"
+        )
         for name in options.models:
             results: dict[str, list[dict[str, float]]] = {label: [] for label in servers}
             for number in range(options.rounds):
@@ -188,7 +191,7 @@ def measured(name: str) -> dict[str, float]:
     import tensorflow as tf
 
     keras.utils.set_random_seed(1)
-    tf.function(lambda x: tf.matmul(x, x))(tf.ones([64, 64]))  # threads and buffers of the runtime are there
+    tf.function(tf.linalg.matmul)(tf.ones([64, 64]), tf.ones([64, 64]))  # threads and buffers of the runtime are there
     before = status("VmRSS")
     model, x, y = BY_NAME[name]()
     model.compile(keras.optimizers.Adam(1e-3), "mse")

@@ -19,7 +19,18 @@ class Info(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
     ]
 
 
@@ -27,7 +38,11 @@ def blocks_that_are_mapped() -> int:
     """How many of some blocks of 4 MiB are mapped one by one, after a larger one was freed."""
     libc = ctypes.CDLL("libc.so.6")
     libc.mallinfo2.restype = Info
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
     libc.free(libc.malloc(31 << 20))  # from now on glibc by itself would take what is smaller from a heap
     before = libc.mallinfo2().hblks
     blocks = [libc.malloc(BLOCK_BYTES) for _ in range(BLOCKS)]

@@ -1,9 +1,9 @@
 """Memory of freed tensors goes back to the system, so that a rank holds its part of the model and not much more.
 
-glibc maps large blocks and unmaps them when they are freed, but raises the size from which on it does so each time such a
-block is freed, up to 32 MiB; smaller blocks stay with the heap that they were taken from, one for each thread. A rank
-then keeps gradients and temporaries of the step before. A fixed threshold prevents that, at the price of page faults:
-`docs/performance.md` has the figures.
+glibc maps large blocks and unmaps them when they are freed, but raises the size from which on it does so each time
+such a block is freed, up to 32 MiB; smaller blocks stay with the heap that they were taken from, one for each thread.
+A rank then keeps gradients and temporaries of the step before. A fixed threshold prevents that, at the price of page
+faults: `docs/performance.md` has the figures.
 """
 
 from __future__ import annotations
