@@ -108,7 +108,7 @@ fuzz-pipemode: .venv/ready
 # Model parallelism: the engine first, whose ranks live long and serve many tests; then what starts and kills ranks.
 SMP_TESTS := packages/tidemill-smp/tests
 SMP_FIRST := $(patsubst %,$(SMP_TESTS)/test_%.py,config placement split output segments assign schedule partition_units \
-  partition_groups partition_file partition_manual partition_report parity model world)
+  partition_groups partition_file partition_manual partition_report parity invariance shared_rows sparse_gradients model world)
 SMP_REST := $(filter-out $(SMP_FIRST),$(wildcard $(SMP_TESTS)/test_*.py))
 
 test-smp: .venvs/tf-2.21/ready

@@ -62,9 +62,7 @@ class Training:
         if self._train is None:
             self._train = self._make()
         for number in range(int(self.step), last):
-            random = np.random.RandomState(number)
-            x = random.randn(BATCH, models.FEATURES).astype("float32")
-            y = random.randn(BATCH, models.CLASSES).astype("float32")
+            x, y = batch_of(number)
             mine = slice(smp.dp_rank(), None, smp.dp_size())
             self._train(tf.constant(x[mine]), tf.constant(y[mine]))
             self.step.assign_add(1)
@@ -105,6 +103,13 @@ class Training:
         return held(self.model, self.optimizer)
 
 
+def batch_of(number: int) -> tuple[Any, Any]:
+    """The batch of a step."""
+    random = np.random.RandomState(number)
+    x = random.randn(BATCH, models.FEATURES).astype("float32")
+    return x, random.randn(BATCH, models.CLASSES).astype("float32")
+
+
 def make_optimizer(name: str) -> Any:
     """The optimizer of that name in `tf.keras.optimizers`."""
     options = {"use_ema": True, "ema_overwrite_frequency": 2} if name == "RMSprop" else {}
@@ -130,6 +135,17 @@ def saved(model: str, directory: str, optimizer: str = "Adam") -> tuple[dict[str
     at_three = training.held()
     training.run_to(5)
     return at_three, training.held()
+
+
+def trained_plainly(model: str, pieces: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `saved` holds, as Keras alone trains it in one process; see `models.plain_steps` for the pieces."""
+    tf.keras.utils.set_random_seed(3)
+    plain, updates = models.MODELS[model](smp.mp_size()), make_optimizer("Adam")
+    at = []
+    for steps in (range(3), range(3, 5)):
+        models.plain_steps(plain, updates, list(map(batch_of, steps)), pieces=pieces)
+        at.append(held(plain, updates))
+    return at[0], at[1]
 
 
 def resumed(model: str, directory: str, when: str, prefix: str | None = None, optimizer: str = "Adam") -> Any:

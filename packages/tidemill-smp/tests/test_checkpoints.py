@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import checkpoints
+import parity
 import ranks
 from checkpoints import CONFIG, Save
 
@@ -36,6 +37,14 @@ def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
     # In another cut gradients that come together at a tensor are added in another order.
     tolerance = 0.0 if size == 2 or model == "chain" else 1e-5
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), tolerance)
+
+
+@pytest.mark.parametrize("model", ["chain", "language"])
+def test_what_is_saved_is_what_keras_trains_in_one_process(saves: dict[str, Save], model: str) -> None:
+    pieces = 1 if model in parity.WHOLE else CONFIG["microbatches"]
+    [(at_three, at_five)] = run(1, checkpoints.trained_plainly, model, pieces)
+    checkpoints.assert_equal(saves[model].at_three, at_three, 2e-5)
+    checkpoints.assert_equal(saves[model].at_five, at_five, 2e-5)
 
 
 def test_each_rank_writes_its_own_variables_and_the_index_tells_which(saves: dict[str, Save]) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
+from smdistributed.modelparallel.tensorflow.keras2.gradients import symbolic_gradients
 from smdistributed.modelparallel.tensorflow.shared_rows import (
     ALL_ROWS,
     join_replicas,
@@ -26,12 +27,12 @@ def rows_of(slices: tf.IndexedSlices) -> list[tuple[int, list[float]]]:
     return sorted((index, [round(value, 5) for value in values]) for index, values in pairs)
 
 
-@pytest.mark.parametrize("sizes", ["known", "unknown"])
-def test_rows_are_those_of_the_whole_batch_in_one_piece(sizes: str) -> None:
-    (results,) = ranks.run(1, differentiate_all, sizes, config=CONFIG)
+@pytest.mark.parametrize(("sizes", "way"), [("known", "tape"), ("unknown", "tape"), ("known", "graph")])
+def test_rows_are_those_of_the_whole_batch_in_one_piece(sizes: str, way: str) -> None:
+    (results,) = ranks.run(1, differentiate_all, sizes, way, config=CONFIG)
     assert set(results) == set(FORMS)
     for form, (rows, plain_rows, total, plain_total) in results.items():
-        assert rows == plain_rows, f"{form}, with sizes that are {sizes}"
+        assert rows == plain_rows, f"{form}, with sizes that are {sizes}, by a {way}"
         assert total == pytest.approx(plain_total), form
 
 
@@ -157,19 +158,19 @@ def _fresh() -> Any:
     return table, tf.constant(tokens), tf.constant(targets)
 
 
-def _gradient(table: Any, look: Any, x: Any, by_time: Any, whole: Any, targets: Any) -> Any:
+def _gradient(table: Any, look: Any, x: Any, by_time: Any, whole: Any, targets: Any, *, way: str = "tape") -> Any:
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(look(x, by_time, whole) - targets))
-    return tape.gradient(loss, table)
+    return tape.gradient(loss, table) if way == "tape" else symbolic_gradients(loss, [table], caller="this test")[0]
 
 
-def differentiate_all(sizes: str) -> dict[str, Any]:
+def differentiate_all(sizes: str, way: str) -> dict[str, Any]:
     """By form the rows of the gradient of a step and of the whole batch by TensorFlow alone, and sums of dense ones."""
     results = {}
     for name in FORMS:
         table, tokens, targets = _fresh()
         look = forms(table)[name]
-        body = functools.partial(_gradient, table, look)
+        body = functools.partial(_gradient, table, look, way=way)
         step = smp.step(non_split_inputs=["whole"], input_split_axes={"by_time": 1})(body)
         given = tokens, tf.transpose(tokens), tf.constant(range(LENGTH)), targets
         specs = [tf.TensorSpec(one.shape if sizes == "known" else [None] * one.shape.rank, one.dtype) for one in given]

@@ -36,7 +36,7 @@ def check(size: int, partitions: int, cases: Any, environment: dict[str, str] | 
 
 
 def test_one_rank_trains_as_keras() -> None:
-    check(1, 1, [(EVERYTHING, 8, "adam", "none", "known"), (EVERYTHING, 2, "clipped", "none", "unknown")])
+    check(1, 1, [(EVERYTHING, 8, "adam", "none", "known"), ("one table", 2, "clipped", "none", "unknown")])
 
 
 def test_tables_may_be_on_other_ranks() -> None:
@@ -44,17 +44,16 @@ def test_tables_may_be_on_other_ranks() -> None:
 
 
 def test_replicas_train_as_keras_on_the_batch_of_all() -> None:
-    ways = [("adam", "ddp", "known"), ("clipped by hand", "ddp", "known"), ("clipped", "sharded", "unknown")]
-    ways += [("adam", "horovod", "known"), ("adam", "horovod grouped", "unknown")]
-    check(2, 1, [(EVERYTHING, 1 if way == ways[0] else 2, *way) for way in ways])
+    ways = [("clipped by hand", "ddp", "known"), ("clipped", "sharded", "unknown"), ("adam", "horovod", "known")]
+    check(2, 1, [("positions by shape", 1, "adam", "ddp", "known"), *(("one table", 2, *way) for way in ways)])
 
 
 def test_another_horovod_adds_up_what_replicas_share_too() -> None:
-    check(2, 1, [(EVERYTHING, 2, "adam", "horovod", "known")], OTHER_HOROVOD)
+    check(2, 1, [("one table", 2, "adam", "horovod grouped", "known")], OTHER_HOROVOD)
 
 
 def test_tf_keras_clips_by_the_norm_of_the_rows_that_it_has_in_one_piece() -> None:
-    check(1, 1, [(EVERYTHING, 4, optimizer, "none", "known") for optimizer in ("clipped", "legacy")], TF_KERAS)
+    check(1, 1, [("one table", 4, "clipped", "none", "known")], TF_KERAS)
 
 
 # --- every combination ------------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ def test_every_way_of_looking_up_in_every_place(
     check(
         size,
         partitions,
-        [(kind, count, "adam", way, sizes) for kind in KINDS for count in pieces for way in averaged],
+        [(kind, count, "adam", way, sizes) for kind in (*KINDS, EVERYTHING) for count in pieces for way in averaged],
         environment,
     )
 
@@ -96,5 +95,5 @@ def test_every_optimizer(kind: str, environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("environment", [{}, OTHER_HOROVOD], ids=["tidemill", "other"])
 @pytest.mark.parametrize(("size", "partitions"), [(2, 1), (4, 2)])
 def test_every_way_of_looking_up_with_horovod(size: int, partitions: int, environment: dict[str, str]) -> None:
-    ways = itertools.product(KINDS, (1, 4), ("adam",), AVERAGED[2:], SIZES[::2])
+    ways = itertools.product((*KINDS, EVERYTHING), (1, 4), ("adam",), AVERAGED[2:], SIZES[::2])
     check(size, partitions, ways, environment)

@@ -11,7 +11,9 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, nu
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
 __all__ = ["HorovodGroup", "add_shared_rows", "pass_over_foreign", "require_horovod", "start_horovod"]
+
+_local = threading.local()
 
 
 class HorovodGroup:
@@ -116,7 +120,11 @@ def add_shared_rows(horovod: Any) -> None:
 def _adding(allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
     @functools.wraps(allreduce)
     def allreduce_and_add(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return _added(tensor, allreduce(tensor, *args, **kwargs), horovod)
+        if getattr(_local, "is_reducing", False):
+            return allreduce(tensor, *args, **kwargs)
+        with _reducing():
+            reduced = allreduce(tensor, *args, **kwargs)
+        return _added(tensor, reduced, horovod)
 
     allreduce_and_add.smp_adds = True  # type: ignore[attr-defined]
     return allreduce_and_add
@@ -126,10 +134,21 @@ def _adding_several(grouped_allreduce: Callable[..., Any], horovod: Any) -> Call
     @functools.wraps(grouped_allreduce)
     def allreduce_and_add(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
         given = list(tensors)
-        reduced = grouped_allreduce(given, *args, **kwargs)
+        with _reducing():
+            reduced = grouped_allreduce(given, *args, **kwargs)
         return [_added(tensor, result, horovod) for tensor, result in zip(given, reduced, strict=True)]
 
     return allreduce_and_add
+
+
+@contextmanager
+def _reducing() -> Iterator[None]:
+    """Inside, one of Horovod's functions may call another: what is reduced is added up once."""
+    _local.is_reducing = True
+    try:
+        yield
+    finally:
+        _local.is_reducing = False
 
 
 def _added(tensor: Any, reduced: Any, horovod: Any) -> Any:
