@@ -58,4 +58,9 @@ def test_every_parameter_and_every_error_has_a_row() -> None:
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT))))
 def test_links_lead_somewhere(link: str) -> None:
-    assert (PAGE.parent / link).exists()
+    name, _, anchor = link.partition("#")
+    page = PAGE.parent / name if name else PAGE
+    assert page.exists()
+    if anchor:
+        headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
