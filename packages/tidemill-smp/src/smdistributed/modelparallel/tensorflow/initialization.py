@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import keras2, session
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
+from smdistributed.modelparallel.tensorflow.arguments import IDLE_PARAMETERS
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
@@ -70,6 +73,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         start_horovod(session.current())
     _warn_of_lone_replicas(session.current())
     _warn_of_schedule(session.current())
+    _warn_of_idle_parameters(session.current())
 
 
 def _warn_of_lone_replicas(joined: Session) -> None:
@@ -89,6 +93,19 @@ def _warn_of_schedule(joined: Session) -> None:
         log.warning(
             "smp: 'pipeline' is '_only_forward', which is taken for 'interleaved'; set 'interleaved' or 'simple'"
         )
+
+
+def _warn_of_idle_parameters(joined: Session) -> None:
+    if joined.placement.rank != 0:
+        return
+    names = [field.name for field in fields(Config) if field.name != "extras"]
+    for name, reason in IDLE_PARAMETERS.items():
+        if getattr(joined.config, name) not in (None, False):
+            log.warning("smp: '%s' has no effect: %s", name, reason)
+    for name in joined.config.extras:
+        alike = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean '{alike[0]}'?" if alike else ""
+        log.warning("smp: '%s' is no parameter of this library and has no effect%s", name, hint)
 
 
 def _is_distributed(variable: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from smdistributed.modelparallel.tensorflow.keras_notes import everywhere
 from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model, weights
+from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing, refuse_options, without_defaults
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, variable_specs
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
@@ -173,35 +175,95 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         saved_model.save_model(self, self.__dict__.get("_smp_inputs"), save_path)
 
-    def export(self, filepath: str | os.PathLike[str], *_: Any, **__: Any) -> None:
-        """Write a SavedModel, as `save_model` does; the inputs are those of the steps."""
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: Any = None,
+        input_signature: Any = None,
+        **options: Any,
+    ) -> None:
+        """Write a SavedModel, as `save_model` does; the inputs are those of the steps.
+
+        Args:
+            filepath: The directory.
+            format: `tf_saved_model`; others are refused.
+            verbose: Without effect: nothing is printed.
+            input_signature: Refused: the inputs are those that the steps called the model with.
+            **options: Refused: those of other formats.
+
+        Raises:
+            SMPUsageError: If an argument is refused, or no step has called the model yet.
+            SMPCheckpointError: If it could not be written; raised on all ranks.
+        """
+        del verbose
+        if format != "tf_saved_model":
+            raise SMPUsageError(
+                f"model.export: format is {format!r}; allowed is 'tf_saved_model' for a model that is spread over "
+                "ranks. Save it by save_keras, and export that file in one process"
+            )
+        refuse_options("model.export", {"input_signature": input_signature, **options})
         self.save_model(filepath)
 
-    def save_keras(self, path: str | os.PathLike[str], **options: Any) -> None:
+    def save_keras(self, path: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
         """Write the whole model as a `.keras` file; every rank calls it.
 
         Of a wrapped model it is the model inside, so that the file needs none of this library.
 
         Args:
             path: Ends in `.keras`.
+            overwrite: Whether a file that is there is replaced; else it is refused.
             **options: Those of `keras.Model.save`.
 
         Raises:
             SMPUsageError: If the model cannot be described in a file: its class needs a `get_config`.
-            SMPCheckpointError: If it could not be written; raised on all ranks.
+            SMPCheckpointError: If it could not be written, or `path` exists and `overwrite` is False; raised on all
+                ranks.
         """
-        keras_file.save_keras(self._smp_plain(), path, **options)
+        keras_file.save_keras(self._smp_plain(), path, overwrite=overwrite, **options)
 
-    def save(self, filepath: str | os.PathLike[str], *_: Any, **options: Any) -> None:
-        """Write a `.keras` file, or to a path without that ending a SavedModel; every rank calls it."""
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
+        """Write a `.keras` file, or to a path without that ending a SavedModel; every rank calls it.
+
+        Args:
+            filepath: The file, or the directory.
+            overwrite: Whether what is there is replaced; else it is refused.
+            **options: For a `.keras` file those of `keras.Model.save`. For a SavedModel, which is one to serve, without
+                an optimizer, those of tf_keras that ask for that: `save_format="tf"`, `include_optimizer=False`.
+
+        Raises:
+            SMPUsageError: If an option does not belong to the format.
+            SMPCheckpointError: If it could not be written, or is there and `overwrite` is False; raised on all ranks.
+        """
         if os.fspath(filepath).endswith(".keras"):
-            self.save_keras(filepath, **options)
-        else:
-            self.save_model(filepath)
+            self.save_keras(filepath, overwrite=overwrite, **options)
+            return
+        refuse_options("model.save of a SavedModel", without_defaults(options))
+        if not overwrite:
+            refuse_existing(Path(filepath))
+        self.save_model(filepath)
 
-    def save_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Write the weights of all ranks as a `.weights.h5` file; every rank calls it."""
-        keras_file.save_weights(self._smp_plain(), filepath, **options)
+    def save_weights(
+        self,
+        filepath: str | os.PathLike[str],
+        overwrite: bool = True,
+        max_shard_size: Any = None,
+        **options: Any,
+    ) -> None:
+        """Write the weights of all ranks as a `.weights.h5` file; every rank calls it.
+
+        Args:
+            filepath: Ends in `.weights.h5`.
+            overwrite: Whether a file that is there is replaced; else it is refused.
+            max_shard_size: Refused: ranks write one file.
+            **options: Those of `keras.Model.save_weights`.
+
+        Raises:
+            SMPUsageError: If `max_shard_size` is given.
+            SMPCheckpointError: If it could not be written, or is there and `overwrite` is False; raised on all ranks.
+        """
+        refuse_options("model.save_weights", {"max_shard_size": max_shard_size})
+        keras_file.save_weights(self._smp_plain(), filepath, overwrite=overwrite, **options)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
         """Read weights that `save_weights` wrote, of this model however it was cut, or of the model in one piece.

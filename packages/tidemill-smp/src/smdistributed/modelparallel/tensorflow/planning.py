@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow.config import Config
+from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.engine.profile import Times
 from smdistributed.modelparallel.tensorflow.engine.profile import measure as profiled_times
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
@@ -54,6 +54,7 @@ def plan(
 
     Raises:
         SMPUsageError: If the number of partitions is not known.
+        SMPConfigurationError: If `partitions`, `microbatches` or `optimize` is not allowed.
         SMPPartitionError: If the model cannot be cut so.
     """
     config = _config(partitions, microbatches, optimize)
@@ -114,12 +115,13 @@ def _config(partitions: int | None, microbatches: int | None, optimize: str | No
     count = partitions if partitions is not None else known.partitions if known else None
     if count is None:
         raise SMPUsageError("smp.plan: give partitions=, since smp.init() has not been called")
-    known = known or Config(count)
+    given = {"partitions": count, "microbatches": microbatches, "optimize": optimize}
+    checked = read_config({name: value for name, value in given.items() if value is not None})
     return replace(
-        known,
-        partitions=count,
-        microbatches=microbatches or known.microbatches,
-        optimize=optimize or known.optimize,
+        known or checked,
+        partitions=checked.partitions,
+        microbatches=checked.microbatches if microbatches is not None else (known or checked).microbatches,
+        optimize=checked.optimize if optimize is not None else (known or checked).optimize,
     )
 
 

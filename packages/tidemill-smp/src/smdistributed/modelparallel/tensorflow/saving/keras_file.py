@@ -11,25 +11,29 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.variables import variables_of
+from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.session import current
 
 __all__ = ["save_keras", "save_weights"]
 
 
-def save_keras(model: Any, path: str | os.PathLike[str], **options: Any) -> None:
+def save_keras(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
     """Write the whole model as a `.keras` file; every rank calls it, the first one writes.
 
     Args:
         model: A plain Keras model some of whose variables other ranks may hold.
         path: Ends in `.keras`.
+        overwrite: Whether a file that is there is replaced.
         **options: Those of `keras.Model.save`.
 
     Raises:
         SMPUsageError: If the model cannot be described in a file, or `path` has another ending.
-        SMPCheckpointError: If it could not be written; raised on all ranks.
+        SMPCheckpointError: If it could not be written, or must not be replaced; raised on all ranks.
     """
     target = _checked(path, ".keras", "model.save")
+    if not overwrite:
+        refuse_existing(target)
     try:
         tf.keras.saving.serialize_keras_object(model)
     except (NotImplementedError, TypeError, ValueError) as error:
@@ -42,19 +46,22 @@ def save_keras(model: Any, path: str | os.PathLike[str], **options: Any) -> None
     _save(model, target, functools.partial(tf.keras.Model.save, model, **options))
 
 
-def save_weights(model: Any, path: str | os.PathLike[str], **options: Any) -> None:
+def save_weights(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
     """Write all weights as a `.weights.h5` file; every rank calls it, the first one writes.
 
     Args:
         model: A Keras model some of whose variables other ranks may hold.
         path: Ends in `.weights.h5`.
+        overwrite: Whether a file that is there is replaced.
         **options: Those of `keras.Model.save_weights`.
 
     Raises:
         SMPUsageError: If `path` has another ending.
-        SMPCheckpointError: If it could not be written; raised on all ranks.
+        SMPCheckpointError: If it could not be written, or must not be replaced; raised on all ranks.
     """
     target = _checked(path, ".weights.h5", "model.save_weights")
+    if not overwrite:
+        refuse_existing(target)
     _save(model, target, functools.partial(tf.keras.Model.save_weights, model, **options))
 
 

@@ -1,0 +1,62 @@
+"""What `save` and its like refuse: options that cannot be honored, and files that must not be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.session import current
+
+__all__ = ["refuse_existing", "refuse_options", "without_defaults"]
+
+_SAVED_MODEL = {"save_format": "tf", "include_optimizer": False}
+"""What `save_model` does anyway."""
+
+
+def refuse_options(what: str, options: Mapping[str, Any]) -> None:
+    """Refuse options of Keras that a model spread over ranks cannot honor.
+
+    Args:
+        what: The call, for the message.
+        options: By name; None counts as not given.
+
+    Raises:
+        SMPUsageError: If one is given.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if given:
+        words = ", ".join(f"{name}={value!r:.80}" for name, value in given.items())
+        raise SMPUsageError(
+            f"{what}: {words} cannot be honored for a model that is spread over ranks: leave it out. With save_keras "
+            "the whole model goes into a file, which one process can load and save as it likes"
+        )
+
+
+def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `Model.save` that ask for something else than `save_model` writes.
+
+    tf_keras's `ModelCheckpoint` passes `tf.saved_model.SaveOptions()` where the script has given none.
+    """
+    asked = {name: value for name, value in options.items() if _SAVED_MODEL.get(name, ...) != value}
+    if _settings(asked.get("options")) == _settings(tf.saved_model.SaveOptions()):
+        del asked["options"]
+    return asked
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse a path that exists. Collective: the first rank, which writes, looks.
+
+    Raises:
+        SMPCheckpointError: If it exists; raised on all ranks.
+    """
+    if current().world_group.allgather_objects(path.exists(), what=f"look at {path}")[0]:
+        raise SMPCheckpointError(f"{path} exists, and overwrite is False: remove it, or give another path")
+
+
+def _settings(options: Any) -> dict[str, Any] | None:
+    if not isinstance(options, tf.saved_model.SaveOptions):
+        return None
+    return {name: getattr(options, name) for name in options.__slots__}
