@@ -114,7 +114,10 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "model": _honored("the plain model"),
         "partitions": _honored("rules: which layers go where"),
     },
-    "StepOutput": {"outputs": _honored("one value for each microbatch")},
+    "StepOutput": {
+        "outputs": _honored("one value for each microbatch"),
+        "shared_rows": _honored("rows of sparse gradients that are added up"),
+    },
     "StepOutput.accumulate": {
         "method": _honored("how the mean is computed"),
         "var": _honored("where the mean goes with method='variable'; ignored by the others, as in SageMaker"),
