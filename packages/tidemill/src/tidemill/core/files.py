@@ -1,4 +1,4 @@
-"""Durable small files: a reader sees the old content or the new, never half of it, whatever crashes."""
+"""Write small files atomically and durably: after any crash a reader sees the whole old or the whole new content."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON value in ``path``, or None where there is no such file.
+    """Return the JSON value in ``path``, or None if the file does not exist.
 
     Raises:
         ValueError: The file is not JSON.

@@ -1,17 +1,25 @@
-"""Models, endpoint configurations and endpoints."""
+"""Models, endpoint configurations and endpoints.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+An endpoint has a deployment that takes requests (``serving``) and, while it is created or updated, one that is being
+started (``starting``). A deployment has production variants, a variant has instances. Two deployments may share
+instances: one that differs in weights and counts only keeps those that it still wants.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Endpoint", "EndpointStatus", "Resource"]
+__all__ = ["Deployment", "Endpoint", "EndpointStatus", "Instance", "Resource", "Variant"]
+
+_HEALTHY_WITHIN_S = 15 * 60
 
 
 class EndpointStatus(StrEnum):
     """The part of SageMaker's EndpointStatus values that tidemill uses."""
 
     CREATING = "Creating"
+    UPDATING = "Updating"
     IN_SERVICE = "InService"
     FAILED = "Failed"
     DELETING = "Deleting"
@@ -37,37 +45,314 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A deployed endpoint configuration.
-
-    The configuration and the model are copied in at creation: deleting them later changes nothing here, as on
-    SageMaker.
+class Instance:
+    """One server of a variant.
 
     Attributes:
-        instance_id: Hexadecimal name of the directory of its instances.
-        variant: The ProductionVariant, by botocore's member names.
-        model: The CreateModel request of the variant's model.
+        job_id: Hexadecimal name of its directory, unique for each instance.
+        log_stream: ``VARIANT/i-ID`` in the endpoint's log group.
+        created_ms: Time of its creation, in milliseconds since the epoch; its time limit to become healthy starts here.
+        index: 0, except in endpoints of earlier versions, whose instances shared one ``job_id``.
+        ready: Whether it has answered /ping with 200 at least once.
+    """
+
+    job_id: str
+    log_stream: str
+    created_ms: int
+    index: int = 0
+    ready: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Identifies the instance."""
+        return self.job_id, self.index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A production variant.
+
+    It holds a copy of its model's definition: as on SageMaker, deleting the model later does not affect it.
+
+    Attributes:
+        request: The ProductionVariant, by botocore's member names.
+        model: The CreateModel request of its model.
+        weight: Its share of the requests is ``weight`` divided by the sum over all variants.
+        count: Desired number of instances.
+        instances: Existing instances; fewer than ``count`` after one died, until it is replaced.
+    """
+
+    request: Mapping[str, Any]
+    model: Mapping[str, Any]
+    weight: float = 1.0
+    count: int = 1
+    instances: tuple[Instance, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """VariantName."""
+        return str(self.request["VariantName"])
+
+    @property
+    def container(self) -> Mapping[str, Any]:
+        """The container definition of the model, by botocore's member names."""
+        return self.model.get("PrimaryContainer") or self.model["Containers"][0]
+
+    @property
+    def is_multi_model(self) -> bool:
+        """Whether each request names one of the archives below ModelDataUrl as its model (Mode MultiModel)."""
+        return self.container.get("Mode") == "MultiModel"
+
+    @property
+    def serverless(self) -> Mapping[str, Any] | None:
+        """Its ServerlessConfig, or None if it is not serverless."""
+        return self.request.get("ServerlessConfig")
+
+    @property
+    def healthy_within_s(self) -> int:
+        """How long a new instance may take to answer /ping."""
+        return int(self.request.get("ContainerStartupHealthCheckTimeoutInSeconds", _HEALTHY_WITHIN_S))
+
+    @property
+    def missing(self) -> int:
+        """How many instances are to be added."""
+        return self.count - len(self.instances)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Variant":
+        """The variant of a stored endpoint."""
+        fields: dict[str, Any] = {**document, "instances": _instances(document["instances"])}
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """An endpoint configuration as it is run.
+
+    Attributes:
+        config_name: Name of the configuration.
+        variants: In the order of the configuration.
+        begun_ms: When it was asked for.
+        capture: Its DataCaptureConfig, or None if nothing is captured.
+        asynchronous: Its AsyncInferenceConfig, or None if it answers at once.
+        limit_s: The start of all its instances may take so long, if the update has a limit; else None.
+    """
+
+    config_name: str
+    variants: tuple[Variant, ...]
+    begun_ms: int
+    capture: Mapping[str, Any] | None = None
+    limit_s: int | None = None
+    asynchronous: Mapping[str, Any] | None = None
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Of all variants."""
+        return tuple(instance for variant in self.variants for instance in variant.instances)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every variant has all its instances, and all have answered."""
+        return all(not each.missing for each in self.variants) and all(each.ready for each in self.instances)
+
+    def find(self, name: str) -> Variant | None:
+        """The variant of that name, or None."""
+        return next((each for each in self.variants if each.name == name), None)
+
+    def with_instances(self, change: Callable[[Variant], tuple[Instance, ...]]) -> "Deployment":
+        """The same with the instances that ``change`` gives each variant."""
+        return replace(self, variants=tuple(replace(each, instances=change(each)) for each in self.variants))
+
+    def without(self, instance: Instance) -> "Deployment":
+        """The same with that instance missing."""
+        return self.with_instances(lambda variant: tuple(i for i in variant.instances if i.key != instance.key))
+
+    def with_ready(self, instance: Instance) -> "Deployment":
+        """The same with that instance ready."""
+        return self.with_instances(
+            lambda variant: tuple(replace(i, ready=i.ready or i.key == instance.key) for i in variant.instances)
+        )
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any] | None) -> "Deployment | None":
+        """The deployment of a stored endpoint."""
+        if document is None:
+            return None
+        variants = tuple(Variant.from_document(each) for each in document["variants"])
+        fields: dict[str, Any] = {**document, "variants": variants}
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An endpoint with its serving and starting deployments and its retiring instances.
+
+    Attributes:
+        endpoint_id: Hexadecimal id, which distinguishes it from earlier and later endpoints of its name.
+        serving: The deployment that gets the requests; None until the first deployment has started.
+        starting: The deployment that takes over when all its instances answer; None if none is starting.
+        retiring: Instances that get no more requests; each is removed once it has ended and is cleaned up.
+        deployment_config: The DeploymentConfig of the last update or creation.
+        failure_reason: Why it failed, or why its last update was rolled back; else empty.
     """
 
     name: str
     arn: str
-    config_name: str
-    instance_id: str
-    variant: Mapping[str, Any]
-    model: Mapping[str, Any]
-    log_streams: tuple[str, ...]
+    endpoint_id: str
     created_ms: int
+    serving: Deployment | None = None
+    starting: Deployment | None = None
+    retiring: tuple[Instance, ...] = ()
     status: EndpointStatus = EndpointStatus.CREATING
     failure_reason: str = ""
+    deployment_config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def config_name(self) -> str:
+        """Name of the serving configuration; while none serves, of the starting one."""
+        deployment = self.serving or self.starting
+        return deployment.config_name if deployment else ""
+
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """The serving and the starting deployment, if any."""
+        return tuple(each for each in (self.serving, self.starting) if each is not None)
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """All instances that may have a process: serving, starting and retiring ones, each once."""
+        active = (instance for deployment in self.deployments for instance in deployment.instances)
+        return tuple({each.key: each for each in (*active, *self.retiring)}.values())
+
+    @property
+    def owns(self) -> frozenset[str]:
+        """Names of the directories of its instances."""
+        return frozenset(each.job_id for each in self.instances)
+
+    def promoted(self) -> "Endpoint":
+        """Return the endpoint with the starting deployment serving; instances of the old one that it lacks retire."""
+        if self.starting is None:
+            return self
+        return replace(
+            self,
+            serving=self.starting,
+            starting=None,
+            retiring=self.retiring + _beyond(self.serving, self.starting),
+            status=EndpointStatus.IN_SERVICE,
+            failure_reason="",
+        )
+
+    def rolled_back(self, reason: str) -> "Endpoint":
+        """What was being started is given up. Without anything that serves, the endpoint has failed."""
+        if self.serving is None:
+            return self.failed(reason)
+        return replace(
+            self,
+            starting=None,
+            retiring=self.retiring + _beyond(self.starting, self.serving),
+            status=EndpointStatus.IN_SERVICE,
+            failure_reason=reason[:1024],
+        )
+
+    def failed(self, reason: str) -> "Endpoint":
+        """Nothing serves any more, and nothing is tried again. The configuration stays to be shown."""
+        leaving = {each.key for each in self.retiring}
+        return replace(
+            self,
+            serving=self.serving and self.serving.with_instances(lambda variant: ()),
+            starting=self.starting and self.starting.with_instances(lambda variant: ()),
+            retiring=self.retiring + tuple(each for each in self.instances if each.key not in leaving),
+            status=EndpointStatus.FAILED,
+            failure_reason=reason[:1024],
+        )
+
+    def retired(self, instance: Instance) -> "Endpoint":
+        """An instance gets no more requests, and is missing from its variant."""
+        if instance.key in {each.key for each in self.retiring}:
+            return self
+        return replace(
+            self,
+            serving=self.serving and self.serving.without(instance),
+            starting=self.starting and self.starting.without(instance),
+            retiring=(*self.retiring, instance),
+        )
+
+    def resized(self, name: str, count: int) -> "Endpoint":
+        """A serverless variant of what serves gets another number of instances; those beyond it retire."""
+        variant = self.serving.find(name) if self.serving else None
+        if self.serving is None or variant is None or variant.count == count:
+            return self
+        sized = replace(variant, count=count, instances=variant.instances[:count])
+        variants = tuple(sized if each.name == name else each for each in self.serving.variants)
+        serving = replace(self.serving, variants=variants)
+        return replace(self, serving=serving, retiring=self.retiring + _beyond(self.serving, serving))
+
+    def made_ready(self, instance: Instance) -> "Endpoint":
+        """An instance has answered."""
+        return replace(
+            self,
+            serving=self.serving and self.serving.with_ready(instance),
+            starting=self.starting and self.starting.with_ready(instance),
+        )
+
+    def cleared(self, instance: Instance) -> "Endpoint":
+        """A retired instance is gone."""
+        return replace(self, retiring=tuple(each for each in self.retiring if each.key != instance.key))
 
     def to_document(self) -> dict[str, Any]:
         """JSON-able form for the store."""
-        return asdict(self) | {"variant": dict(self.variant), "model": dict(self.model)}
+        return asdict(self)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Endpoint":
-        """The endpoint that `to_document` wrote."""
-        fields = dict(document)
+        """The endpoint that `to_document` wrote, in this version or before endpoints could be updated."""
+        fields = dict(document) if "endpoint_id" in document else _of_first_form(document)
         fields["status"] = EndpointStatus(fields["status"])
-        fields["log_streams"] = tuple(fields["log_streams"])
+        fields["serving"] = Deployment.from_document(fields["serving"])
+        fields["starting"] = Deployment.from_document(fields["starting"])
+        fields["retiring"] = _instances(fields["retiring"])
         return cls(**fields)
+
+
+def _instances(documents: Iterable[Mapping[str, Any]]) -> tuple[Instance, ...]:
+    return tuple(Instance(**each) for each in documents)
+
+
+def _beyond(old: Deployment | None, new: Deployment | None) -> tuple[Instance, ...]:
+    """Instances of ``old`` that ``new`` does not have."""
+    kept = {each.key for each in new.instances} if new else set()
+    return tuple(each for each in old.instances if each.key not in kept) if old else ()
+
+
+def _of_first_form(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Documents from before updates: one variant, whose instances shared one ``instance_id``."""
+    serves = document["status"] in (EndpointStatus.IN_SERVICE, EndpointStatus.DELETING)
+    instances = [
+        {
+            "job_id": document["instance_id"],
+            "log_stream": stream,
+            "created_ms": document["created_ms"],
+            "index": index,
+            "ready": serves,
+        }
+        for index, stream in enumerate(document["log_streams"])
+    ]
+    variant = {
+        "request": document["variant"],
+        "model": document["model"],
+        "weight": document["variant"].get("InitialVariantWeight", 1.0),
+        "count": len(instances),
+        "instances": instances,
+    }
+    deployment = {
+        "config_name": document["config_name"],
+        "variants": [variant],
+        "begun_ms": document["created_ms"],
+    }
+    return {
+        **{name: document[name] for name in ("name", "arn", "created_ms", "status", "failure_reason")},
+        "endpoint_id": document["instance_id"],
+        "serving": deployment if serves else None,
+        "starting": None if serves else deployment,
+        "retiring": [],
+    }

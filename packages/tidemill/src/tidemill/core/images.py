@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
 
 __all__ = [
+    "DEFAULT_TENSORFLOW",
     "Image",
     "device_of",
     "inference_image",
@@ -19,6 +20,9 @@ __all__ = [
     "python_inference_image",
     "training_image",
 ]
+
+DEFAULT_TENSORFLOW = "2.21"
+"""Version of jobs and endpoints that name none, ``major.minor``. Environments must have a lock file for it."""
 
 _FIRST_REPOSITORY = "sagemaker-tensorflow"
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -32,10 +36,10 @@ class Image:
 
     Attributes:
         repository: Name without registry and tag, e.g. ``tensorflow-training``.
-        framework_version: TensorFlow version as the tag has it, e.g. ``2.21.0``; None where the image is not a
+        framework_version: TensorFlow version as the tag has it, e.g. ``2.21.0``; None if the image is not a
             TensorFlow one or its tag names no version.
         device: ``cpu`` or ``gpu``; ``cpu`` where the tag says neither.
-        py_version: E.g. ``py311``; None where the tag has none.
+        py_version: E.g. ``py311``; None if the tag has none.
     """
 
     repository: str

@@ -22,12 +22,17 @@ class JobScope:
         output: ``S3OutputPath/NAME``, where the service stores model.tar.gz and output.tar.gz.
         model_dir: The hyperparameter ``model_dir``, if it is an S3 URI.
         checkpoints: ``CheckpointConfig.S3Uri``.
+        tensorboard: ``TensorBoardOutputConfig.S3OutputPath/NAME``.
+        intermediate: Where the files of ``output/intermediate`` go: ``NAME`` below the hyperparameter
+            ``sagemaker_s3_output``.
     """
 
     name: str
     output: str | None = None
     model_dir: str | None = None
     checkpoints: str | None = None
+    tensorboard: str | None = None
+    intermediate: str | None = None
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> "JobScope":
@@ -37,13 +42,18 @@ class JobScope:
             request: The CreateTrainingJob request, by botocore's member names.
         """
         name = str(request["TrainingJobName"])
-        model_dir = decode({"model_dir": request.get("HyperParameters", {}).get("model_dir", "")})["model_dir"]
+        values = request.get("HyperParameters", {})
+        decoded = decode({each: values.get(each, "") for each in ("model_dir", "sagemaker_s3_output")})
         output = _uri(request.get("OutputDataConfig", {}).get("S3OutputPath"))
+        tensorboard = _uri(request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"))
+        intermediate = _uri(decoded["sagemaker_s3_output"])
         return cls(
             name=name,
             output=_prefix(output / name) if output else None,
-            model_dir=_prefix(_uri(model_dir)),
+            model_dir=_prefix(_uri(decoded["model_dir"])),
             checkpoints=_prefix(_uri(request.get("CheckpointConfig", {}).get("S3Uri"))),
+            tensorboard=_prefix(tensorboard / name) if tensorboard else None,
+            intermediate=_prefix(intermediate / name) if intermediate else None,
         )
 
     @property

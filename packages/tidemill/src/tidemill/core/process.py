@@ -23,7 +23,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The identity of the live process ``pid``, or None where there is none (a zombie counts as gone)."""
+        """Return the identity of the live process ``pid``; None if it has ended or is a zombie."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:

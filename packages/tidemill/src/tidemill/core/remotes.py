@@ -1,4 +1,4 @@
-"""S3 stores other than this service's own, from which training data may be read where the settings name them."""
+"""Remote S3 stores: the setting ``remote_s3`` names those from which training data may be read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ __all__ = ["RemoteS3", "pattern_for"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteS3:
-    """Where a bucket lies that this service does not hold.
+    """The S3 endpoint of a bucket that this service does not hold.
 
     Attributes:
         endpoint_url: E.g. ``https://s3.us-west-2.amazonaws.com`` or ``http://minio.lan:9000``.
-        region: For which requests are signed.
-        profile: Of AWS's configuration files; None leaves the choice to boto3.
-        anonymous: Send requests unsigned, without looking for credentials.
+        region: AWS region for which requests are signed.
+        profile: Profile in AWS's configuration files; None uses boto3's default credentials.
+        anonymous: Send unsigned requests, without looking for credentials.
 
     Raises:
-        ValueError: The URL is not one of an S3 endpoint.
+        ValueError: ``endpoint_url`` is not the URL of an S3 endpoint.
     """
 
     endpoint_url: str
@@ -35,11 +35,11 @@ class RemoteS3:
         parts = urlsplit(self.endpoint_url)
         plain = not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))
         if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-            shown = self.endpoint_url.rpartition("@")[2]  # what stands before may be a key
+            shown = self.endpoint_url.rpartition("@")[2]  # the part before @ may be a key
             raise ValueError(f"endpoint_url {shown!r} is not the URL of an S3 endpoint: {expected}")
 
 
 def pattern_for(bucket: str, patterns: Iterable[str]) -> str | None:
-    """The pattern that a bucket falls under: the longest one that fits, itself before all. None where none fits."""
+    """Return the longest pattern that matches a bucket, preferring the bucket's own name; None if none matches."""
     fitting = [pattern for pattern in patterns if fnmatchcase(bucket, pattern)]
     return max(fitting, key=lambda pattern: (pattern == bucket, len(pattern)), default=None)

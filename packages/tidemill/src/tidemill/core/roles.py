@@ -8,7 +8,8 @@ from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern,
 __all__ = ["BUILT_IN", "Roles", "check_role_names"]
 
 _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
-_OWN_PREFIXES = tuple(f"arn:aws:s3:::${{job.{name}}}/*" for name in ("output", "model_dir", "checkpoints"))
+_OWN = ("output", "model_dir", "checkpoints", "tensorboard", "intermediate")
+_OWN_PREFIXES = tuple(f"arn:aws:s3:::${{job.{name}}}/*" for name in _OWN)
 
 
 def _allow(actions: tuple[str, ...], resources: tuple[str, ...]) -> Statement:

@@ -1,11 +1,12 @@
-"""Log segments: where the lines of one stream are kept, and who appends to them.
+"""Write log segments, the files that hold the lines of a log stream.
 
-A stream is a directory of append-only files. The writer lives in the shim and stands on the standard library only;
-`tidemill.store.logs` reads. A line is `MILLISECONDS SP MESSAGE LF`; time stamps never go back, within a stream and
-across restarts; the message is the user's bytes. What follows the last LF of a file is a write cut short.
+A stream is a directory of append-only files. The shim writes them with this module, which needs only the standard
+library; `tidemill.store.logs.streams` reads them. A line is `MILLISECONDS SP MESSAGE LF`, and the message is a line of
+output (`shim.lines`). Time stamps never decrease within a stream, even after a restart. Bytes after the last LF of a
+file are an interrupted write.
 
-Lines are written at once, without fsync: they survive a kill of the writer, not a power cut, until the segment is
-full or closed.
+Lines are written immediately, but fsync is called only when a segment is full or closed: until then lines survive a
+kill of the writer, but not a power failure.
 """
 
 import hashlib
@@ -92,7 +93,7 @@ def segment_path(directory: Path, number: int) -> Path:
 
 
 def time_of(line: bytes) -> int | None:
-    """Time stamp of a stored line in milliseconds; None where it is damaged."""
+    """Return the time stamp of a stored line, in milliseconds since the epoch; None if the line is damaged."""
     digits, separator, _ = line[: TIME_MAX_DIGITS + 1].partition(b" ")
     return int(digits) if separator and digits.isdigit() else None
 
@@ -145,6 +146,18 @@ class SegmentWriter:
                 self._rotate()
             self._append(data)
             self._last_ms = now_ms
+
+    def write_stored(self, lines: bytes) -> None:
+        """Append lines that another writer has stored, with the time stamps that it gave them.
+
+        Raises:
+            OSError: They could not be stored; none of them is.
+        """
+        with self._lock:
+            if self._size and self._size + len(lines) > self._segment_bytes:
+                self._rotate()
+            self._append(lines)
+            self._last_ms = max(self._last_ms, _last_time(self._fd, self._size) or 0)
 
     def sync(self) -> None:
         """Make everything written so far survive a power cut."""

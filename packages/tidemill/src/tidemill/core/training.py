@@ -36,9 +36,12 @@ class SecondaryStatus(StrEnum):
     DOWNLOADING = "Downloading"
     TRAINING = "Training"
     UPLOADING = "Uploading"
+    INTERRUPTED = "Interrupted"
+    RESTARTING = "Restarting"
     STOPPING = "Stopping"
     STOPPED = "Stopped"
     MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    MAX_WAIT_TIME_EXCEEDED = "MaxWaitTimeExceeded"
     COMPLETED = "Completed"
     FAILED = "Failed"
 
@@ -47,6 +50,7 @@ _STATUS_OF = {
     SecondaryStatus.STOPPING: TrainingStatus.STOPPING,
     SecondaryStatus.STOPPED: TrainingStatus.STOPPED,
     SecondaryStatus.MAX_RUNTIME_EXCEEDED: TrainingStatus.STOPPED,
+    SecondaryStatus.MAX_WAIT_TIME_EXCEEDED: TrainingStatus.STOPPED,
     SecondaryStatus.COMPLETED: TrainingStatus.COMPLETED,
     SecondaryStatus.FAILED: TrainingStatus.FAILED,
 }
@@ -54,14 +58,17 @@ _STATUS_OF = {
 _ENDS = frozenset(s for s, status in _STATUS_OF.items() if status.terminal)
 _AFTER_TRAINING = _ENDS | {SecondaryStatus.STOPPING}
 _S = SecondaryStatus
+_RESTARTS = frozenset({_S.INTERRUPTED, _S.RESTARTING})
 _NEXT: Mapping[SecondaryStatus, frozenset[SecondaryStatus]] = {
     _S.STARTING: frozenset({_S.PENDING, _S.DOWNLOADING_IMAGE, _S.DOWNLOADING, _S.TRAINING, _S.UPLOADING})
+    | _RESTARTS
     | _AFTER_TRAINING,
     _S.PENDING: frozenset({_S.STARTING}) | _AFTER_TRAINING,
-    _S.DOWNLOADING_IMAGE: frozenset({_S.DOWNLOADING, _S.TRAINING, _S.UPLOADING}) | _AFTER_TRAINING,
-    _S.DOWNLOADING: frozenset({_S.TRAINING, _S.UPLOADING}) | _AFTER_TRAINING,
-    _S.TRAINING: frozenset({_S.UPLOADING}) | _AFTER_TRAINING,
-    _S.UPLOADING: _AFTER_TRAINING,
+    **{restart: frozenset({_S.STARTING}) | _AFTER_TRAINING for restart in _RESTARTS},
+    _S.DOWNLOADING_IMAGE: frozenset({_S.DOWNLOADING, _S.TRAINING, _S.UPLOADING}) | _RESTARTS | _AFTER_TRAINING,
+    _S.DOWNLOADING: frozenset({_S.TRAINING, _S.UPLOADING}) | _RESTARTS | _AFTER_TRAINING,
+    _S.TRAINING: frozenset({_S.UPLOADING}) | _RESTARTS | _AFTER_TRAINING,
+    _S.UPLOADING: _RESTARTS | _AFTER_TRAINING,
     _S.STOPPING: _ENDS,
     **{end: frozenset() for end in _ENDS},
 }
@@ -94,7 +101,9 @@ class TrainingJob:
         name: The user's TrainingJobName.
         job_id: Hexadecimal name of its directory; never the user's text.
         request: The CreateTrainingJob request as it was accepted, by botocore's member names.
-        log_streams: ``JOB/algo-1-SECONDS`` in the group of training jobs, one for each instance.
+        log_streams: ``JOB/algo-N-SECONDS`` in the group of training jobs, one for each instance.
+        attempt: Number of the launch whose reports count; those of an older one are ignored.
+        interrupted_attempt: The attempt that is to be interrupted, as a spot instance is; 0 if none was.
         stop_requested: The user asked for a stop.
         model_artifacts: S3 URI of model.tar.gz, empty until there is one.
         final_metrics: Read from the log when the job had ended.
@@ -109,6 +118,8 @@ class TrainingJob:
     log_streams: tuple[str, ...]
     status: TrainingStatus = TrainingStatus.IN_PROGRESS
     transitions: tuple[Transition, ...] = ()
+    attempt: int = 1
+    interrupted_attempt: int = 0
     stop_requested: bool = False
     training_started_ms: int | None = None
     training_ended_ms: int | None = None
@@ -126,6 +137,21 @@ class TrainingJob:
     def hosts(self) -> tuple[str, ...]:
         """Names of the instances, ``algo-1`` first."""
         return tuple(f"algo-{i + 1}" for i in range(len(self.log_streams)))
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether its instances may be interrupted (EnableManagedSpotTraining)."""
+        return bool(self.request.get("EnableManagedSpotTraining"))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its current attempt is to be interrupted."""
+        return self.interrupted_attempt == self.attempt
+
+    def trained_ms(self, now_ms: int) -> int:
+        """How long its scripts have run until ``now_ms``, over all attempts."""
+        trained = (t for t in self.transitions if t.status is SecondaryStatus.TRAINING)
+        return sum((t.ended_ms if t.ended_ms is not None else now_ms) - t.started_ms for t in trained)
 
     def may_enter(self, status: SecondaryStatus) -> bool:
         """Whether the table allows the step."""

@@ -7,7 +7,7 @@ variant, one container, a name that is taken) are refused by `tidemill.control`;
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility import hosting, identity, objects, training
+from tidemill.core.compatibility import hosting, identity, metrics, objects, training, transform
 from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS, LEGACY_MODE, hyperparameter_refusal
 from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent
 from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
@@ -33,9 +33,10 @@ __all__ = [
 ]
 
 OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
-    "sagemaker": {**training.OPERATIONS, **hosting.OPERATIONS},
+    "sagemaker": {**training.OPERATIONS, **transform.OPERATIONS, **hosting.OPERATIONS},
     "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
     "logs": identity.LOGS_OPERATIONS,
+    "cloudwatch": metrics.OPERATIONS,
     "sts": identity.STS_OPERATIONS,
     "iam": identity.IAM_OPERATIONS,
     "s3": objects.OPERATIONS,

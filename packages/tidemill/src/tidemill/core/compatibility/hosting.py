@@ -7,7 +7,7 @@ from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
 __all__ = ["OPERATIONS", "RUNTIME_OPERATIONS"]
 
 _NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
-_NO_ISOLATION = "no isolation mode of this version closes the network; leave it out"
+_NO_ISOLATION = "servers of models share the machine's network; leave it out"
 _NO_NETWORK = Recorded("there is no network but this machine's")
 
 _TAGS: Rows = {"Tags": Honoured(), "Tags[].Key": Honoured(), "Tags[].Value": Honoured()}
@@ -17,18 +17,21 @@ def _container(at: str) -> Rows:
     rows: Rows = {
         "ContainerHostname": Recorded("a model has one container; SageMaker ignores it then"),
         "Image": Honoured(
-            "its tag chooses the TensorFlow version. An image of the older Python server (`sagemaker-tensorflow`) is"
-            " refused: endpoints are of TensorFlow Serving's kind"
+            "its tag chooses the TensorFlow version. An image `sagemaker-tensorflow` makes a Python-based endpoint"
+            " (`input_fn`, `output_fn`, `transform_fn`), every other one TensorFlow Serving's kind"
         ),
         "ImageConfig": Recorded("no image is pulled"),
-        "Mode": Honoured(only=("SingleModel",), instead="make an endpoint for each model"),
-        "ModelDataUrl": Honoured("required; in the service's own S3"),
+        "Mode": Honoured("a model of MultiModel is loaded by an instance when it is first asked for there"),
+        "ModelDataUrl": Honoured("required; in the service's own S3. For MultiModel the prefix of the archives"),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
         "Environment": Honoured(),
         "ModelPackageName": Refused("there is no model registry: give Image and ModelDataUrl"),
         "InferenceSpecificationName": Refused("there is no model registry: give Image and ModelDataUrl"),
-        "MultiModelConfig": Refused("an endpoint serves one model; make an endpoint for each"),
+        "MultiModelConfig": Honoured(),
+        "MultiModelConfig.ModelCacheSetting": Honoured(
+            only=("Enabled",), instead="loaded models stay until their memory is needed; leave it out"
+        ),
         "ContainerMetricsConfig": Refused("metrics of containers are not collected; leave it out"),
     }
     return {f"{at}.{name}": row for name, row in rows.items()}
@@ -51,21 +54,31 @@ _MODEL: Rows = {
 _VARIANT: Rows = {
     "VariantName": Honoured(),
     "ModelName": Honoured("required: there are no inference components"),
-    "InitialInstanceCount": Honoured("1 to 8"),
+    "InitialInstanceCount": Honoured("1 to 8, for all variants of an endpoint together"),
     "InstanceType": Recorded("every type is this machine"),
     "InstancePools": Refused("there is one kind of instance: give InstanceType"),
     "VariantInstanceProvisionTimeoutInSeconds": Recorded("no instance has to be provided first"),
-    "InitialVariantWeight": Honoured("the one variant gets every request, whatever its weight"),
+    "InitialVariantWeight": Honoured("requests go to the variants in turn, each gets its share; not all may be 0"),
     "AcceleratorType": Recorded("such accelerators are gone everywhere"),
     "CoreDumpConfig": Refused("core dumps are not collected; leave it out"),
-    "ServerlessConfig": Refused("endpoints here have instances: give InstanceType and InitialInstanceCount"),
+    "ServerlessConfig": Honoured(
+        "a server is started at creation and by the first request after it was idle, and ended after the setting"
+        " `serverless_idle_s`, 5 minutes; InstanceType and InitialInstanceCount are refused beside it"
+    ),
+    "ServerlessConfig.MemorySizeInMB": Recorded("a server may use the memory as far as there is room"),
+    "ServerlessConfig.MaxConcurrency": Honoured("more requests at a time are answered ThrottlingException, 429"),
+    "ServerlessConfig.ProvisionedConcurrency": Honoured("the server is kept, however long it is idle"),
     "VolumeSizeInGB": Recorded("a server may use the disk as far as there is room"),
     "ModelDataDownloadTimeoutInSeconds": Recorded("the model lies on this machine"),
     "ContainerStartupHealthCheckTimeoutInSeconds": Honoured("15 minutes if it is not given"),
     "EnableSSMAccess": Refused("there is no remote shell: endpoints run on this machine; leave it out"),
-    "ManagedInstanceScaling": Refused("the number of instances stays as created: give InitialInstanceCount"),
+    "ManagedInstanceScaling": Refused(
+        "the number of instances changes by UpdateEndpointWeightsAndCapacities only; leave it out"
+    ),
     "RoutingConfig": Honoured(),
-    "RoutingConfig.RoutingStrategy": Honoured("requests go to the instances in turn", only=("RANDOM",)),
+    "RoutingConfig.RoutingStrategy": Honoured(
+        "`RANDOM`, the default, gives requests to the instances in turn", only=("RANDOM", "LEAST_OUTSTANDING_REQUESTS")
+    ),
     "RoutingConfig.PrefixAwareRoutingConfig": Refused("requests go to the instances in turn; leave it out"),
     "InferenceAmiVersion": Recorded("there are no machine images"),
     "CapacityReservationConfig": Refused("no capacity can be reserved; leave it out"),
@@ -74,23 +87,30 @@ _VARIANT: Rows = {
 
 _CONFIG: Rows = {
     "EndpointConfigName": Honoured(),
-    "ProductionVariants": Honoured("exactly one"),
+    "ProductionVariants": Honoured(),
     **{f"ProductionVariants[].{name}": row for name, row in _VARIANT.items()},
-    "DataCaptureConfig": Honoured("refused unless EnableCapture is false: requests and replies are not captured"),
-    "DataCaptureConfig.EnableCapture": Honoured("only false"),
-    **{
-        f"DataCaptureConfig.{name}": Recorded("nothing is captured")
-        for name in (
-            "InitialSamplingPercentage",
-            "DestinationS3Uri",
-            "KmsKeyId",
-            "CaptureOptions",
-            "CaptureContentTypeHeader",
-        )
-    },
+    "DataCaptureConfig": Honoured("written every 30 seconds, or when a file has 1 MB"),
+    "DataCaptureConfig.EnableCapture": Honoured("true if it is not given"),
+    "DataCaptureConfig.InitialSamplingPercentage": Honoured(),
+    "DataCaptureConfig.DestinationS3Uri": Honoured("in the service's own S3; its bucket may be made later"),
+    "DataCaptureConfig.KmsKeyId": Refused(_NO_KEYS),
+    "DataCaptureConfig.CaptureOptions": Honoured(),
+    "DataCaptureConfig.CaptureOptions[].CaptureMode": Honoured(),
+    "DataCaptureConfig.CaptureContentTypeHeader": Honoured("data of other types is written in Base64"),
+    "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honoured(),
+    "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honoured(),
     **_TAGS,
     "KmsKeyId": Refused(_NO_KEYS),
-    "AsyncInferenceConfig": Refused("endpoints answer at once, with InvokeEndpoint; leave it out"),
+    "AsyncInferenceConfig": Honoured("the endpoint takes InvokeEndpointAsync and refuses InvokeEndpoint"),
+    "AsyncInferenceConfig.ClientConfig": Honoured(),
+    "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance": Honoured("4 if it is not given"),
+    "AsyncInferenceConfig.OutputConfig": Honoured(),
+    "AsyncInferenceConfig.OutputConfig.KmsKeyId": Refused(_NO_KEYS),
+    "AsyncInferenceConfig.OutputConfig.S3OutputPath": Honoured("required"),
+    "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honoured("without it only the service's log tells a failure"),
+    "AsyncInferenceConfig.OutputConfig.NotificationConfig": Refused(
+        "there is no SNS to notify by: look for the objects at OutputLocation and FailureLocation, and leave it out"
+    ),
     "ExplainerConfig": Refused("there is no explainer; leave it out"),
     "ShadowProductionVariants": Refused("requests are not copied to a second variant; leave it out"),
     "ExecutionRoleArn": Recorded("a server gets no keys: a model needs none, and a model is code"),
@@ -103,11 +123,59 @@ _CONFIG: Rows = {
     "CrossRegionTrafficConfig": Refused("there is one region; leave it out"),
 }
 
+
+def _deployment_config(when: str) -> Rows:
+    traffic = "BlueGreenUpdatePolicy.TrafficRoutingConfiguration"
+    rows: Rows = {
+        "BlueGreenUpdatePolicy": Honoured("all traffic is shifted at once, as without a policy"),
+        traffic: Honoured(),
+        f"{traffic}.Type": Honoured(only=("ALL_AT_ONCE",), instead="use production variants with weights for a canary"),
+        f"{traffic}.WaitIntervalInSeconds": Recorded("there are no alarms to wait for"),
+        f"{traffic}.CanarySize": Refused("all traffic is shifted at once; leave it out"),
+        f"{traffic}.LinearStepSize": Refused("all traffic is shifted at once; leave it out"),
+        "BlueGreenUpdatePolicy.TerminationWaitInSeconds": Recorded(
+            "old instances end when they have answered all their requests"
+        ),
+        "BlueGreenUpdatePolicy.MaximumExecutionTimeoutInSeconds": Honoured(
+            "an update that takes longer is rolled back"
+        ),
+        "RollingUpdatePolicy": Refused("all traffic is shifted at once; give BlueGreenUpdatePolicy or leave it out"),
+        "AutoRollbackConfiguration": Refused(
+            "there are no alarms; an update whose instances do not come up is rolled back without it"
+        ),
+    }
+    return {"DeploymentConfig": Honoured(when), **{f"DeploymentConfig.{name}": row for name, row in rows.items()}}
+
+
 _ENDPOINT: Rows = {
     "EndpointName": Honoured(),
     "EndpointConfigName": Honoured(),
-    "DeploymentConfig": Refused("endpoints are not updated in place; leave it out, and create a second endpoint"),
+    **_deployment_config("of later updates that retain it"),
     **_TAGS,
+}
+
+_UPDATE: Rows = {
+    "EndpointName": Honoured(),
+    "EndpointConfigName": Honoured(
+        "its instances are started beside those that serve, and take over when all of them answer /ping. An update that"
+        " fails leaves the endpoint InService as it was, with a FailureReason"
+    ),
+    "RetainAllVariantProperties": Honoured("of variants that have the same name"),
+    "ExcludeRetainedVariantProperties": Honoured("only with RetainAllVariantProperties"),
+    "ExcludeRetainedVariantProperties[].VariantPropertyType": Honoured(),
+    **_deployment_config("of this update"),
+    "RetainDeploymentConfig": Honoured(),
+}
+
+_RESIZE: Rows = {
+    "EndpointName": Honoured(),
+    "DesiredWeightsAndCapacities": Honoured("takes effect when all new instances answer /ping"),
+    "DesiredWeightsAndCapacities[].VariantName": Honoured(),
+    "DesiredWeightsAndCapacities[].DesiredWeight": Honoured("not all may be 0"),
+    "DesiredWeightsAndCapacities[].DesiredInstanceCount": Honoured("1 to 8, for all variants of an endpoint together"),
+    "DesiredWeightsAndCapacities[].ServerlessUpdateConfig": Refused(
+        "endpoints here have instances: give DesiredInstanceCount"
+    ),
 }
 
 _LIST: Rows = {
@@ -143,6 +211,8 @@ OPERATIONS: Mapping[str, Rows] = {
         "LastModifiedTimeAfter": Honoured(),
         "StatusEquals": Honoured(),
     },
+    "UpdateEndpoint": _UPDATE,
+    "UpdateEndpointWeightsAndCapacities": _RESIZE,
     "DeleteEndpoint": _ENDPOINT_NAME,
     "ListTags": {
         "ResourceArn": Honoured(),
@@ -155,23 +225,35 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteTags": {"ResourceArn": Honoured(), "TagKeys": Honoured()},
 }
 
+_INVOKE: Rows = {
+    "EndpointName": Honoured(),
+    "Body": Honoured(),
+    "ContentType": Honoured(),
+    "Accept": Honoured(),
+    "CustomAttributes": Honoured(),
+    "TargetModel": Honoured("required by endpoints of Mode MultiModel, and refused by others"),
+    "TargetVariant": Honoured("whatever its weight"),
+    "TargetContainerHostname": Refused("a model has one container; leave it out"),
+    "InferenceId": Honoured("marks captured data"),
+    "EnableExplanations": Refused("there is no explainer; leave it out"),
+    "InferenceComponentName": Refused("there are no inference components; leave it out"),
+    "SessionId": Refused("servers keep no sessions; leave it out"),
+    "PrefixAwareId": Refused("requests go to the instances in turn; leave it out"),
+}
+
 RUNTIME_OPERATIONS: Mapping[str, Rows] = {
-    "InvokeEndpoint": {
-        "EndpointName": Honoured(),
-        "Body": Honoured(),
-        "ContentType": Honoured(),
-        "Accept": Honoured(),
-        "CustomAttributes": Honoured(),
-        "TargetModel": Refused(
-            "an endpoint serves one archive; leave it out, or choose a model of the archive by"
-            " CustomAttributes tfs-model-name=NAME"
-        ),
-        "TargetVariant": Honoured("an endpoint has one variant; another name is refused"),
-        "TargetContainerHostname": Refused("a model has one container; leave it out"),
-        "InferenceId": Recorded("it marks captured data, and nothing is captured"),
-        "EnableExplanations": Refused("there is no explainer; leave it out"),
-        "InferenceComponentName": Refused("there are no inference components; leave it out"),
-        "SessionId": Refused("servers keep no sessions; leave it out"),
-        "PrefixAwareId": Refused("requests go to the instances in turn; leave it out"),
-    }
+    "InvokeEndpoint": _INVOKE,
+    "InvokeEndpointAsync": {
+        **{name: _INVOKE[name] for name in ("EndpointName", "ContentType", "Accept", "CustomAttributes")},
+        "InferenceId": Honoured("made up if it is not given; marks captured data"),
+        "InputLocation": Honoured("required; in the service's own S3, at most 100 MB"),
+        "RequestTTLSeconds": Honoured("6 hours if it is not given"),
+        "InvocationTimeoutSeconds": Honoured("15 minutes if it is not given"),
+        "S3OutputPathExtension": Refused("results go below S3OutputPath itself; leave it out"),
+        "Filename": Refused("results are named by the service; leave it out, and read OutputLocation"),
+        "Body": Refused("upload the body to S3 and give InputLocation"),
+    },
+    "InvokeEndpointWithResponseStream": {
+        name: row for name, row in _INVOKE.items() if name not in ("EnableExplanations", "TargetModel")
+    },
 }

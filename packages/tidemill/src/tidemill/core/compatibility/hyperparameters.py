@@ -13,9 +13,8 @@ from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row
 
 __all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "hyperparameter_refusal"]
 
-_NO_MPI = "jobs under MPI or Horovod are not offered yet; leave out distribution={'mpi': ...}"
 _NO_TORCH = "jobs train with TensorFlow; leave out the distribution of PyTorch"
-_OF_MPI = Recorded("belongs to `sagemaker_mpi_enabled`, and has no effect without it")
+_OF_MPI = "belongs to `sagemaker_mpi_enabled`, and has no effect without it"
 
 LEGACY_MODE: Mapping[str, str] = {
     "training_steps": "pass hyperparameters={'training_steps': ...} and read --training_steps in the script",
@@ -35,27 +34,35 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_instance_type": Recorded("shown to the script in `SM_FRAMEWORK_PARAMS`"),
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "default_user_module_name": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
-    "sagemaker_s3_output": Refused(
-        "output/intermediate is not copied to S3 while a job runs; write to SM_OUTPUT_DATA_DIR, which becomes"
-        " output.tar.gz"
+    "sagemaker_s3_output": Honoured(
+        "files in output/intermediate are copied below `NAME/output/intermediate` there while the job runs; `file://`"
+        " asks for nothing. Its bucket must exist in the service's own S3"
     ),
     "sagemaker_requirements": Refused(
         "it belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
         f" {LEGACY_MODE['requirements_file']}"
     ),
-    "sagemaker_parameter_server_enabled": Honoured("on one instance without effect, as on SageMaker"),
-    "sagemaker_distribution_instance_groups": Honoured("shown to the script"),
-    "sagemaker_multi_worker_mirrored_strategy_enabled": Refused(
-        "TF_CONFIG is not made yet; leave out distribution={'multi_worker_mirrored_strategy': ...}, or let the script"
-        " set up its own cluster"
+    "sagemaker_parameter_server_enabled": Honoured(
+        "TF_CONFIG and a parameter server on every instance; on one instance without effect, as on SageMaker. Several"
+        " instances need isolation mode `full`"
     ),
-    "sagemaker_mpi_enabled": Refused(_NO_MPI),
-    "sagemaker_mpi_num_of_processes_per_host": _OF_MPI,
-    "sagemaker_mpi_num_processes": _OF_MPI,
-    "sagemaker_mpi_custom_mpi_options": _OF_MPI,
-    "mp_parameters": Refused(
-        "jobs with model parallelism are not offered yet; leave out distribution={'smdistributed': {'modelparallel':"
-        " ...}}, and start the script under mpirun"
+    "sagemaker_distribution_instance_groups": Honoured("shown to the script"),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": Honoured(
+        "TF_CONFIG, also on one instance, in isolation mode `full` if the machine allows it; several instances need it"
+    ),
+    "sagemaker_mpi_enabled": Honoured(
+        "from TensorFlow 2.12 on. Each instance shows its own ranks in its log stream; several instances need isolation"
+        " mode `full`"
+    ),
+    "sagemaker_mpi_num_of_processes_per_host": Honoured(_OF_MPI),
+    "sagemaker_mpi_num_processes": Honoured(_OF_MPI),
+    "sagemaker_mpi_custom_mpi_options": Honoured(
+        f"{_OF_MPI}. In the spelling of Open MPI 4; transports (`-mca`) have no effect under MPICH, and an option that"
+        " cannot be honoured ends the job with its name"
+    ),
+    "mp_parameters": Honoured(
+        "shown to the script in `SM_HP_MP_PARAMETERS`, where the library of model parallelism reads them;"
+        " `sagemaker_mpi_enabled` starts its ranks"
     ),
     "sagemaker_distributed_dataparallel_enabled": Refused(
         "jobs with SageMaker's data parallelism are not offered; leave out distribution={'smdistributed':"
@@ -64,14 +71,11 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_distributed_dataparallel_custom_mpi_options": Recorded(
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
-    "sagemaker_training_compiler_enabled": Refused(
-        "the training compiler is not offered yet; leave out compiler_config, and use"
-        " tf.function(jit_compile=True) or compile(jit_compile=True) in the script",
-        harmless=("false", "False"),
+    "sagemaker_training_compiler_enabled": Honoured(
+        "training steps are compiled by XLA where that measures faster; a TensorFlow older than 2.21 runs plain,"
+        " with a line in the log"
     ),
-    "sagemaker_training_compiler_debug_mode": Recorded(
-        "belongs to `sagemaker_training_compiler_enabled`, and has no effect without it"
-    ),
+    "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
     "sagemaker_pytorch_ddp_enabled": Refused(_NO_TORCH),
     "sagemaker_pytorch_xla_multi_worker_enabled": Refused(_NO_TORCH),
     "sagemaker_torch_distributed_enabled": Refused(_NO_TORCH),

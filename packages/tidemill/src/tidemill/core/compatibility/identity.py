@@ -16,7 +16,7 @@ LOGS_OPERATIONS: Mapping[str, Rows] = {
         "orderBy": Honoured(),
         "descending": Honoured(),
         "nextToken": Refused("all streams come in one reply, which has no token; ask again without one"),
-        "limit": Recorded("all streams come in one reply: AWS's SDKs loop for ever on a reply that has a next token"),
+        "limit": Recorded("all streams come in one reply: AWS's SDKs loop forever on a reply that has a next token"),
     },
     "GetLogEvents": {
         "logGroupName": Honoured("either it or logGroupIdentifier"),
@@ -57,4 +57,20 @@ LOGS_OPERATIONS: Mapping[str, Rows] = {
 
 STS_OPERATIONS: Mapping[str, Rows] = {"GetCallerIdentity": {}}
 
-IAM_OPERATIONS: Mapping[str, Rows] = {"GetRole": {"RoleName": Honoured()}}
+_USER = Honoured("required: the owner of the service manages the keys of others")
+
+IAM_OPERATIONS: Mapping[str, Rows] = {
+    "GetRole": {"RoleName": Honoured()},
+    "CreateAccessKey": {"UserName": _USER},
+    "ListAccessKeys": {
+        "UserName": _USER,
+        "Marker": Refused("all keys of a user come in one reply; leave it out"),
+        "MaxItems": Recorded("a user has at most two keys, which come in one reply"),
+    },
+    "DeleteAccessKey": {"UserName": _USER, "AccessKeyId": Honoured()},
+    "ListUsers": {
+        "PathPrefix": Refused("users have no path; leave it out", harmless=("/",)),
+        "Marker": Honoured(),
+        "MaxItems": Honoured(),
+    },
+}

@@ -25,7 +25,7 @@ _TYPES: Arguments = {
     "instance_type": Sent("ProductionVariants[].InstanceType", "CreateEndpointConfig"),
 }
 _CODE = _honoured("source_dir", "dependencies")
-_ENDPOINT_TYPE = Honoured("`tensorflow-serving`; the service refuses the image of the kind `python`")
+_ENDPOINT_TYPE = Honoured("`tensorflow-serving` or `python`")
 
 DISTRIBUTIONS: Arguments = {
     "parameter_server": Sent("HyperParameters.sagemaker_parameter_server_enabled"),
@@ -40,8 +40,10 @@ _ESTIMATOR: Arguments = {
     **_honoured("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
     **_CODE,
     **_SESSION,
-    "framework_version": Honoured("versions without an environment run on 2.21 with a notice in the log"),
-    "py_version": Honoured("Python 2 is refused; jobs run on the Python of their environment"),
+    "framework_version": Honoured("a version without an environment runs on the nearest one with a notice in the log"),
+    "py_version": Honoured(
+        "Python 2 is refused, and so is a Python that the version does not run on. Default: `py3`, any that it runs on"
+    ),
     "script_mode": Honoured("the only mode there is; False is refused where it asks for legacy mode"),
     "model_dir": Honoured(),
     "distribution": Honoured("the kinds have rows of their own below; what is refused is refused at the call"),
@@ -129,6 +131,13 @@ _PREDICT: Arguments = {
     },
 }
 
+_PREDICT_LATER: Arguments = {
+    "data": Honoured("uploaded"),
+    "initial_args": Honoured("further members of InvokeEndpointAsync, whose rows decide"),
+    "input_path": Sent("InputLocation", "InvokeEndpointAsync", "sagemaker-runtime"),
+    "inference_id": Sent("InferenceId", "InvokeEndpointAsync", "sagemaker-runtime"),
+}
+
 _INPUT: Arguments = _sent(
     "CreateTrainingJob",
     {
@@ -154,6 +163,8 @@ _DEPLOY_MODEL: Arguments = {
             "tags": "Tags",
             "kms_key": "KmsKeyId",
             "data_capture_config": "DataCaptureConfig",
+            "async_inference_config": "AsyncInferenceConfig",
+            "serverless_inference_config": "ProductionVariants[].ServerlessConfig",
             "volume_size": "ProductionVariants[].VolumeSizeInGB",
             "model_data_download_timeout": "ProductionVariants[].ModelDataDownloadTimeoutInSeconds",
             "container_startup_health_check_timeout": (
@@ -162,6 +173,61 @@ _DEPLOY_MODEL: Arguments = {
         },
     ),
     "accelerator_type": Recorded("such accelerators are gone everywhere; a warning says so"),
+    "explainer_config": Refused("is not supported: there is no explainer"),
+    "inference_recommendation_id": Refused("is not supported: there is no Inference Recommender"),
+}
+
+_UPDATE_ENDPOINT: Arguments = {
+    **_TYPES,
+    **_sent(
+        "CreateEndpointConfig",
+        {
+            "model_name": "ProductionVariants[].ModelName",
+            "tags": "Tags",
+            "kms_key": "KmsKeyId",
+            "data_capture_config_dict": "DataCaptureConfig",
+        },
+    ),
+    **_honoured("wait"),
+    "accelerator_type": Recorded("such accelerators are gone everywhere; a warning says so"),
+}
+
+_TRANSFORMER: Arguments = _sent(
+    "CreateTransformJob",
+    {
+        "instance_count": "TransformResources.InstanceCount",
+        "instance_type": "TransformResources.InstanceType",
+        "strategy": "BatchStrategy",
+        "assemble_with": "TransformOutput.AssembleWith",
+        "output_path": "TransformOutput.S3OutputPath",
+        "output_kms_key": "TransformOutput.KmsKeyId",
+        "accept": "TransformOutput.Accept",
+        "env": "Environment",
+        "max_concurrent_transforms": "MaxConcurrentTransforms",
+        "max_payload": "MaxPayloadInMB",
+        "tags": "Tags",
+        "volume_kms_key": "TransformResources.VolumeKmsKeyId",
+    },
+)
+
+_TRANSFORM: Arguments = {
+    **_honoured("job_name", "wait", "logs"),
+    **_sent(
+        "CreateTransformJob",
+        {
+            "data": "TransformInput.DataSource.S3DataSource.S3Uri",
+            "data_type": "TransformInput.DataSource.S3DataSource.S3DataType",
+            "content_type": "TransformInput.ContentType",
+            "compression_type": "TransformInput.CompressionType",
+            "split_type": "TransformInput.SplitType",
+            "input_filter": "DataProcessing.InputFilter",
+            "output_filter": "DataProcessing.OutputFilter",
+            "join_source": "DataProcessing.JoinSource",
+            "experiment_config": "ExperimentConfig",
+            "model_client_config": "ModelClientConfig",
+        },
+    ),
+    "batch_data_capture_config": Refused("is not supported: transform jobs capture nothing; leave it out"),
 }
 
 _CLIENTS: Arguments = _honoured("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
@@ -187,19 +253,31 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
     },
 }
 
+_SERIALIZER_CLASSES = (
+    *("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
+    *("NumpySerializer", "StringSerializer"),
+)
+_DESERIALIZER_CLASSES = (
+    *("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
+    *("NumpyDeserializer", "StreamDeserializer", "StringDeserializer"),
+)
+
 _SERIALIZERS: Mapping[str, Arguments] = {
-    **{
-        f"{name}.serialize": _honoured("data")
-        for name in ("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer")
-    },
+    **{name: _honoured("content_type") for name in _SERIALIZER_CLASSES},
+    **{f"{name}.serialize": _honoured("data") for name in _SERIALIZER_CLASSES},
+    **{name: _honoured("accept") for name in _DESERIALIZER_CLASSES},
     **{
         f"{name}.deserialize": {
             "stream": Honoured(),
             "content_type": Recorded("the deserializer is chosen by the caller; AWS's SDK ignores it as well"),
         }
-        for name in ("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "StringDeserializer")
+        for name in _DESERIALIZER_CLASSES
     },
-    "IdentitySerializer": _honoured("content_type"),
+    "NumpySerializer": _honoured("dtype", "content_type"),
+    "NumpyDeserializer": _honoured("dtype", "accept", "allow_pickle"),
+    "NumpyDeserializer.deserialize": _honoured("stream", "content_type"),
+    "StreamDeserializer.deserialize": _honoured("stream", "content_type"),
+    "CSVDeserializer": _honoured("encoding", "accept"),
     "StringDeserializer": _honoured("encoding", "accept"),
 }
 
@@ -231,6 +309,20 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "endpoint_type": _ENDPOINT_TYPE,
         "**arguments": Honoured("as of Model.deploy"),
     },
+    "TensorFlow.transformer": {
+        **_TRANSFORMER,
+        "env": Sent("PrimaryContainer.Environment", "CreateModel"),
+        "role": Sent("ExecutionRoleArn", "CreateModel"),
+        "vpc_config_override": Sent("VpcConfig", "CreateModel"),
+        "enable_network_isolation": Sent("EnableNetworkIsolation", "CreateModel"),
+        "entry_point": Honoured(),
+        "model_name": Honoured(),
+    },
+    "InstanceGroup": {
+        "instance_group_name": Sent("ResourceConfig.InstanceGroups[].InstanceGroupName"),
+        "instance_type": Sent("ResourceConfig.InstanceGroups[].InstanceType"),
+        "instance_count": Sent("ResourceConfig.InstanceGroups[].InstanceCount"),
+    },
     "TrainingCompilerConfig": {
         "enabled": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
         "debug": Sent("HyperParameters.sagemaker_training_compiler_debug_mode"),
@@ -251,11 +343,24 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "tags": Sent("Tags", "CreateModel"),
     },
     "Model.deploy": _DEPLOY_MODEL,
+    "Model.transformer": _TRANSFORMER,
+    "Transformer": {
+        **_TRANSFORMER,
+        **_SESSION,
+        "model_name": Sent("ModelName", "CreateTransformJob"),
+        "base_transform_job_name": Honoured(),
+    },
+    "Transformer.attach": {"transform_job_name": Honoured(), **_SESSION},
+    "Transformer.transform": _TRANSFORM,
+    "Transformer.wait": _honoured("logs"),
+    "Transformer.stop_transform_job": _honoured("wait"),
+    "TransformJob": _honoured("session", "name"),
+    "TransformJob.wait": _honoured("logs"),
     "TensorFlowModel": {
         **_MODEL,
         **_CODE,
         "entry_point": Honoured("handlers; they become `code/inference.py` of the archive"),
-        "framework_version": Honoured("versions without an environment run on 2.21 with a notice in the log"),
+        "framework_version": Honoured("endpoints run on 2.21, with a notice in the log if another was asked for"),
         "endpoint_type": _ENDPOINT_TYPE,
         "py_version": Honoured("of the kind `python`"),
         "container_log_level": Recorded("the server has no nginx, whose level it is"),
@@ -267,8 +372,57 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "Predictor": _PREDICTOR,
     "Predictor.predict": _PREDICT,
     "Predictor.delete_endpoint": _honoured("delete_endpoint_config"),
-    "TensorFlowPredictor": {**_PREDICTOR, **_honoured("model_name", "model_version")},
-    "TensorFlowPredictor.predict": _PREDICT,
+    "Predictor.update_endpoint": _UPDATE_ENDPOINT,
+    "Predictor.deserialize": _honoured("reply"),
+    "AsyncInferenceConfig": _sent(
+        "CreateEndpointConfig",
+        {
+            "output_path": "AsyncInferenceConfig.OutputConfig.S3OutputPath",
+            "max_concurrent_invocations_per_instance": (
+                "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance"
+            ),
+            "kms_key_id": "AsyncInferenceConfig.OutputConfig.KmsKeyId",
+            "notification_config": "AsyncInferenceConfig.OutputConfig.NotificationConfig",
+            "failure_path": "AsyncInferenceConfig.OutputConfig.S3FailurePath",
+        },
+    ),
+    "WaiterConfig": _honoured("max_attempts", "delay"),
+    "AsyncPredictor": _honoured("predictor", "name"),
+    "AsyncPredictor.predict": {**_PREDICT_LATER, "waiter_config": Honoured()},
+    "AsyncPredictor.predict_async": _PREDICT_LATER,
+    "AsyncPredictor.update_endpoint": _UPDATE_ENDPOINT,
+    "AsyncPredictor.delete_endpoint": _honoured("delete_endpoint_config"),
+    "AsyncInferenceResponse": _honoured("predictor_async", "output_path", "failure_path"),
+    "AsyncInferenceResponse.get_result": _honoured("waiter_config"),
+    "ServerlessInferenceConfig": _sent(
+        "CreateEndpointConfig",
+        {
+            "memory_size_in_mb": "ProductionVariants[].ServerlessConfig.MemorySizeInMB",
+            "max_concurrency": "ProductionVariants[].ServerlessConfig.MaxConcurrency",
+            "provisioned_concurrency": "ProductionVariants[].ServerlessConfig.ProvisionedConcurrency",
+        },
+    ),
+    "DataCaptureConfig": {
+        **_sent(
+            "CreateEndpointConfig",
+            {
+                "enable_capture": "DataCaptureConfig.EnableCapture",
+                "sampling_percentage": "DataCaptureConfig.InitialSamplingPercentage",
+                "destination_s3_uri": "DataCaptureConfig.DestinationS3Uri",
+                "kms_key_id": "DataCaptureConfig.KmsKeyId",
+                "capture_options": "DataCaptureConfig.CaptureOptions",
+                "csv_content_types": "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes",
+                "json_content_types": "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes",
+            },
+        ),
+        **_SESSION,
+    },
+    "DataCaptureConfig.to_request": _honoured("session"),
+    "TensorFlowPredictor": {
+        **_PREDICTOR,
+        **_honoured("model_name", "model_version"),
+        "component_name": Refused("is not supported: endpoints have production variants; use target_variant"),
+    },
     "TensorFlowPredictor.classify": _honoured("data"),
     "TensorFlowPredictor.regress": _honoured("data"),
     "Session": _CLIENTS,

@@ -7,27 +7,35 @@ from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, R
 __all__ = ["OPERATIONS"]
 
 _NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
-_ONE_GROUP = "a job has one group of instances here: give InstanceType and InstanceCount"
+_FAST_FILE = (
+    "FastFile is File mode: in isolation `mount`, neither copies objects of the service's own S3. With data of a remote"
+    " S3 a job in FastFile mode fails: File downloads the data, Pipe streams it"
+)
 _NO_DEBUGGER = "there is no debugger"
 _NO_PROFILER = "there is no profiler; SDK v2 sends it by default"
 
 _ALGORITHM: Rows = {
     "AlgorithmSpecification": Honoured(),
     "AlgorithmSpecification.TrainingImage": Honoured(
-        "its tag chooses the TensorFlow version; versions without an environment run on 2.21 with a notice in the log."
-        " An image of legacy mode (`sagemaker-tensorflow`) is refused"
+        "its tag chooses TensorFlow version and Python; a version without an environment runs on the nearest one with a"
+        " notice in the log, and a Python that the version does not run on is refused. Images for GPUs run on CPUs,"
+        " with a notice. An image of legacy mode (`sagemaker-tensorflow`) is refused"
     ),
     "AlgorithmSpecification.AlgorithmName": Refused("there is no marketplace of algorithms: give TrainingImage"),
-    "AlgorithmSpecification.TrainingInputMode": Honoured(only=("File", "Pipe")),
+    "AlgorithmSpecification.TrainingInputMode": Honoured(_FAST_FILE),
     "AlgorithmSpecification.MetricDefinitions": Honoured(
-        "FinalMetricDataList shows the last match of each in the log, once the job has ended. A regular expression that"
-        " Python cannot compile is refused; one that takes more than 5 s of CPU gives no value, and the job's last"
-        " StatusMessage says so. There are no metrics while the job runs, and none in CloudWatch"
+        "CloudWatch shows their points while the job runs and afterwards; FinalMetricDataList shows the last value of"
+        " each, once the job has ended. A regular expression that Python cannot compile is refused; one that takes more"
+        " than 5 s of CPU for 256 KiB of the log is given up, and the job's last StatusMessage says so"
     ),
     "AlgorithmSpecification.MetricDefinitions[].Name": Honoured(),
-    "AlgorithmSpecification.MetricDefinitions[].Regex": Honoured("Python's syntax; its first group is the value"),
+    "AlgorithmSpecification.MetricDefinitions[].Regex": Honoured(
+        "Python's syntax, searched in the first 8,192 characters of each line of the log, and of each state of a"
+        " progress bar that the log has. The value is the first group of the first match, or all of the match if there"
+        " is no group. Values that are no finite numbers are left out"
+    ),
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": Recorded(
-        "there is no store of time series; SDK v2 sends it by default"
+        "SageMaker's own store of time series has no public interface; SDK v2 sends it by default"
     ),
     "AlgorithmSpecification.ContainerEntrypoint": Honoured("run instead of the script, with the same environment"),
     "AlgorithmSpecification.ContainerArguments": Honoured(),
@@ -47,12 +55,14 @@ _CHANNELS: Rows = {
     ),
     "InputDataConfig[].DataSource.S3DataSource.S3Uri": Honoured(),
     "InputDataConfig[].DataSource.S3DataSource.S3DataDistributionType": Honoured(
-        "with the one instance of a job, ShardedByS3Key hands it everything"
+        "ShardedByS3Key deals the objects out to the instances in turn"
     ),
     "InputDataConfig[].DataSource.S3DataSource.AttributeNames": Honoured(
         "needed by AugmentedManifestFile; refused with anything else"
     ),
-    "InputDataConfig[].DataSource.S3DataSource.InstanceGroupNames": Refused(_ONE_GROUP),
+    "InputDataConfig[].DataSource.S3DataSource.InstanceGroupNames": Honoured(
+        "the instances of other groups do not have the channel; ShardedByS3Key divides it among those that have it"
+    ),
     "InputDataConfig[].DataSource.S3DataSource.ModelAccessConfig": Refused(
         "there are no gated models: copy the model into a bucket and leave it out"
     ),
@@ -64,19 +74,31 @@ _CHANNELS: Rows = {
     "InputDataConfig[].ContentType": Honoured("told to the script by inputdataconfig.json"),
     "InputDataConfig[].CompressionType": Honoured("Gzip in Pipe mode only, as on SageMaker"),
     "InputDataConfig[].RecordWrapperType": Honoured("RecordIO in Pipe mode only, as on SageMaker"),
-    "InputDataConfig[].InputMode": Honoured(only=("File", "Pipe")),
+    "InputDataConfig[].InputMode": Honoured(_FAST_FILE),
     "InputDataConfig[].ShuffleConfig": Honoured("in Pipe mode for every epoch; files have no order"),
     "InputDataConfig[].ShuffleConfig.Seed": Honoured(),
 }
 
 _RESOURCES: Rows = {
     "ResourceConfig": Honoured("required"),
-    "ResourceConfig.InstanceType": Honoured("required; any name. The script sees it, and it has no other effect"),
-    "ResourceConfig.InstanceCount": Honoured(only=(1,), instead="run one instance, or start one job for each"),
+    "ResourceConfig.InstanceType": Honoured(
+        "required, unless there are InstanceGroups; any name. The script sees it, and it has no other effect"
+    ),
+    "ResourceConfig.InstanceCount": Honoured(
+        "1 to 100, all on this machine; in isolation mode full in a network of their own. A job of more instances than"
+        " `max_instances` fails with SageMaker's CapacityError; when one instance fails, the others are stopped and the"
+        " job has failed. The model and the output are those of `algo-1`"
+    ),
     "ResourceConfig.VolumeSizeInGB": Recorded("a job may use the disk as far as there is room"),
     "ResourceConfig.VolumeKmsKeyId": Refused(_NO_KEYS),
     "ResourceConfig.KeepAlivePeriodInSeconds": Recorded("no instance has to be started, so none is kept warm"),
-    "ResourceConfig.InstanceGroups": Refused(_ONE_GROUP),
+    "ResourceConfig.InstanceGroups": Honoured(
+        "instead of InstanceType and InstanceCount; names are unique, and all groups together have at most 100"
+        " instances, which count through the groups in their order"
+    ),
+    "ResourceConfig.InstanceGroups[].InstanceGroupName": Honoured(),
+    "ResourceConfig.InstanceGroups[].InstanceType": Honoured("any name, with no effect but that the script sees it"),
+    "ResourceConfig.InstanceGroups[].InstanceCount": Honoured("at least 1"),
     "ResourceConfig.TrainingPlanArn": Refused("no capacity can be reserved; leave it out, and the job waits its turn"),
     "ResourceConfig.InstancePlacementConfig": Refused("there are no UltraServers to be placed on; leave it out"),
     "ResourceConfig.InstancePreferences": Refused("there is one kind of instance: give InstanceType and InstanceCount"),
@@ -89,10 +111,13 @@ _OBSERVERS: Rows = {
     "DebugHookConfig.HookParameters": Refused(f"{_NO_DEBUGGER}: save what you need to SM_OUTPUT_DATA_DIR"),
     "DebugHookConfig.CollectionConfigurations": Refused(f"{_NO_DEBUGGER}: save what you need to SM_OUTPUT_DATA_DIR"),
     "DebugRuleConfigurations": Refused(f"{_NO_DEBUGGER} that would evaluate rules; leave them out"),
-    "TensorBoardOutputConfig": Refused(
-        "TensorBoard's files are not copied to S3 while a job runs: write them to SM_OUTPUT_DATA_DIR, which becomes"
-        " output.tar.gz"
+    "TensorBoardOutputConfig": Honoured(
+        "files in LocalPath are copied below `NAME/tensorboard-output` while the job runs; none is deleted there"
     ),
+    "TensorBoardOutputConfig.LocalPath": Honoured(
+        "`/opt/ml/output/tensorboard` by default; a directory below `/opt/ml`, but not in `input` or `code`"
+    ),
+    "TensorBoardOutputConfig.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
     "ExperimentConfig": Recorded("there are no experiments to be listed with"),
     "ProfilerConfig": Recorded(_NO_PROFILER),
     "ProfilerConfig.ProfilingParameters": Refused(
@@ -117,9 +142,10 @@ _CREATE: Rows = {
     **_RESOURCES,
     "VpcConfig": Recorded("there is no network but this machine's"),
     "StoppingCondition": Honoured(),
-    "StoppingCondition.MaxRuntimeInSeconds": Honoured("at most 28 days"),
-    "StoppingCondition.MaxWaitTimeInSeconds": Recorded(
-        "no instance is a spot instance; less than MaxRuntimeInSeconds is refused"
+    "StoppingCondition.MaxRuntimeInSeconds": Honoured("at most 28 days, of all attempts together"),
+    "StoppingCondition.MaxWaitTimeInSeconds": Honoured(
+        "a job with EnableManagedSpotTraining starts again after interruptions until then; less than"
+        " MaxRuntimeInSeconds is refused. Without EnableManagedSpotTraining it has no effect"
     ),
     "StoppingCondition.MaxPendingTimeInSeconds": Refused(
         "a job waits for room without a limit; leave it out, and stop a job that waits too long"
@@ -127,13 +153,34 @@ _CREATE: Rows = {
     "Tags": Honoured(),
     "Tags[].Key": Honoured(),
     "Tags[].Value": Honoured(),
-    "EnableNetworkIsolation": Refused("no isolation mode of this version closes the network; leave it out"),
-    "EnableInterContainerTrafficEncryption": Refused("there is one instance and no traffic to encrypt; leave it out"),
-    "EnableManagedSpotTraining": Recorded("no instance is a spot instance"),
-    "CheckpointConfig": Refused("this version does not sync checkpoints to S3; save them to SM_MODEL_DIR"),
+    "EnableNetworkIsolation": Honoured(
+        "the script reaches its own instances, nothing else, the service and its S3 included, and installs no packages"
+        " from a network; refused where isolation mode `full` is not to be had"
+    ),
+    "EnableInterContainerTrafficEncryption": Honoured(
+        "what instances send each other stays in memory, in a network of the job that nothing else on the machine can"
+        " listen to, and is not encrypted; refused for several instances where isolation mode `full` is not to be had"
+    ),
+    "EnableManagedSpotTraining": Honoured(
+        "no instance is taken away by itself: `tidemill interrupt` does that. After it, and after lost instances, the"
+        " job starts again from its checkpoints as long as MaxWaitTimeInSeconds allows"
+    ),
+    "CheckpointConfig": Honoured(
+        "restored before the script starts, uploaded while it runs and complete at its end, whatever that is; nothing"
+        " is deleted in the bucket, as on SageMaker"
+    ),
+    "CheckpointConfig.S3Uri": Honoured("a prefix; its bucket must exist in the service's own S3"),
+    "CheckpointConfig.LocalPath": Honoured(
+        "`/opt/ml/checkpoints` by default; a directory below `/opt/ml`, but not in `input`, `code`, `model` or"
+        " `output`; or one below `/opt` or `/tmp`, but not in isolation mode `plain`"
+    ),
     **_OBSERVERS,
     "Environment": Honoured("at most 100; names that the service sets (`SM_*`, `TIDEMILL_*`, AWS keys) are refused"),
-    "RetryStrategy": Refused("this version does not restart jobs; leave it out, and start the job again"),
+    "RetryStrategy": Honoured(
+        "a job that lost an instance starts again from its checkpoints, twice without this; with it, after every"
+        " InternalServerError. A script that fails by itself is not started again"
+    ),
+    "RetryStrategy.MaximumRetryAttempts": Honoured("1 to 30"),
     "SessionChainingConfig": Honoured(),
     "SessionChainingConfig.EnableSessionTagChaining": Refused("a job's keys carry no session tags; leave it out"),
     "ServerlessJobConfig": Refused("a job trains a script: give AlgorithmSpecification and ResourceConfig"),

@@ -1,0 +1,46 @@
+"""One request of an asynchronous endpoint, as it is kept until its result is stored."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["AsyncInvocation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncInvocation:
+    """A queued InvokeEndpointAsync.
+
+    Attributes:
+        invocation_id: Hexadecimal; names the result unless the client does.
+        inference_id: The client's InferenceId, or one that was made up.
+        endpoint: Name of the endpoint.
+        endpoint_id: Tells the endpoint from a later one of its name.
+        headers: Of the request to the model.
+        input: S3 URI of the body.
+        output: S3 URI of the result.
+        failure: S3 URI of the error, if the request fails; empty without S3FailurePath.
+        expires_ms: Time at which the request fails if it has not started, in milliseconds since the epoch.
+        timeout_s: Time limit of the model's answer, in seconds.
+    """
+
+    invocation_id: str
+    inference_id: str
+    endpoint: str
+    endpoint_id: str
+    headers: Mapping[str, str]
+    input: str
+    output: str
+    failure: str
+    created_ms: int
+    expires_ms: int
+    timeout_s: int
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON-able form for the store."""
+        return asdict(self) | {"headers": dict(self.headers)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "AsyncInvocation":
+        """Return the invocation that `to_document` wrote."""
+        return cls(**document)

@@ -1,0 +1,92 @@
+"""Rows of batch transform: CreateTransformJob and the operations that find, list and stop jobs."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows
+
+__all__ = ["OPERATIONS"]
+
+_NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
+_FILTERED = (
+    "names, indexes, slices and `*`, as on SageMaker; needs records of CSV or JSON. Several names select an object,"
+    " other paths to several places a list"
+)
+
+_INPUT: Rows = {
+    "TransformInput": Honoured(),
+    "TransformInput.DataSource": Honoured(),
+    "TransformInput.DataSource.S3DataSource": Honoured(),
+    "TransformInput.DataSource.S3DataSource.S3DataType": Honoured(only=("S3Prefix", "ManifestFile")),
+    "TransformInput.DataSource.S3DataSource.S3Uri": Honoured(),
+    "TransformInput.ContentType": Honoured(),
+    "TransformInput.CompressionType": Honoured(),
+    "TransformInput.SplitType": Honoured(
+        "empty lines are no records. With SingleRecord a request holds the bytes of a RecordIO or TFRecord record"
+        " alone, else whole records with their frames"
+    ),
+}
+
+_OUTPUT: Rows = {
+    "TransformOutput": Honoured(),
+    "TransformOutput.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
+    "TransformOutput.Accept": Honoured(),
+    "TransformOutput.AssembleWith": Honoured("Line: a line feed follows the answer to each request"),
+    "TransformOutput.KmsKeyId": Refused(_NO_KEYS),
+}
+
+_CREATE: Rows = {
+    "TransformJobName": Honoured(),
+    "ModelName": Honoured("a model of Mode MultiModel is refused. Its ExecutionRoleArn selects the policy of the job"),
+    "MaxConcurrentTransforms": Honoured("1 if it is not given or 0; with MaxPayloadInMB at most 100 MB together"),
+    "ModelClientConfig": Honoured(),
+    "ModelClientConfig.InvocationsTimeoutInSeconds": Honoured("also the limit of user code in the server"),
+    "ModelClientConfig.InvocationsMaxRetries": Honoured(
+        "a request is tried again after status 429 or 5xx, and if the server does not answer"
+    ),
+    "MaxPayloadInMB": Honoured("6 if it is not given; 0 means 100, with a Content-Length"),
+    "BatchStrategy": Honoured("MultiRecord if it is not given; with SplitType None an object is one record"),
+    "Environment": Honoured("on top of the model's; names that the service sets (`SM_*`, AWS keys) are refused"),
+    **_INPUT,
+    **_OUTPUT,
+    "DataCaptureConfig": Refused("requests and answers of transform jobs are not captured; leave it out"),
+    "TransformResources": Honoured(),
+    "TransformResources.InstanceType": Recorded("every type is this machine"),
+    "TransformResources.InstanceCount": Honoured("1 to 8 servers; objects are shared over them as each becomes free"),
+    "TransformResources.VolumeKmsKeyId": Refused(_NO_KEYS),
+    "TransformResources.TransformAmiVersion": Recorded("there are no machine images"),
+    "DataProcessing": Honoured(),
+    "DataProcessing.InputFilter": Honoured(_FILTERED),
+    "DataProcessing.OutputFilter": Honoured(_FILTERED),
+    "DataProcessing.JoinSource": Honoured(
+        "records and answers of one format, CSV or JSON; with several records in a request, a line of the answer each"
+    ),
+    "Tags": Honoured(),
+    "Tags[].Key": Honoured(),
+    "Tags[].Value": Honoured(),
+    "ExperimentConfig": Recorded("there are no experiments to be listed with"),
+}
+
+_LIST: Rows = {
+    name: Honoured()
+    for name in (
+        "CreationTimeAfter",
+        "CreationTimeBefore",
+        "LastModifiedTimeAfter",
+        "LastModifiedTimeBefore",
+        "NameContains",
+        "StatusEquals",
+        "SortBy",
+        "SortOrder",
+        "NextToken",
+        "MaxResults",
+    )
+}
+
+_NAME: Mapping[str, Row] = {"TransformJobName": Honoured()}
+
+OPERATIONS: Mapping[str, Rows] = {
+    "CreateTransformJob": _CREATE,
+    "DescribeTransformJob": _NAME,
+    "ListTransformJobs": _LIST,
+    "StopTransformJob": _NAME,
+}

@@ -1,0 +1,215 @@
+"""TensorFlow versions: which ones have an environment, on which Pythons, and which one a job runs on.
+
+`FRAMEWORKS` is the only list of versions in the project. Locks are compiled from it (`requirements/compile_locks.py`),
+environments are built by it, and requests are admitted by it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
+
+__all__ = [
+    "FRAMEWORKS",
+    "MODEL_PARALLEL_SINCE",
+    "MPI_SINCE",
+    "Framework",
+    "Selection",
+    "select",
+    "select_serving",
+    "select_training",
+]
+
+MODEL_PARALLEL_SINCE = (2, 16)
+"""The oldest version whose environment has `smdistributed.modelparallel.tensorflow` and `horovod`."""
+
+MPI_SINCE = (2, 12)
+"""The oldest version whose environment has mpirun and `mpi4py`."""
+
+_VERSION = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*")
+_PYTHON = re.compile(r"py([23])(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A TensorFlow version that has an environment.
+
+    Attributes:
+        release: The release that its environment holds, e.g. ``2.15.1``.
+        pythons: The Pythons that its lock is for, oldest first, e.g. ``("3.9", "3.10", "3.11")``.
+        older_pythons: Pythons that this TensorFlow was released for as well, but not this environment. Who asks for one
+            gets the oldest of ``pythons``.
+    """
+
+    release: str
+    pythons: tuple[str, ...]
+    older_pythons: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """``major.minor``, e.g. ``2.15``."""
+        return self.release.rpartition(".")[0]
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment and of its lock, e.g. ``tf-2.15``."""
+        return f"tf-{self.version}"
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Major and minor version, to compare versions by."""
+        major, minor, _ = self.release.split(".")
+        return int(major), int(minor)
+
+    @property
+    def has_model_parallelism(self) -> bool:
+        """Whether its environment has `smdistributed` and `horovod`."""
+        return self.number >= MODEL_PARALLEL_SINCE
+
+
+FRAMEWORKS = {
+    framework.version: framework
+    for framework in (
+        Framework("2.21.0", ("3.11", "3.12", "3.13"), ("3.10",)),
+        Framework("2.20.0", ("3.10", "3.11", "3.12", "3.13"), ("3.9",)),
+        Framework("2.19.1", ("3.10", "3.11", "3.12"), ("3.9",)),
+        Framework("2.18.1", ("3.10", "3.11", "3.12"), ("3.9",)),
+        Framework("2.17.1", ("3.10", "3.11", "3.12"), ("3.9",)),
+        Framework("2.16.2", ("3.10", "3.11", "3.12"), ("3.9",)),
+        Framework("2.15.1", ("3.9", "3.10", "3.11")),
+        Framework("2.12.1", ("3.9", "3.10", "3.11"), ("3.8",)),
+        Framework("2.6.5", ("3.7", "3.8", "3.9"), ("3.6",)),
+        Framework("2.4.4", ("3.7", "3.8"), ("3.6",)),
+        Framework("1.15.5", ("3.7",), ("3.5", "3.6")),
+    )
+}
+"""By ``major.minor``, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a job runs on.
+
+    Attributes:
+        framework: The TensorFlow version.
+        python: The Python that was asked for, e.g. ``3.10``; None leaves the choice among ``framework.pythons``.
+        notices: Lines for the job's log, one for each way in which this is not what was asked for.
+    """
+
+    framework: Framework
+    python: str | None
+    notices: tuple[str, ...] = ()
+
+
+def select(image: Image, *, model_parallel: bool = False) -> Selection:
+    """Return the environment for what an image asks for.
+
+    A version without an environment runs on the nearest newer one of the same major version, else on the nearest older
+    one, and versions before all of them run on the oldest. An image that names no version gets `DEFAULT_TENSORFLOW`.
+
+    Args:
+        image: The request. Its ``py_version`` may be None or ``py3``, which leave the choice of the Python.
+        model_parallel: Whether the job needs `smdistributed`, which old environments do not have.
+
+    Raises:
+        ValueError: The Python does not go with the version; names those that do.
+    """
+    notices = []
+    asked = image.framework_version
+    framework = _nearest(asked)
+    exact = asked is None or _number(asked) == framework.number
+    if not exact:
+        notices.append(
+            f"TensorFlow {asked} has no environment; running on {framework.release} instead"
+            f" (available: {', '.join(FRAMEWORKS)})"
+        )
+    elif asked is not None and not _covers(asked, framework.release):
+        notices.append(f"TensorFlow {asked} runs as {framework.release}, the newest release of {framework.version}")
+    python, notice = _python(framework, image.py_version, strict=exact)
+    if notice:
+        notices.append(notice)
+    if model_parallel and not framework.has_model_parallelism:
+        newest = next(iter(FRAMEWORKS.values()))
+        notices = [
+            f"model parallelism is not in the environment of TensorFlow {framework.version}; running on"
+            f" {newest.release} instead"
+        ]
+        framework, python = newest, None
+    if image.device == "gpu":
+        notices.append(f"the image is for GPUs; TensorFlow {framework.release} for CPUs runs instead")
+    return Selection(framework, python, tuple(f"tidemill: {notice}" for notice in notices))
+
+
+def select_training(request: Mapping[str, Any]) -> Selection:
+    """Return the environment for a CreateTrainingJob request, by its ``TrainingImage`` and hyperparameters.
+
+    Raises:
+        ValueError: See `select`.
+    """
+    image = parse_image(request["AlgorithmSpecification"].get("TrainingImage", ""))
+    return select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}))
+
+
+def select_serving(image: Image) -> Selection:
+    """Return the environment for an endpoint: always that of `DEFAULT_TENSORFLOW`, which alone has the model server."""
+    framework, asked = FRAMEWORKS[DEFAULT_TENSORFLOW], image.framework_version
+    if asked is None or _number(asked) == framework.number:
+        return Selection(framework, None)
+    notice = f"tidemill: endpoints run on TensorFlow {framework.release}; {asked} was asked for"
+    return Selection(framework, None, (notice,))
+
+
+def _number(version: str) -> tuple[int, int] | None:
+    match = _VERSION.fullmatch(version)
+    return (int(match[1]), int(match[2] or 0)) if match else None
+
+
+def _covers(asked: str, release: str) -> bool:
+    """Whether a version of the same minor version is this release or names none; clients write ``2.15`` as 2.15.0."""
+    match = _VERSION.fullmatch(asked)
+    return match is not None and (match[3] or "0") in ("0", release.rpartition(".")[2])
+
+
+def _nearest(version: str | None) -> Framework:
+    number = None if version is None else _number(version)
+    if number is None:
+        return FRAMEWORKS[DEFAULT_TENSORFLOW]
+    known = sorted(FRAMEWORKS.values(), key=lambda framework: framework.number)
+    newer = [each for each in known if each.number >= number and each.number[0] == number[0]]
+    older = [each for each in known if each.number < number]
+    if newer:
+        return newer[0]
+    return older[-1] if older else known[0]
+
+
+def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tuple[str | None, str | None]:
+    """Return the Python to run on, None for a free choice, and what to tell.
+
+    Args:
+        framework: The version to run on.
+        py_version: As in an image.
+        strict: Refuse an impossible Python instead of leaving the choice.
+
+    Raises:
+        ValueError: It is Python 2, or not one of the version's and ``strict``.
+    """
+    match = _PYTHON.fullmatch(py_version or "py3")
+    allowed = ", ".join("py" + python.replace(".", "") for python in framework.pythons)
+    if match is None or match[1] == "2":
+        why = "there is no Python 2 to run on; port the script" if match else "it is not a Python"
+        raise ValueError(f"{py_version}: {why}; TensorFlow {framework.version} runs on {allowed}, or py3 for any")
+    if not match[2]:
+        return None, None
+    python = f"{match[1]}.{match[2]}"
+    if python in framework.pythons:
+        return python, None
+    if python in framework.older_pythons:
+        oldest = framework.pythons[0]
+        return oldest, f"Python {python} has no environment of TensorFlow {framework.version}; running on {oldest}"
+    if strict:
+        raise ValueError(
+            f"TensorFlow {framework.version} does not run on Python {python}; it runs on {allowed}, or py3 for any"
+        )
+    return None, f"TensorFlow {framework.release} does not run on Python {python}; running on another one"

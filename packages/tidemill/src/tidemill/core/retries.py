@@ -1,0 +1,47 @@
+"""Limit the attempts of a training job that lost an instance, and their total time.
+
+As on SageMaker, a job is restarted only after an InternalServerError, never because its script failed. Jobs on spot
+instances restart until MaxWaitTimeInSeconds is over.
+"""
+
+from tidemill.core.training import TrainingJob
+
+__all__ = ["attempts_allowed", "pause_before_restart_s", "run_time_left_s", "wait_time_left_s"]
+
+_RETRIES = 2
+_MAX_RUNTIME_S = 86400
+_LONGEST_PAUSE_S = 60.0
+
+
+def attempts_allowed(job: TrainingJob) -> int | None:
+    """Return the maximum number of attempts of a job; None if only the time is limited."""
+    if job.is_spot:
+        return None
+    return 1 + int(job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", _RETRIES))
+
+
+def wait_time_left_s(job: TrainingJob, now_ms: int) -> float | None:
+    """Return what is left of MaxWaitTimeInSeconds, which counts from the creation; None for jobs not on spot instances.
+
+    A job that names none waits no longer than it may run.
+    """
+    if not job.is_spot:
+        return None
+    condition = job.request.get("StoppingCondition", {})
+    wait_s = condition.get("MaxWaitTimeInSeconds", condition.get("MaxRuntimeInSeconds", _MAX_RUNTIME_S))
+    return float(wait_s) - (now_ms - job.created_ms) / 1000
+
+
+def run_time_left_s(job: TrainingJob, now_ms: int) -> float:
+    """Return how long the next attempt may run: MaxRuntimeInSeconds is the limit of all attempts together."""
+    runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _MAX_RUNTIME_S)
+    left_s = float(runtime_s) - job.trained_ms(now_ms) / 1000
+    wait_left_s = wait_time_left_s(job, now_ms)
+    return left_s if wait_left_s is None or job.attempt == 1 else min(left_s, wait_left_s)
+
+
+def pause_before_restart_s(job: TrainingJob) -> float:
+    """Return how long to wait before the job's current attempt, so that one that is lost at once costs no CPU."""
+    if job.attempt <= 2 or job.interrupted_attempt == job.attempt - 1:
+        return 0
+    return float(min(2 ** (job.attempt - 3), _LONGEST_PAUSE_S))

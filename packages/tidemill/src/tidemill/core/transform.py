@@ -1,0 +1,108 @@
+"""A batch transform job and the ways its state may go (`DescribeTransformJob` in SageMaker's API reference)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["LARGEST_PAYLOAD_MB", "MEBIBYTE", "TransformJob", "TransformStatus"]
+
+MEBIBYTE = 1024 * 1024
+DEFAULT_PAYLOAD_MB = 6
+LARGEST_PAYLOAD_MB = 100
+
+
+class TransformStatus(StrEnum):
+    """SageMaker's TransformJobStatus."""
+
+    IN_PROGRESS = "InProgress"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a job in this state has ended."""
+        return self not in (TransformStatus.IN_PROGRESS, TransformStatus.STOPPING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformJob:
+    """One batch transform job.
+
+    The model is copied in at creation: deleting it later changes nothing here.
+
+    Attributes:
+        name: The user's TransformJobName.
+        job_id: Hexadecimal name of the directory of its instances; never the user's text.
+        request: The CreateTransformJob request as it was accepted, by botocore's member names.
+        model: The CreateModel request of its model.
+        log_streams: One for each instance, in the group of transform jobs.
+        started_ms: When all servers answered; milliseconds since the epoch, like the other times.
+        decided: How the job will end, kept before its servers are ended; None while it works.
+    """
+
+    name: str
+    arn: str
+    job_id: str
+    request: Mapping[str, Any]
+    model: Mapping[str, Any]
+    created_ms: int
+    log_streams: tuple[str, ...]
+    status: TransformStatus = TransformStatus.IN_PROGRESS
+    decided: TransformStatus | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    failure_reason: str = ""
+
+    @property
+    def container(self) -> Mapping[str, Any]:
+        """The container definition of the model, by botocore's member names."""
+        return self.model.get("PrimaryContainer") or self.model["Containers"][0]
+
+    @property
+    def data_log_stream(self) -> str:
+        """The log stream of what became of the objects."""
+        return f"{self.name}/data-log"
+
+    @property
+    def max_concurrent(self) -> int:
+        """Most requests to one instance at the same time."""
+        return self.request.get("MaxConcurrentTransforms") or 1
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Most bytes of one request's body."""
+        # 0 leaves the limit to the server, which takes this much.
+        return (self.request.get("MaxPayloadInMB", DEFAULT_PAYLOAD_MB) or LARGEST_PAYLOAD_MB) * MEBIBYTE
+
+    @property
+    def strategy(self) -> str:
+        """``MultiRecord`` or ``SingleRecord``."""
+        return self.request.get("BatchStrategy", "MultiRecord")
+
+    def decide(self, status: TransformStatus, *, failure_reason: str = "") -> "TransformJob":
+        """Return the job with its end decided, once: a job that is being stopped has been stopped, whatever else."""
+        if self.status is TransformStatus.STOPPING:
+            status, failure_reason = TransformStatus.STOPPED, ""
+        return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)
+
+    def end(self, *, at_ms: int) -> "TransformJob":
+        """Return the ended job. A job that has ended stays as it is."""
+        if self.status.terminal or self.decided is None:
+            return self
+        return replace(self, status=self.decided, ended_ms=at_ms)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON-able form for the store."""
+        return asdict(self) | {"request": dict(self.request), "model": dict(self.model)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "TransformJob":
+        """Return the job that `to_document` wrote."""
+        fields = dict(document)
+        fields["status"] = TransformStatus(fields["status"])
+        fields["decided"] = TransformStatus(fields["decided"]) if fields["decided"] else None
+        fields["log_streams"] = tuple(fields["log_streams"])
+        return cls(**fields)
