@@ -1,0 +1,85 @@
+"""The seam below records and objects: durable tables that are read and changed by functions of a connection.
+
+Such a function is called a *work*. It uses SQLAlchemy Core expressions only, no SQL text and nothing of one dialect, so
+that all implementations share one set of statements. There are two, `sqlite` and `postgresql`; both pass the same tests
+(``tests/store/database_contract.py``).
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection, insert, select
+
+from tidemill.store.database.schema import meta
+
+__all__ = ["Database", "stored_secret"]
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """Durable tables. A `write` that returned survives kill -9 and power loss.
+
+    Works that write run one after another, or as if they did. Works that read see one snapshot of the committed
+    rows, and neither wait for writers nor hold them up.
+    """
+
+    async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
+        """Run ``work`` in a transaction and return its result once it is durable.
+
+        Args:
+            work: Gets the connection, inside a transaction that it must neither commit nor roll back. It runs in
+                another thread, and again if its first transaction could not be committed, so it changes nothing but
+                the database. No network, no subprocess, no waiting. A statement that failed must end it: some
+                databases accept no further statement in that transaction.
+            grows: The work stores something new, and is refused while the disk is full. Others (deletes, stops) are
+                still accepted then.
+
+        Raises:
+            ServiceUnavailable: Not committed: the disk is full or failing, or the database is closed.
+            StateCorrupt: The database is damaged.
+            Exception: The exception that ``work`` raised. Its changes are rolled back, those of other works are not.
+
+        Cancelling the caller does not cancel its work.
+        """
+        ...
+
+    def write_sync(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
+        """Do the same as `write`, for plain threads. Never call it in an event loop or inside a work."""
+        ...
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` on one snapshot of the committed rows. For look-ups that are quick enough for the event loop.
+
+        Raises:
+            ServiceUnavailable: The database cannot be read now.
+            StateCorrupt: The database is damaged.
+            Exception: The exception that ``work`` raised. A statement that writes fails.
+        """
+        ...
+
+    async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
+        """Do the same as `read` in a thread: for everything that may take longer than a millisecond."""
+        ...
+
+    def close(self) -> None:
+        """Commit the works that were submitted before, then close. Closing twice does nothing."""
+        ...
+
+
+def stored_secret(database: Database, name: str) -> str:
+    """Return the random secret ``name`` of this database (64 hexadecimal digits), created at first use."""
+    key = f"secret.{name}"
+    query = select(meta.c.value).where(meta.c.key == key)
+
+    def create(connection: Connection) -> str:
+        present = connection.execute(query).scalar()
+        if present is not None:
+            return str(present)
+        value = secrets.token_hex(32)
+        connection.execute(insert(meta).values(key=key, value=value))
+        return value
+
+    present = database.read(lambda connection: connection.execute(query).scalar())
+    return str(present) if present is not None else database.write_sync(create)

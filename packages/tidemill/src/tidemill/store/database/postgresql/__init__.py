@@ -1,0 +1,1 @@
+"""The `Database` on a PostgreSQL server. Nothing outside this folder knows PostgreSQL."""

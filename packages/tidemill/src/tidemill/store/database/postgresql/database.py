@@ -1,0 +1,200 @@
+"""One database of a PostgreSQL server, one service that uses it.
+
+The connection of the writer holds an advisory lock for its life. A second service is refused at its start; a service
+that has lost its connection writes again only after it has the lock back, so no two services ever write.
+"""
+
+import time
+
+from sqlalchemy import BigInteger, MetaData, bindparam, cast, func, select
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from tidemill.core import faults
+from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
+from tidemill.store.database.pooled import NotCommitted, PooledDatabase, reason_of
+from tidemill.store.database.postgresql import engine as postgresql
+from tidemill.store.database.revisions import bring_up_to_date
+from tidemill.store.database.writer import PendingWork
+
+__all__ = ["PostgresqlDatabase"]
+
+LOCK_WAIT_S = 5.0
+"""The server may need a moment to notice that the service that held the lock has died."""
+OUTCOME_WAIT_S = 20.0
+_PAUSE_S = 0.2
+
+_LOCK_KEY = 0x7469_6465_6D69_6C6C  # "tidemill", apart from whatever else uses the server
+_TAKE_LOCK = select(func.pg_try_advisory_lock(_LOCK_KEY))
+_TRANSACTION_ID = select(func.txid_current_if_assigned())
+_OUTCOME = select(func.txid_status(cast(bindparam("id"), BigInteger)))
+
+
+class PostgresqlDatabase(PooledDatabase):
+    """The `Database` on a PostgreSQL server, version 12 or newer. Open it with `PostgresqlDatabase.open`."""
+
+    def __init__(self, url: URL) -> None:
+        self._lost = False
+        name = url.render_as_string(hide_password=True)
+        super().__init__(
+            name,
+            writer=postgresql.make_engine(url, read_only=False),
+            reader=postgresql.make_engine(url, read_only=True),
+        )
+
+    @classmethod
+    def open(cls, url: str, *, metadata: MetaData, lock_wait_s: float = LOCK_WAIT_S) -> "PostgresqlDatabase":
+        """Connect; create the tables if they are missing, migrate them if an older release made them.
+
+        Args:
+            url: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. The database must exist, its text must be UTF-8.
+            metadata: All tables that will be used.
+            lock_wait_s: How long to wait for a service that used the database to be gone.
+
+        Raises:
+            ConfigurationError: The server does not answer or refuses, another service uses the database, or a newer
+                release has written to it.
+        """
+        parsed = postgresql.parse_url(url)
+        name = parsed.render_as_string(hide_password=True)
+        try:
+            database = cls(parsed)
+        except DBAPIError as error:
+            raise ConfigurationError(f"cannot connect to the database {name}: {reason_of(error).strip()}") from error
+        try:
+            if not database._take_lock(within_s=lock_wait_s):
+                raise ConfigurationError(
+                    f"the database {name} is in use by another service; end that service, or give this one a database"
+                    " of its own"
+                )
+            with database._connection.begin():
+                bring_up_to_date(database._connection, metadata, database=name)
+        except DBAPIError as error:
+            database.close()
+            raise ConfigurationError(f"cannot use the database {name}: {reason_of(error).strip()}") from error
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _commit(self, group: list[PendingWork]) -> None:
+        for is_last in (False, True):
+            try:
+                if self._lost:
+                    self._come_back()
+                self._attempt(group)
+            except _Interrupted as failure:
+                if is_last:
+                    self._refuse(group, failure.reason)
+                continue  # nothing of it was committed: once more, on a new connection
+            except NotCommitted as failure:
+                self._refuse(group, reason_of(failure.cause))
+            return
+
+    def _attempt(self, group: list[PendingWork]) -> None:
+        transaction_id = None
+        try:
+            with self._connection.begin():
+                for pending in group:
+                    self._run(pending)
+                transaction_id = self._connection.execute(_TRANSACTION_ID).scalar()
+                faults.point("store.commit.before")
+        except NotCommitted as failure:
+            self._lost = self._lost or postgresql.has_lost_connection(failure.cause)
+            if self._lost:
+                raise _Interrupted(reason_of(failure.cause)) from failure
+            raise
+        except (DBAPIError, OSError) as error:
+            if not postgresql.has_lost_connection(error):
+                raise NotCommitted(error) from error
+            self._lost = True
+            if transaction_id is None or not self._was_committed(transaction_id):
+                raise _Interrupted(reason_of(error)) from error
+        try:
+            faults.point("store.commit.after")
+        except OSError as error:  # the reply is lost, the rows are not
+            self._refuse(group, str(error))
+
+    def _was_committed(self, transaction_id: int) -> bool:
+        """Ask the server what became of a transaction whose connection broke during its commit.
+
+        Raises:
+            NotCommitted: The server does not tell within `OUTCOME_WAIT_S`.
+        """
+        deadline_s = time.monotonic() + OUTCOME_WAIT_S
+        failure = NotCommitted(TimeoutError("the server does not tell what became of the transaction"))
+        while time.monotonic() < deadline_s:
+            try:
+                if self._lost:
+                    self._come_back()
+                with self._connection.begin():
+                    outcome = self._connection.execute(_OUTCOME, {"id": transaction_id}).scalar()
+                if outcome in ("committed", "aborted"):
+                    return outcome == "committed"
+            except DBAPIError as error:
+                self._lost = True
+                failure = NotCommitted(error)
+            except NotCommitted as error:
+                failure = error
+            time.sleep(_PAUSE_S)
+        raise failure
+
+    def _come_back(self) -> None:
+        """Connect again and take the lock.
+
+        Raises:
+            NotCommitted: There is no server, or another service has taken the lock meanwhile.
+        """
+        try:
+            self._reconnect()
+            has_lock = self._take_lock(within_s=LOCK_WAIT_S)
+        except DBAPIError as error:
+            raise NotCommitted(error) from error
+        if not has_lock:
+            raise NotCommitted(RuntimeError("another service has taken the database over"))
+        self._lost = False
+
+    def _take_lock(self, *, within_s: float) -> bool:
+        deadline_s = time.monotonic() + within_s
+        while True:
+            with self._connection.begin():
+                if self._connection.execute(_TAKE_LOCK).scalar():
+                    return True
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_PAUSE_S)
+
+    def _give_up_connection(self) -> None:
+        self._lost = True  # the next group connects, and takes the lock again
+
+    def _has_lost_transaction(self, error: BaseException) -> bool:
+        return postgresql.has_lost_connection(error) or not self._connection.in_transaction()
+
+    def _has_lost_connection(self, error: BaseException) -> bool:
+        return postgresql.has_lost_connection(error)
+
+    def _refuse(self, group: list[PendingWork], reason: str) -> None:
+        for pending in group:
+            pending.error = ServiceUnavailable(
+                f"the database {self._name} could not commit: {reason.strip()}. Nothing of this request is certain to"
+                " be stored; see to the server, then repeat the request"
+            )
+
+    def _translate(self, error: BaseException) -> BaseException:
+        if postgresql.is_corrupt(error):
+            return StateCorrupt(
+                f"the database {self._name} is damaged: {reason_of(error).strip()}; restore it from a backup"
+            )
+        if postgresql.is_unavailable(error):
+            return ServiceUnavailable(
+                f"the database {self._name} cannot be used now: {reason_of(error).strip()}; try again"
+            )
+        return error
+
+
+class _Interrupted(Exception):
+    """The connection broke before the commit: nothing was committed, and the group may run again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

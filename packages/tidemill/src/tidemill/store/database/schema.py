@@ -1,0 +1,38 @@
+"""The tables of the store, as the newest revision has them. Other files add theirs to the same `metadata`.
+
+A change of a table, an index or a column needs a migration besides (`tidemill.store.database.revisions` says how).
+"""
+
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text
+
+__all__ = ["TEXT", "meta", "metadata", "records"]
+
+metadata = MetaData()
+
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that sorts by code point everywhere: SQLite's default; PostgreSQL must be told."""
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", TEXT, primary_key=True),
+    Column("value", TEXT, nullable=False),
+)
+"""Facts about the database itself, e.g. secrets."""
+
+records = Table(
+    "records",
+    metadata,
+    Column("kind", TEXT, primary_key=True),
+    Column("name", TEXT, primary_key=True),
+    Column("status", TEXT, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("modified_ms", BigInteger, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("checksum", LargeBinary, nullable=False),
+    # Covering, so that a filter walks an index and not the documents.
+    Index("records_by_created", "kind", "created_ms", "name", "status", "modified_ms"),
+    Index("records_by_modified", "kind", "modified_ms", "name", "status", "created_ms"),
+    Index("records_by_status", "kind", "status", "created_ms", "name", "modified_ms"),
+)
+"""`tidemill.store.records.base.Record`, one a row; the checksum is over all other columns."""

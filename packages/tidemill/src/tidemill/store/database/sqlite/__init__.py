@@ -1,0 +1,1 @@
+"""The `Database` on one SQLite file. Nothing outside this folder knows SQLite."""

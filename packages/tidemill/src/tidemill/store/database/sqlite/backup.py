@@ -1,0 +1,94 @@
+"""Copies of the database, made while it is in use.
+
+Files are named by their UTC time, so that their names sort by age. A copy appears in the directory once it is whole
+and durable. The error that refuses a damaged database says how to go back to one.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.files import sync_directory
+from tidemill.store.database.sqlite import engine as sqlite
+from tidemill.store.database.sqlite.database import SqliteDatabase
+
+__all__ = ["BACKUPS_KEPT", "BACKUP_INTERVAL_S", "Backups", "backup"]
+
+BACKUP_INTERVAL_S = 3600.0
+BACKUPS_KEPT = 24
+
+_SUFFIX = ".db"
+_TEMPORARY = ".backup.tmp"
+
+
+def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, *, clock: Clock | None = None) -> Path:
+    """Copy what is committed to a new file of ``directory``, and remove the oldest files beyond ``keep``.
+
+    Blocks its caller while it copies, but no writer of the database: call it in a thread.
+
+    Returns:
+        The new file.
+
+    Raises:
+        StateCorrupt: The database is damaged; no older copy is removed.
+        OSError: There is no room, or the directory cannot be written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = datetime.fromtimestamp((clock or SystemClock()).now_ms() / 1000, UTC)
+    target = directory / f"{now:%Y%m%dT%H%M%S.%f}Z{_SUFFIX}"
+    temporary = directory / _TEMPORARY
+    try:
+        sqlite.copy(database.path, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(directory)
+    for old in _backups(directory)[:-keep]:
+        old.unlink()
+    return target
+
+
+class Backups:
+    """Hourly copies of a database.
+
+    Args:
+        database: What to copy.
+        directory: Where to: ``STATE/backups``.
+        keep: How many copies stay.
+        interval_s: Time between copies. The age of the newest file counts, so a service that is started often
+            copies no more often.
+        clock: Names the files and gives their age.
+    """
+
+    def __init__(
+        self,
+        database: SqliteDatabase,
+        directory: Path,
+        *,
+        keep: int = BACKUPS_KEPT,
+        interval_s: float = BACKUP_INTERVAL_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._keep = keep
+        self._interval_s = interval_s
+        self._clock = clock or SystemClock()
+
+    def wait_s(self) -> float:
+        """Seconds until the next copy is due; 0 when it is."""
+        newest = _backups(self._directory)[-1:]
+        if not newest:
+            return 0.0
+        age_s = self._clock.now_ms() / 1000 - newest[0].stat().st_mtime
+        return min(max(0.0, self._interval_s - age_s), self._interval_s)
+
+    async def make(self) -> Path:
+        """Make a copy now, in a thread. Raises as `backup`."""
+        return await asyncio.to_thread(backup, self._database, self._directory, self._keep, clock=self._clock)
+
+
+def _backups(directory: Path) -> list[Path]:
+    """Finished copies, oldest first."""
+    return sorted(directory.glob(f"[0-9]*{_SUFFIX}"))

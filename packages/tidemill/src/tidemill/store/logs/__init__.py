@@ -1,0 +1,1 @@
+"""Log streams: segment files, search."""

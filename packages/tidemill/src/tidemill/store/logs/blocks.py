@@ -1,0 +1,55 @@
+"""Blocks of whole lines of a log stream, as they are stored: for searches that look at every line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidemill.core.segments import segment_path, segments_of
+from tidemill.store.logs.segment_file import SegmentFile
+from tidemill.store.logs.streams import Position
+
+__all__ = ["BLOCK_BYTES", "blocks", "blocks_backward"]
+
+BLOCK_BYTES = 256 * 1024
+"""Size of a block, if no line is longer."""
+
+
+def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]:
+    """Yield blocks from a position to the end of the stream, each with the position after it.
+
+    Args:
+        directory: Of the stream.
+        begin: Where a line begins; ``Position(0, 0)`` is the first one.
+    """
+    for number in segments_of(directory):
+        if number < begin.segment:
+            continue
+        with SegmentFile(segment_path(directory, number)) as file:
+            place = begin.offset if number == begin.segment else 0
+            while place < file.end:
+                block = _lines_from(file, place)
+                if not block:  # cut by a writer that came back
+                    break
+                place += len(block)
+                yield block, Position(number, place)
+
+
+def blocks_backward(directory: Path) -> Iterator[bytes]:
+    """Yield blocks from the end of a stream to its beginning; the lines of each are in the order of the log."""
+    for number in reversed(segments_of(directory)):
+        with SegmentFile(segment_path(directory, number)) as file:
+            place = file.end
+            while place > 0:
+                start = file.line_begin(max(0, place - BLOCK_BYTES), before=place)
+                yield file.read(start, place)
+                place = start
+
+
+def _lines_from(file: SegmentFile, place: int) -> bytes:
+    size = BLOCK_BYTES
+    while True:
+        end = min(place + size, file.end)
+        block = file.read(place, end)
+        whole = block.rfind(b"\n") + 1
+        if whole or end == file.end:
+            return block[:whole]
+        size *= 2

@@ -1,0 +1,52 @@
+"""Where the logs of instances arrive that run on other machines: whole lines, at their offset in the stream."""
+
+import threading
+from pathlib import Path
+
+from tidemill.core.segments import SegmentWriter, segment_path, segments_of, stream_directory
+from tidemill.instance.spec import StreamName
+from tidemill.store.logs.segment_file import SegmentFile
+
+__all__ = ["SegmentSink"]
+
+
+class SegmentSink:
+    """Appends delivered lines to the log segments of their stream. May be used from several threads.
+
+    Offsets count the bytes of all segments of a stream, so that lines that are delivered again, e.g. after a restart
+    of the service, are stored once.
+
+    Args:
+        root: Root directory of the log segments.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+
+    def received_bytes(self, stream: StreamName) -> int:
+        """Return the offset from which to deliver."""
+        directory = self._directory(stream)
+        received = 0
+        for number in segments_of(directory):
+            with SegmentFile(segment_path(directory, number)) as segment:
+                received += segment.end
+        return received
+
+    def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
+        """Store lines durably; those that are stored already are passed over.
+
+        Raises:
+            ValueError: There is a gap before ``offset``, or the last line is incomplete.
+            OSError: They could not be stored; deliver them again later.
+        """
+        if not lines.endswith(b"\n"):
+            raise ValueError(f"the lines for {stream.stream!r} at {offset} do not end with a line feed")
+        with self._lock, SegmentWriter(self._directory(stream)) as writer:
+            received = self.received_bytes(stream)
+            if offset > received:
+                raise ValueError(f"the lines for {stream.stream!r} begin at {offset}, but only {received} bytes came")
+            writer.write_stored(lines[received - offset :])
+
+    def _directory(self, stream: StreamName) -> Path:
+        return stream_directory(self._root, stream.group, stream.stream)

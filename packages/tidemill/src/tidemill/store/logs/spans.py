@@ -1,0 +1,70 @@
+"""Time spans of the events of each log stream, so that a search can skip streams without opening them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.core.segments import segment_path, segments_of
+from tidemill.store.logs.streams import LogReader
+
+__all__ = ["Span", "StreamSpans"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times of the first and the last event of a stream."""
+
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A span, and what must not have changed since: the last segment, and that it is the last.
+
+    Paths are text here: every stream of a group is looked up for every page, and making a Path takes longer than that.
+    """
+
+    span: Span
+    last: str
+    stamp: tuple[int, int]
+    following: str
+
+    @property
+    def is_current(self) -> bool:
+        return _stamp(self.last) == self.stamp and _stamp(self.following) is None
+
+
+class StreamSpans:
+    """Spans of streams. A stream is looked into again only when its last segment has changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, _Seen] = {}
+
+    def of(self, directory: Path) -> Span | None:
+        """Return the span of the stream in ``directory``, or None if it has no event."""
+        seen = self._seen.get(directory)
+        if seen is not None and seen.is_current:
+            return seen.span
+        return self._look(directory, seen)
+
+    def _look(self, directory: Path, seen: _Seen | None) -> Span | None:
+        number = max(segments_of(directory), default=1)
+        last, following = (os.fspath(segment_path(directory, each)) for each in (number, number + 1))
+        # The stamp comes first: what is written after it makes another one.
+        stamp = _stamp(last)
+        reader = LogReader(directory)
+        first_ms = seen.span.first_ms if seen is not None else reader.first_event_ms()
+        last_ms = reader.last_event_ms()
+        if stamp is None or first_ms is None or last_ms is None:
+            return None
+        self._seen[directory] = _Seen(Span(first_ms, last_ms), last, stamp, following)
+        return self._seen[directory].span
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

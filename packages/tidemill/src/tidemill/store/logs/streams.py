@@ -1,0 +1,448 @@
+"""Reading log streams: which there are, and their events by position or by time.
+
+A position is a segment number and the offset of a line in it, so reading on costs nothing however long the stream is;
+a time is found by bisection, since time stamps never go back. Nothing is kept but the names of streams.
+
+The page sizes and the two tokens are those of CloudWatch Logs: the forward token of a page that reaches the end comes
+back unchanged until there is more.
+"""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidemill.core.files import read_json
+from tidemill.core.segments import STREAM_FILE, group_directory, segment_path, segments_of, stream_directory, time_of
+from tidemill.errors import StateCorrupt
+from tidemill.store.logs.segment_file import SegmentFile
+
+__all__ = [
+    "EVENTS_MAX",
+    "EVENT_OVERHEAD_BYTES",
+    "PAGE_MAX_BYTES",
+    "LogEvent",
+    "LogGroup",
+    "LogPage",
+    "LogReader",
+    "LogStream",
+    "LogStreams",
+    "Position",
+    "StoredLine",
+]
+
+EVENTS_MAX = 10_000
+PAGE_MAX_BYTES = 1024 * 1024
+EVENT_OVERHEAD_BYTES = 26  # what CloudWatch counts for every event besides its message
+SETTLED_S = 2.0
+
+_TOKEN = re.compile(r"([fb])/([0-9]{1,12})/([0-9]{1,15})")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One line of a user's log."""
+
+    timestamp_ms: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Events in the order in which they were written, and where to go on in both directions."""
+
+    events: tuple[LogEvent, ...]
+    forward_token: str
+    backward_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStream:
+    """What is known of a stream; the times are None until it has a line."""
+
+    group: str
+    name: str
+    directory: Path
+    created_ms: int
+    first_event_ms: int | None
+    last_event_ms: int | None
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroup:
+    """A log group: the age of its oldest stream, and the size of all."""
+
+    name: str
+    created_ms: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a stream: the number of a segment, and the offset of a line in it."""
+
+    segment: int
+    offset: int
+
+    def token(self, direction: str) -> str:
+        return f"{direction}/{self.segment:08}/{self.offset:012}"
+
+
+class StoredLine(NamedTuple):
+    """A line as it is stored, without its LF, and where it begins. Searches make millions of them.
+
+    Attributes:
+        time_ms: Its time stamp; None if the line is damaged.
+    """
+
+    segment: int
+    offset: int
+    time_ms: int | None
+    data: bytes
+
+    @property
+    def end(self) -> Position:
+        """The position after it."""
+        return Position(self.segment, self.offset + len(self.data) + 1)
+
+    @property
+    def message(self) -> bytes:
+        """What the user wrote; all of the line if it is damaged."""
+        return self.data if self.time_ms is None else self.data.partition(b" ")[2]
+
+
+class LogReader:
+    """Events of one stream.
+
+    Args:
+        directory: Of the stream; need not exist yet.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(
+        self,
+        *,
+        token: str | None = None,
+        start_from_head: bool = False,
+        start_time_ms: int | None = None,
+        end_time_ms: int | None = None,
+        limit: int = EVENTS_MAX,
+    ) -> LogPage:
+        """One page of events, in order of time. Takes milliseconds: call it in a thread for full pages.
+
+        Args:
+            token: A token of an earlier page, which contains position and direction.
+            start_from_head: Without a token, begin with the earliest events instead of the latest.
+            start_time_ms: Only events at or after that time, in milliseconds since the epoch.
+            end_time_ms: Only events before that time.
+            limit: Maximum number of events, up to 10,000; a page is also limited to 1 MiB.
+
+        Raises:
+            ValueError: The token is not one of this stream, or the limit is out of range.
+        """
+        if not 1 <= limit <= EVENTS_MAX:
+            raise ValueError(f"limit is {limit}; expected 1 to {EVENTS_MAX} events")
+        numbers = segments_of(self._directory) or [1]
+        direction = "f" if start_from_head else "b"
+        place = None
+        if token is not None:
+            direction, place = self._parse(token, numbers)
+        if direction == "f":
+            page = self._forward(numbers, place, start_time_ms, end_time_ms, limit)
+        else:
+            page = self._backward(numbers, place, start_time_ms, end_time_ms, limit)
+        if page.events or token is None:
+            return page
+        forward, backward = (token, page.backward_token) if direction == "f" else (page.forward_token, token)
+        return LogPage((), forward, backward)
+
+    def lines(self, begin: Position, *, max_bytes: int) -> list[StoredLine]:
+        """Return lines from a position on, until they have ``max_bytes`` or the stream ends; at least one of those
+        that there are."""
+        found: list[StoredLine] = []
+        size_bytes = 0
+        with contextlib.closing(self._lines(segments_of(self._directory), begin)) as lines:
+            for segment, data, end in lines:
+                found.append(StoredLine(segment, end - len(data) - 1, time_of(data), data))
+                size_bytes += len(data)
+                if size_bytes >= max_bytes:
+                    break
+        return found
+
+    def find(self, time_ms: int) -> Position:
+        """Return the place of the first line at or after a time; the end of the stream if there is none."""
+        return self._find(segments_of(self._directory) or [1], time_ms)
+
+    def is_position(self, place: Position) -> bool:
+        """Whether a line begins, or will begin, at ``place``."""
+        return place.segment in segments_of(self._directory) and self._begins_line(place)
+
+    def first_event_ms(self) -> int | None:
+        """Time of the first event."""
+        for number in segments_of(self._directory):
+            with SegmentFile(segment_path(self._directory, number)) as file:
+                for _, line in file.lines(0):
+                    return time_of(line) or 0
+        return None
+
+    def last_event_ms(self) -> int | None:
+        """Time of the last event. Damaged lines have no time; 0 if all of them are damaged."""
+        latest_ms = None
+        for number in reversed(segments_of(self._directory)):
+            with SegmentFile(segment_path(self._directory, number)) as file:
+                for _, line in file.lines_before(file.end):
+                    time_ms = time_of(line)
+                    if time_ms is not None:
+                        return time_ms
+                    latest_ms = 0
+        return latest_ms
+
+    def stored_bytes(self) -> int:
+        """Size of the stream on disk."""
+        return sum(segment_path(self._directory, number).stat().st_size for number in segments_of(self._directory))
+
+    def _parse(self, token: str, numbers: list[int]) -> tuple[str, Position]:
+        match = _TOKEN.fullmatch(token)
+        if match is not None:
+            place = Position(int(match[2]), int(match[3]))
+            if place == Position(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
+                return match[1], place
+        raise ValueError(
+            f"{token[:64]!r} is not a token of this log stream; pass nextForwardToken or nextBackwardToken of an"
+            " earlier page unchanged, or none"
+        )
+
+    def _begins_line(self, place: Position) -> bool:
+        with SegmentFile(segment_path(self._directory, place.segment)) as file:
+            return file.begins_line(place.offset)
+
+    def _forward(
+        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
+    ) -> LogPage:
+        begin = place or Position(numbers[0], 0)
+        if start_ms is not None:
+            begin = max(begin, self._find(numbers, start_ms))
+        events = _Events(limit)
+        end = begin
+        for at, line, after in self._lines(numbers, begin):
+            time_ms = time_of(line)
+            if end_ms is not None and time_ms is not None and time_ms >= end_ms:
+                break
+            if not events.take(time_ms, line):
+                break
+            end = Position(at, after)
+        return LogPage(events.in_order(), end.token("f"), begin.token("b"))
+
+    def _backward(
+        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
+    ) -> LogPage:
+        if place is None:
+            place = self._end(numbers) if end_ms is None else self._find(numbers, end_ms)
+        elif end_ms is not None:
+            place = min(place, self._find(numbers, end_ms))
+        events = _Events(limit)
+        begin = place
+        for at, line, start in self._lines_before(numbers, place):
+            time_ms = time_of(line)
+            if start_ms is not None and time_ms is not None and time_ms < start_ms:
+                break
+            if not events.take(time_ms, line):
+                break
+            begin = Position(at, start)
+        return LogPage(events.in_order(backward=True), place.token("f"), begin.token("b"))
+
+    def _lines(self, numbers: list[int], begin: Position) -> Generator[tuple[int, bytes, int]]:
+        """(segment, line, offset after it) from a position on."""
+        for number in numbers:
+            if number < begin.segment:
+                continue
+            with SegmentFile(segment_path(self._directory, number)) as file:
+                for offset, line in file.lines(begin.offset if number == begin.segment else 0):
+                    yield number, line, offset + len(line) + 1
+
+    def _lines_before(self, numbers: list[int], end: Position) -> Iterator[tuple[int, bytes, int]]:
+        """(segment, line, its offset) from a position back."""
+        for number in reversed(numbers):
+            if number > end.segment:
+                continue
+            with SegmentFile(segment_path(self._directory, number)) as file:
+                for offset, line in file.lines_before(end.offset if number == end.segment else file.end):
+                    yield number, line, offset
+
+    def _end(self, numbers: list[int]) -> Position:
+        with SegmentFile(segment_path(self._directory, numbers[-1])) as file:
+            return Position(numbers[-1], file.end)
+
+    def _find(self, numbers: list[int], time_ms: int) -> Position:
+        """Return the position of the first line at or after a time, or the end if there is none."""
+        # The first segment whose first line is late enough; the line itself may end the segment before.
+        later = bisect_left(numbers, time_ms, key=self._first_time)
+        if later > 0:
+            number = numbers[later - 1]
+            with SegmentFile(segment_path(self._directory, number)) as file:
+                offset = file.find(time_ms)
+                if offset < file.end or later == len(numbers):
+                    return Position(number, offset)
+        return Position(numbers[min(later, len(numbers) - 1)], 0)
+
+    def _first_time(self, number: int) -> float:
+        with SegmentFile(segment_path(self._directory, number)) as file:
+            for _, line in file.lines(0):
+                return time_of(line) or 0
+        return float("inf")  # empty: everything that will stand there is later
+
+
+class LogStreams:
+    """All streams below a directory, made by `tidemill.core.segments.create_stream`.
+
+    Args:
+        root: Directory of all logs.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._names: dict[Path, dict[str, str]] = {}
+        self._listed: dict[Path, tuple[int, list[str]]] = {}
+        self._groups: dict[str, str] = {}
+        self._directories: dict[tuple[str, str], Path] = {}
+
+    def open(self, group: str, name: str) -> LogReader | None:
+        """Return the reader of a stream, or None if there is no such stream."""
+        directory = stream_directory(self._root, group, name)
+        return LogReader(directory) if (directory / STREAM_FILE).exists() else None
+
+    def names(self, group: str, *, prefix: str = "") -> list[str]:
+        """Names of the streams of a group, sorted. A group that has none, or is unknown, gives the empty list."""
+        with self._lock:
+            names = self._sorted_names(group_directory(self._root, group))
+        first = bisect_left(names, prefix)
+        last = first
+        while last < len(names) and names[last].startswith(prefix):
+            last += 1
+        return names[first:last]
+
+    def directory(self, group: str, name: str) -> Path:
+        """Directory of a stream, for readers; it need not exist."""
+        known = self._directories.get((group, name))
+        if known is None:
+            known = self._directories[group, name] = stream_directory(self._root, group, name)
+        return known
+
+    def groups(self) -> list[str]:
+        """Names of all groups that have streams, sorted."""
+        with self._lock, os.scandir(self._root) as entries:
+            for entry in entries:
+                if entry.name not in self._groups and entry.is_dir():
+                    name = _group_of(Path(entry.path))
+                    if name is not None:
+                        self._groups[entry.name] = name
+            return sorted(self._groups.values())
+
+    def describe_group(self, group: str) -> LogGroup:
+        """What is known of a group. Reads something of every stream: call it in a thread."""
+        directories = [self.directory(group, name) for name in self.names(group)]
+        created = [int(about["created_ms"]) for each in directories if (about := _about(each)) is not None]
+        return LogGroup(
+            name=group,
+            created_ms=min(created, default=0),
+            stored_bytes=sum(LogReader(each).stored_bytes() for each in directories),
+        )
+
+    def describe(self, group: str, name: str) -> LogStream | None:
+        """Return the description of a stream, or None if there is no such stream."""
+        directory = stream_directory(self._root, group, name)
+        about = _about(directory)
+        if about is None:
+            return None
+        reader = LogReader(directory)
+        return LogStream(
+            group=group,
+            name=name,
+            directory=directory,
+            created_ms=int(about["created_ms"]),
+            first_event_ms=reader.first_event_ms(),
+            last_event_ms=reader.last_event_ms(),
+            stored_bytes=reader.stored_bytes(),
+        )
+
+    def _sorted_names(self, group: Path) -> list[str]:
+        """Names in a group, read again only when its directory has changed, and then only those that are new."""
+        try:
+            changed_ns = group.stat().st_mtime_ns
+        except FileNotFoundError:
+            return []
+        # A change within the clock tick of the last look would leave the same time: trust settled directories only.
+        seen = self._listed.get(group)
+        if seen is not None and seen[0] == changed_ns:
+            return seen[1]
+        known = self._names.get(group, {})
+        with os.scandir(group) as entries:
+            digests = [entry.name for entry in entries if entry.is_dir()]
+        present = {digest: known.get(digest) or _name_in(group / digest) for digest in digests}
+        self._names[group] = {digest: name for digest, name in present.items() if name is not None}
+        names = sorted(self._names[group].values())
+        if time.time_ns() - changed_ns > SETTLED_S * 1e9:
+            self._listed[group] = (changed_ns, names)
+        else:
+            self._listed.pop(group, None)
+        return names
+
+
+class _Events:
+    """Events of a page that is being filled."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._found: list[tuple[int | None, bytes]] = []
+        self._bytes = 0
+
+    def take(self, time_ms: int | None, line: bytes) -> bool:
+        """Add a line; False, and nothing added, when the page is full. One event always fits."""
+        size = len(line) + EVENT_OVERHEAD_BYTES
+        if self._found and (len(self._found) >= self._limit or self._bytes + size > PAGE_MAX_BYTES):
+            return False
+        self._found.append((time_ms, line))
+        self._bytes += size
+        return True
+
+    def in_order(self, *, backward: bool = False) -> tuple[LogEvent, ...]:
+        """The events, decoded. A damaged line takes the time of the one before, and is shown whole."""
+        events: list[LogEvent] = []
+        latest = 0
+        for time_ms, line in reversed(self._found) if backward else self._found:
+            latest = time_ms if time_ms is not None else latest
+            message = line if time_ms is None else line.partition(b" ")[2]
+            events.append(LogEvent(latest, message.decode("utf-8", "replace")))
+        return tuple(events)
+
+
+def _about(directory: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(directory / STREAM_FILE)
+    except ValueError as error:
+        raise StateCorrupt(
+            f"{directory / STREAM_FILE} is damaged ({error}); it names a log stream. Remove {directory} to give the"
+            " stream up"
+        ) from error
+
+
+def _group_of(directory: Path) -> str | None:
+    """Name of the group whose streams lie in ``directory``; every stream says it."""
+    with os.scandir(directory) as entries:
+        found = (_about(Path(entry.path)) for entry in entries if entry.is_dir())
+        return next((str(about["group"]) for about in found if about is not None), None)
+
+
+def _name_in(directory: Path) -> str | None:
+    about = _about(directory)
+    return None if about is None else str(about["stream"])

@@ -1,0 +1,1 @@
+"""The object store: content in files, names and metadata in the database."""

@@ -1,0 +1,106 @@
+"""Commits of the object store: which run to their end, and which remove content that no row names any more.
+
+A client that disconnects cancels its handler, but not a commit in progress. The steps that belong to the commit must
+therefore not be cancelled either: keeping the file that the new row names, and retiring the file of the old row.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tidemill.core import faults
+from tidemill.errors import ServiceUnavailable, StateCorrupt
+from tidemill.store.database.base import Database
+from tidemill.store.objects import index as object_index
+from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.errors import disk_errors
+
+__all__ = ["Commits", "Work"]
+
+Work = Callable[[Connection], Iterable[str]]
+"""Changes rows inside a transaction; returns the ids of content that those rows named before."""
+
+
+class Commits:
+    """Transactions of the object store.
+
+    Args:
+        database: Where rows live.
+        contents: Where files live.
+    """
+
+    def __init__(self, database: Database, contents: ContentStore) -> None:
+        self._database = database
+        self._contents = contents
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def naming(self, content_id: str, work: Work, *, grows: bool = True) -> None:
+        """Run ``work``, which makes a row name new content. The content is removed if it does not.
+
+        Args:
+            content_id: The content.
+            work: The change.
+            grows: As for `Database.write`: refused while the disk is full.
+
+        Raises:
+            ServiceUnavailable: Not committed.
+            Exception: Whatever ``work`` raises.
+        """
+        self._contents.hand_over(content_id)
+        await self._to_the_end(self._name(content_id, work, grows=grows))
+
+    async def releasing(self, work: Work, *, grows: bool = False) -> None:
+        """Run ``work``, which may leave content without a row, and retire such content.
+
+        Raises:
+            ServiceUnavailable: Not committed.
+            Exception: Whatever ``work`` raises.
+        """
+        await self._to_the_end(self._release(work, grows=grows))
+
+    async def drain(self) -> None:
+        """Wait for the commits in progress."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _name(self, content_id: str, work: Work, *, grows: bool) -> None:
+        try:
+            with disk_errors("storing the description of an object"):
+                faults.point("store.object.index")
+            await self._release(work, grows=grows)
+        except BaseException:
+            await self._remove_unless_named(content_id)
+            raise
+        self._contents.named(content_id)
+
+    async def _release(self, work: Work, *, grows: bool) -> None:
+        def with_unnamed(connection: Connection) -> list[str]:
+            return object_index.unnamed_of(connection, set(work(connection)))
+
+        self._contents.retire(await self._database.write(with_unnamed, grows=grows))
+
+    async def _remove_unless_named(self, content_id: str) -> None:
+        # An error does not prove that nothing was committed: the reply alone may have been lost. Where even reading
+        # fails, the sweep of the next start decides.
+        with contextlib.suppress(ServiceUnavailable, StateCorrupt):
+            if self._database.read(lambda connection: object_index.unnamed_of(connection, [content_id])):
+                await self._contents.run(self._contents.remove, content_id)
+
+    async def _to_the_end(self, commit: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(commit)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_hear)
+            raise
+
+
+def _hear(task: "asyncio.Task[None]") -> None:
+    """Nobody waits for the outcome any more; the client learns it when it asks again."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,302 @@
+"""The bytes of objects: plain immutable files, each named by a random id and never by a key.
+
+A file is written under ``tmp``, synced, renamed to ``content/xx/`` and its directory synced; only then may a row name
+it. What no row names is removed: by whoever made it, or by the sweep of the next start. Hashing and file operations
+run in threads of their own, off the event loop. Nothing here knows of buckets and keys.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tidemill.core.files import sync_directory
+from tidemill.errors import ServiceUnavailable
+from tidemill.store.objects.draft import Content, Digest, Draft
+from tidemill.store.objects.errors import ObjectDamaged, disk_errors
+
+__all__ = ["ContentStore"]
+
+T = TypeVar("T")
+
+BATCH_BYTES = 1024 * 1024
+"""How much is handed to a thread at a time: large enough to pay for the hand-over."""
+THREADS = 8
+MIN_FREE_FRACTION = 0.01
+MIN_FREE_INODES = 1000
+
+
+class ContentStore:
+    """Content files under one directory.
+
+    Args:
+        root: Directory of the store; made if missing. ``tmp``, ``content`` and ``quarantine`` must be one file system.
+        grace_s: How long a file is kept after the last row that named it went: a reply may still be reading it.
+    """
+
+    def __init__(self, root: Path, *, grace_s: float) -> None:
+        self.root = root
+        self._tmp = root / "tmp"
+        self._content = root / "content"
+        self._quarantine = root / "quarantine"
+        self._grace_s = grace_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store-content")
+        self._drafts: set[str] = set()  # removed when their block ends
+        self._unnamed: set[str] = set()  # not named by a row yet: the sweep spares them
+        self._retired: dict[str, asyncio.TimerHandle] = {}
+        self._make_directories()
+
+    def path(self, content_id: str) -> Path:
+        """Return the file of the content. Its bytes never change: a job that may write to it gets an overlay."""
+        return self._content / content_id[:2] / content_id
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run ``work`` in one of the store's threads; a cancelled caller still waits for its end."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
+
+    def refuse_when_full(self, size_bytes: int = 0) -> None:
+        """Refuse to take ``size_bytes`` more when the disk is as good as full.
+
+        Raises:
+            ServiceUnavailable: 99 % of the disk is used, fewer than 1,000 inodes are free, or it does not fit.
+        """
+        if self._lack_of_room(size_bytes) is None:
+            return
+        self._flush_retired()
+        reason = self._lack_of_room(size_bytes)
+        if reason is not None:
+            raise ServiceUnavailable(
+                f"the disk of the object store {self.root} {reason}; new objects are refused. Delete objects or free"
+                " space on the disk, then repeat the request",
+                close=True,
+            )
+
+    @contextlib.asynccontextmanager
+    async def receive(
+        self, body: AsyncIterable[bytes], *, size_bytes: int = 0, digests: Iterable[Digest] = ()
+    ) -> AsyncIterator[Content]:
+        """Store what ``body`` yields as a new file, durable before the block begins.
+
+        Nothing remains when ``body`` raises, or when the block ends and the content was not handed over.
+
+        Args:
+            body: The bytes. It is read to its end, so whatever it verifies there has been verified.
+            size_bytes: The announced length, to refuse early what cannot fit.
+            digests: Further hashes to feed with every byte.
+
+        Raises:
+            ServiceUnavailable: The disk is full or failing.
+        """
+        self.refuse_when_full(size_bytes)
+        async with self._draft(digests) as draft:
+            with disk_errors("receiving an object"):
+                content = await self._fill(draft, body)
+            yield content
+
+    @contextlib.asynccontextmanager
+    async def join(self, sources: Iterable[tuple[Path, str]], digests: Iterable[Digest] = ()) -> AsyncIterator[Content]:
+        """Store the concatenation of files as a new file; removed at the end of the block unless handed over.
+
+        Args:
+            sources: Files in order, each with the SHA-256 that it must have.
+            digests: Further hashes to feed with the whole.
+
+        Raises:
+            ObjectDamaged: A source does not have its SHA-256.
+            ServiceUnavailable: The disk is full or failing.
+        """
+        async with self._draft(digests) as draft:
+            with disk_errors("joining the parts of an object"):
+                content = await self.run(draft.join, tuple(sources))
+            yield content
+
+    @contextlib.asynccontextmanager
+    async def adopt(self, file: Path) -> AsyncIterator[Content]:
+        """Make an existing file content; removed at the end of the block unless handed over.
+
+        ``file`` stays where it is; the caller removes it once a row names the content, and nobody may write to it.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ServiceUnavailable: The disk is full or failing.
+        """
+        async with self._draft() as draft:
+            with disk_errors("taking over a file"):
+                content = await self.run(draft.adopt, file)
+            yield content
+
+    def hand_over(self, content_id: str) -> None:
+        """The block that made this content no longer removes it: the caller does, or says `named`."""
+        self._drafts.discard(content_id)
+
+    def named(self, content_id: str) -> None:
+        """A row names this content now."""
+        self._unnamed.discard(content_id)
+
+    def retire(self, content_ids: Iterable[str]) -> None:
+        """Remove content that no row names any more, once replies that may still read it have had their time."""
+        loop = asyncio.get_running_loop()
+        for content_id in content_ids:
+            if content_id not in self._retired:
+                self._retired[content_id] = loop.call_later(self._grace_s, self._remove_retired, content_id)
+
+    def remove(self, content_id: str) -> None:
+        """Remove content at once."""
+        self.path(content_id).unlink(missing_ok=True)
+        self._unnamed.discard(content_id)
+
+    async def read_verified(self, content_id: str, *, sha256: str, name: str) -> bytes:
+        """The whole content, its digest checked.
+
+        Raises:
+            ObjectDamaged: The bytes are not those that were put. The file is quarantined.
+        """
+        with disk_errors(f"reading {name}"):
+            data = await self.run(self._read_if_sound, content_id, sha256)
+        if data is None:
+            raise self.damaged(content_id, name=name)
+        return data
+
+    def check_size(self, content_id: str, *, size_bytes: int, name: str) -> None:
+        """Check quickly that the content is there and has its length.
+
+        Raises:
+            ObjectDamaged: It is missing or has another length. The file is quarantined.
+        """
+        try:
+            found_bytes = self.path(content_id).stat().st_size
+        except FileNotFoundError:
+            raise self.damaged(content_id, name=name) from None
+        if found_bytes != size_bytes:
+            raise self.damaged(content_id, name=name)
+
+    def is_sound(self, content_id: str, sha256: str) -> bool:
+        """Read the whole content and compare its digest. Blocks; call it in a thread."""
+        try:
+            with self.path(content_id).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        except FileNotFoundError:
+            return False
+
+    def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
+        """Put a damaged file into quarantine; returns the error that says so."""
+        kept = self._quarantine / content_id
+        with contextlib.suppress(FileNotFoundError):
+            self.path(content_id).replace(kept)
+        return ObjectDamaged(
+            f"the stored bytes of {name} are damaged or missing and are not sent; what was found is kept as {kept}."
+            " Put the object again"
+        )
+
+    def sweep_temporaries(self) -> int:
+        """Remove what an earlier process left half written; returns how many. Call it before anything is stored."""
+        leftovers = list(self._tmp.iterdir())
+        for file in leftovers:
+            file.unlink()
+        return len(leftovers)
+
+    async def sweep_orphans(self, named: Callable[[], Awaitable[set[str]]]) -> int:
+        """Remove content that no row names; returns how many files. May run while objects are put.
+
+        Args:
+            named: Gives the ids of all content that rows name.
+        """
+        # In this order: a file that is listed and is not spared by then has its row already, or never will.
+        found = await self.run(self._content_ids)
+        spared = self._unnamed | self._retired.keys()
+        orphans = found - spared - await named()
+        for content_id in orphans:
+            await self.run(self.remove, content_id)
+        return len(orphans)
+
+    def close(self) -> None:
+        """Remove retired content and end the threads."""
+        self._flush_retired()
+        self._threads.shutdown()
+
+    def _make_directories(self) -> None:
+        new = not self._content.exists()
+        for directory in (self._tmp, self._content, self._quarantine):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for index in range(256):
+            (self._content / f"{index:02x}").mkdir(exist_ok=True, mode=0o700)
+        if new:
+            sync_directory(self._content)
+            sync_directory(self.root)
+
+    @contextlib.asynccontextmanager
+    async def _draft(self, digests: Iterable[Digest] = ()) -> AsyncIterator[Draft]:
+        content_id = secrets.token_hex(16)
+        self._drafts.add(content_id)
+        self._unnamed.add(content_id)
+        draft = Draft(self._tmp / content_id, target=self.path(content_id), digests=digests)
+        try:
+            yield draft
+        finally:
+            if content_id in self._drafts:
+                self._drafts.discard(content_id)
+                await self.run(draft.discard)
+                self._unnamed.discard(content_id)
+
+    async def _fill(self, draft: Draft, body: AsyncIterable[bytes]) -> Content:
+        """Feed the draft in a thread while the next bytes arrive."""
+        loop = asyncio.get_running_loop()
+        batch: list[bytes] = []
+        waiting_bytes = 0
+        writing: asyncio.Future[None] | None = None
+        try:
+            async for chunk in body:
+                batch.append(chunk)
+                waiting_bytes += len(chunk)
+                if waiting_bytes >= BATCH_BYTES:
+                    if writing is not None:
+                        await asyncio.shield(writing)
+                    writing = loop.run_in_executor(self._threads, draft.append, batch)
+                    batch = list[bytes]()
+                    waiting_bytes = 0
+            if writing is not None:
+                await asyncio.shield(writing)
+        finally:
+            if writing is not None:
+                await asyncio.wait({writing})
+                writing.exception()  # marks it as retrieved: the caller gets the exception that ended the loop
+        return await self.run(draft.finish, batch)
+
+    def _content_ids(self) -> set[str]:
+        return {entry.name for directory in self._content.iterdir() for entry in os.scandir(directory)}
+
+    def _read_if_sound(self, content_id: str, sha256: str) -> bytes | None:
+        try:
+            data = self.path(content_id).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+    def _lack_of_room(self, size_bytes: int) -> str | None:
+        disk = os.statvfs(self.root)
+        if disk.f_bavail < disk.f_blocks * MIN_FREE_FRACTION:
+            return "is 99 % full"
+        if disk.f_files and disk.f_favail < MIN_FREE_INODES:  # some file systems do not count inodes
+            return f"has fewer than {MIN_FREE_INODES} free inodes"
+        free_bytes = disk.f_bavail * disk.f_frsize
+        return f"has {free_bytes} bytes free and {size_bytes} were announced" if size_bytes > free_bytes else None
+
+    def _remove_retired(self, content_id: str) -> None:
+        if self._retired.pop(content_id, None) is not None:
+            self._threads.submit(self.remove, content_id)
+
+    def _flush_retired(self) -> None:
+        while self._retired:
+            content_id, timer = self._retired.popitem()
+            timer.cancel()
+            self.remove(content_id)

@@ -1,0 +1,152 @@
+"""A content file while it is being written: hashed on the way, synced, then renamed into place.
+
+Everything here blocks; `tidemill.store.objects.content` calls it in threads, one call after the other.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.core import faults
+from tidemill.core.files import sync_directory
+from tidemill.store.objects.errors import ObjectDamaged
+
+__all__ = ["Content", "Digest", "Draft"]
+
+COPY_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """One durable file of the store.
+
+    Attributes:
+        content_id: Its name.
+        size_bytes: Its length.
+        md5: In hexadecimal.
+        sha256: In hexadecimal.
+    """
+
+    content_id: str
+    size_bytes: int
+    md5: str
+    sha256: str
+
+
+class Digest(Protocol):
+    """Anything that bytes can be fed to, e.g. a hash."""
+
+    def update(self, data: bytes, /) -> object:
+        """Feed the next bytes."""
+        ...
+
+
+class Draft:
+    """One file on its way into the store.
+
+    Args:
+        path: The temporary file.
+        target: Where it goes when it is complete; the file name becomes the content id.
+        digests: Further hashes to feed with every byte, besides MD5 and SHA-256.
+    """
+
+    def __init__(self, path: Path, *, target: Path, digests: Iterable[Digest] = ()) -> None:
+        self.content_id = target.name
+        self._path = path
+        self._target = target
+        self._fd = -1
+        self._size_bytes = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256()
+        self._digests: tuple[Digest, ...] = (self._md5, self._sha256, *digests)
+
+    def append(self, chunks: Iterable[bytes]) -> None:
+        """Write and hash ``chunks``."""
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        for chunk in chunks:
+            self._hash(chunk)
+            _write_all(self._fd, chunk)
+
+    def finish(self, chunks: Iterable[bytes]) -> Content:
+        """Write the last ``chunks`` and put the file into place, durably."""
+        self.append(chunks)
+        return self._place()
+
+    def join(self, sources: Iterable[tuple[Path, str]]) -> Content:
+        """Write whole files one after the other, each checked by its SHA-256, and put the file into place.
+
+        Raises:
+            ObjectDamaged: A source is missing or does not have its SHA-256.
+        """
+        self.append(())
+        for path, sha256 in sources:
+            own = hashlib.sha256()
+            try:
+                with path.open("rb", buffering=0) as file:
+                    while chunk := file.read(COPY_BYTES):
+                        own.update(chunk)
+                        self.append((chunk,))
+            except FileNotFoundError:
+                own = None
+            if own is None or own.hexdigest() != sha256:
+                raise ObjectDamaged("an uploaded part is damaged or missing on the disk; upload that part again")
+        return self._place()
+
+    def adopt(self, file: Path) -> Content:
+        """Put ``file`` into place by a hard link if possible, otherwise by a copy.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        try:
+            self._path.hardlink_to(file)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(file, self._path)
+        self._path.chmod(0o400)
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        while chunk := os.read(self._fd, COPY_BYTES):
+            self._hash(chunk)
+        return self._place()
+
+    def discard(self) -> None:
+        """Remove the file, complete or not."""
+        self._close()
+        self._path.unlink(missing_ok=True)
+        self._target.unlink(missing_ok=True)
+
+    def _hash(self, chunk: bytes) -> None:
+        for digest in self._digests:
+            digest.update(chunk)
+        self._size_bytes += len(chunk)
+
+    def _place(self) -> Content:
+        faults.point("store.object.fsync")
+        os.fsync(self._fd)
+        self._close()
+        faults.point("store.object.rename")
+        self._path.replace(self._target)
+        sync_directory(self._target.parent)
+        return Content(
+            content_id=self.content_id,
+            size_bytes=self._size_bytes,
+            md5=self._md5.hexdigest(),
+            sha256=self._sha256.hexdigest(),
+        )
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

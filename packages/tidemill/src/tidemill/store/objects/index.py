@@ -1,0 +1,141 @@
+"""Reading and changing the rows of buckets and objects: plain functions that run inside a transaction.
+
+They change nothing but the database, and may be run again when a commit has to be repeated.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from sqlalchemy import Connection, delete, insert, select
+
+from tidemill.store.objects.errors import no_such_bucket
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.schema import buckets, objects, parts, uploads
+
+__all__ = [
+    "bucket_created_ms",
+    "bucket_is_empty",
+    "buckets_by_name",
+    "content_named",
+    "delete_bucket",
+    "delete_object",
+    "forget_completed_uploads",
+    "get_object",
+    "has_completed_uploads",
+    "insert_bucket",
+    "put_object",
+    "require_bucket",
+    "scan",
+    "successor",
+    "unnamed_of",
+]
+
+
+def bucket_created_ms(connection: Connection, name: str) -> int | None:
+    """Return the time when the bucket was created, or None if there is no such bucket."""
+    return connection.execute(select(buckets.c.created_ms).where(buckets.c.name == name)).scalar()
+
+
+def require_bucket(connection: Connection, name: str) -> None:
+    """Raise NoSuchBucket unless there is such a bucket."""
+    if bucket_created_ms(connection, name) is None:
+        raise no_such_bucket(name)
+
+
+def buckets_by_name(connection: Connection) -> list[tuple[str, int]]:
+    """Name and creation time of every bucket, in order."""
+    rows = connection.execute(select(buckets.c.name, buckets.c.created_ms).order_by(buckets.c.name))
+    return [(row.name, row.created_ms) for row in rows]
+
+
+def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
+    """Create a bucket; return False if it already exists."""
+    if bucket_created_ms(connection, name) is not None:
+        return False
+    connection.execute(insert(buckets).values(name=name, created_ms=created_ms))
+    return True
+
+
+def bucket_is_empty(connection: Connection, name: str) -> bool:
+    """Whether the bucket holds no object and no open upload."""
+    first = connection.execute(select(objects.c.key).where(objects.c.bucket == name).limit(1)).first()
+    open_upload = select(uploads.c.key).where(uploads.c.bucket == name, uploads.c.completed_ms.is_(None)).limit(1)
+    return first is None and connection.execute(open_upload).first() is None
+
+
+def delete_bucket(connection: Connection, name: str) -> None:
+    """Remove the bucket and what is remembered of its complete uploads."""
+    connection.execute(delete(uploads).where(uploads.c.bucket == name))
+    connection.execute(delete(buckets).where(buckets.c.name == name))
+
+
+def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | None:
+    """The object, or None.
+
+    Raises:
+        StateCorrupt: Its row fails its checksum.
+    """
+    query = select(objects).where(objects.c.bucket == bucket, objects.c.key == key.encode())
+    row = connection.execute(query).mappings().first()
+    return None if row is None else ObjectInfo.from_row(row)
+
+
+def put_object(connection: Connection, info: ObjectInfo) -> str | None:
+    """Store the object; returns the content id of the one with that key that it replaces, or None."""
+    replaced = delete_object(connection, info.bucket, info.key)
+    connection.execute(insert(objects).values(info.to_row()))
+    return replaced
+
+
+def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
+    """Delete the object's row, even if it is damaged. Return its content id, or None if there was no row."""
+    where = (objects.c.bucket == bucket, objects.c.key == key.encode())
+    content_id = connection.execute(select(objects.c.content_id).where(*where)).scalar()
+    if content_id is not None:
+        connection.execute(delete(objects).where(*where))
+    return content_id
+
+
+def unnamed_of(connection: Connection, content_ids: Iterable[str]) -> list[str]:
+    """Those of ``content_ids`` that no row names."""
+    return [content_id for content_id in content_ids if not _is_named(connection, content_id)]
+
+
+def content_named(connection: Connection) -> set[str]:
+    """The ids of all content that rows name."""
+    of_objects = connection.execute(select(objects.c.content_id)).scalars()
+    of_parts = connection.execute(select(parts.c.content_id)).scalars()
+    return {*of_objects, *of_parts}
+
+
+def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
+    """Whether `forget_completed_uploads` would have something to do."""
+    return (
+        connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
+    )
+
+
+def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
+    """Forget multipart uploads that were completed before that time: nobody repeats their Complete any more."""
+    connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
+
+
+def scan(
+    connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int
+) -> Iterator[tuple[bytes, ObjectInfo]]:
+    """Up to ``limit`` objects in key order, from the key ``start`` on, whose key begins with ``prefix``."""
+    query = select(objects).where(objects.c.bucket == bucket, objects.c.key >= max(start, prefix))
+    if prefix:
+        query = query.where(objects.c.key < successor(prefix))
+    for row in connection.execute(query.order_by(objects.c.key).limit(limit)).mappings():
+        yield row["key"], ObjectInfo.from_row(row)
+
+
+def successor(prefix: bytes) -> bytes:
+    """The smallest key after all keys that begin with ``prefix``. UTF-8 has no byte 255, so the last one can grow."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def _is_named(connection: Connection, content_id: str) -> bool:
+    by_object = select(objects.c.content_id).where(objects.c.content_id == content_id).limit(1)
+    by_part = select(parts.c.content_id).where(parts.c.content_id == content_id).limit(1)
+    return connection.execute(by_object).first() is not None or connection.execute(by_part).first() is not None

@@ -1,0 +1,102 @@
+"""One page of a bucket's keys, with common prefixes, by keyset: no page costs more than what it shows.
+
+A page begins at a key (inclusive). The next page's beginning is returned, so that paging needs no memory here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from tidemill.store.objects import index as object_index
+from tidemill.store.objects.rows import ObjectInfo
+
+__all__ = ["ObjectPage", "after_key", "after_prefix", "list_page"]
+
+_SCAN_ROWS = 1000
+_SCAN_ROWS_IN_FOLDER = 32
+"""With a delimiter most rows of a scan may be hidden in one folder: look at few, then jump over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """Objects and common prefixes in order, and the start of the next page (None at the end).
+
+    Attributes:
+        objects: Objects of the page.
+        prefixes: Common prefixes of the page.
+        last: The last key or common prefix of the page, whichever is later; empty on an empty page.
+        next_start: Where the next page begins.
+    """
+
+    objects: tuple[ObjectInfo, ...]
+    prefixes: tuple[str, ...]
+    last: str
+    next_start: bytes | None
+
+
+def after_key(key: str) -> bytes:
+    """Where a page begins that follows ``key``."""
+    return key.encode() + b"\0"
+
+
+def after_prefix(prefix: str) -> bytes:
+    """Where a page begins that follows all keys under ``prefix``."""
+    return object_index.successor(prefix.encode())
+
+
+def list_page(
+    connection: Connection, bucket: str, *, prefix: str, delimiter: str, start: bytes, limit: int
+) -> ObjectPage:
+    """List up to ``limit`` keys and common prefixes.
+
+    Args:
+        connection: A transaction, whose snapshot the page shows.
+        bucket: The bucket; one that is not there lists as empty.
+        prefix: Only keys that begin with it.
+        delimiter: Keys that contain it after the prefix are rolled up; empty for none.
+        start: The first key that may appear (`after_key`, `after_prefix`, ``b""`` or an earlier ``next_start``).
+        limit: Maximum number of keys and common prefixes together; 0 returns an empty page.
+    """
+    found: list[ObjectInfo] = []
+    prefixes: list[str] = []
+    last = ""
+    if limit <= 0:
+        return ObjectPage((), (), "", None)
+    for key, item in _items(connection, bucket, prefix.encode(), delimiter.encode(), start):
+        if len(found) + len(prefixes) == limit:
+            return ObjectPage(tuple(found), tuple(prefixes), last, key)
+        if item is None:
+            prefixes.append(key.decode())
+        else:
+            found.append(item)
+        last = key.decode()
+    return ObjectPage(tuple(found), tuple(prefixes), last, None)
+
+
+def _items(
+    connection: Connection, bucket: str, prefix: bytes, delimiter: bytes, start: bytes
+) -> Iterator[tuple[bytes, ObjectInfo | None]]:
+    """Keys with their objects, and common prefixes with None, in order."""
+    rows_wanted = _SCAN_ROWS_IN_FOLDER if delimiter else _SCAN_ROWS
+    while True:
+        rows = 0
+        folder: bytes | None = None
+        for key, info in object_index.scan(connection, bucket, start=start, prefix=prefix, limit=rows_wanted):
+            rows += 1
+            if folder is not None and key.startswith(folder):
+                continue
+            folder = _folder(key, prefix, delimiter)
+            yield (key, info) if folder is None else (folder, None)
+            start = key + b"\0"
+        if rows < rows_wanted:
+            return
+        if folder is not None:
+            start = object_index.successor(folder)
+
+
+def _folder(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
+    if not delimiter:
+        return None
+    end = key.find(delimiter, len(prefix))
+    return None if end < 0 else key[: end + len(delimiter)]

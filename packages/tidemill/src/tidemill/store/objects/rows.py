@@ -1,0 +1,234 @@
+"""Objects and parts as values, and their rows: what is stored, sealed by a checksum and checked when read.
+
+SQLite does not notice a flipped bit inside a row; the checksum does.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.errors import StateCorrupt
+
+__all__ = ["ObjectAttributes", "ObjectInfo", "PartInfo", "UploadInfo", "open_row", "seal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAttributes:
+    """What a client says about an object besides its bytes.
+
+    Attributes:
+        content_type: Media type.
+        metadata: User metadata, names in lower case.
+        headers: Reply headers kept with the object, by member name: ``CacheControl``, ``ContentEncoding``, ...
+        checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
+        checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` where a checksum is one of the checksums of the parts.
+        tags: Object tags.
+        part_sizes: Sizes in bytes of the parts of a multipart object; empty for any other.
+    """
+
+    content_type: str = "binary/octet-stream"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    checksum_type: str = "FULL_OBJECT"
+    tags: Mapping[str, str] = field(default_factory=dict)
+    part_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo(ObjectAttributes):
+    """One stored object.
+
+    Attributes:
+        bucket: Its bucket.
+        key: Its key; never a path.
+        content_id: Names the file that holds its bytes. Several objects may share one.
+        size_bytes: Length.
+        etag: MD5 in hexadecimal, with ``-N`` for a multipart object; without the quotes of the wire.
+        sha256: Of the whole content, in hexadecimal.
+        modified_ms: Milliseconds since the epoch.
+    """
+
+    bucket: str
+    key: str
+    content_id: str
+    size_bytes: int
+    etag: str
+    sha256: str
+    modified_ms: int
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "ObjectInfo":
+        """Read a row of `tidemill.store.objects.schema.objects`.
+
+        Raises:
+            StateCorrupt: The row's checksum does not match.
+        """
+        values = open_row(row, what=f"object s3://{row['bucket']}/{_shown(row['key'])}")
+        document = values.pop("document")
+        document["part_sizes"] = tuple(document["part_sizes"])
+        key = values.pop("key").decode()
+        return cls(key=key, **values, **document)
+
+    def to_row(self) -> dict[str, Any]:
+        """The row that holds this object."""
+        return seal(
+            {
+                "bucket": self.bucket,
+                "key": self.key.encode(),
+                "content_id": self.content_id,
+                "size_bytes": self.size_bytes,
+                "etag": self.etag,
+                "sha256": self.sha256,
+                "modified_ms": self.modified_ms,
+                "document": {
+                    "content_type": self.content_type,
+                    "metadata": dict(self.metadata),
+                    "headers": dict(self.headers),
+                    "checksums": dict(self.checksums),
+                    "checksum_type": self.checksum_type,
+                    "tags": dict(self.tags),
+                    "part_sizes": list(self.part_sizes),
+                },
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One uploaded part of a multipart upload that is still open."""
+
+    upload_id: str
+    part_number: int
+    content_id: str
+    size_bytes: int
+    etag: str
+    sha256: str
+    modified_ms: int
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "PartInfo":
+        """Read a row of `tidemill.store.objects.schema.parts`.
+
+        Raises:
+            StateCorrupt: The row's checksum does not match.
+        """
+        values = open_row(row, what=f"part {row['part_number']} of upload {row['upload_id']}")
+        document = values.pop("document")
+        return cls(checksums=document["checksums"], **values)
+
+    def to_row(self) -> dict[str, Any]:
+        """The row that holds this part."""
+        return seal(
+            {
+                "upload_id": self.upload_id,
+                "part_number": self.part_number,
+                "content_id": self.content_id,
+                "size_bytes": self.size_bytes,
+                "etag": self.etag,
+                "sha256": self.sha256,
+                "modified_ms": self.modified_ms,
+                "document": {"checksums": dict(self.checksums)},
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadInfo:
+    """One multipart upload.
+
+    Attributes:
+        upload_id: Its id; ids of later uploads sort later.
+        bucket: Its bucket.
+        key: The key of the object to be.
+        initiated_ms: Milliseconds since the epoch.
+        completed_ms: When it became an object; None while it is open.
+        attributes: What the object will have.
+        algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``; may be empty.
+        outcome: Of a complete upload: what its Complete answered, and which parts it named.
+    """
+
+    upload_id: str
+    bucket: str
+    key: str
+    initiated_ms: int
+    completed_ms: int | None = None
+    attributes: ObjectAttributes
+    algorithm: str = ""
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "UploadInfo":
+        """Read a row of `tidemill.store.objects.schema.uploads`.
+
+        Raises:
+            StateCorrupt: The row's checksum does not match.
+        """
+        values = open_row(row, what=f"upload {row['upload_id']}")
+        document = values.pop("document")
+        key = values.pop("key").decode()
+        attributes = ObjectAttributes(**document.pop("attributes"))
+        return cls(key=key, attributes=attributes, **values, **document)
+
+    def to_row(self) -> dict[str, Any]:
+        """The row that holds this upload."""
+        attributes = self.attributes
+        return seal(
+            {
+                "bucket": self.bucket,
+                "key": self.key.encode(),
+                "upload_id": self.upload_id,
+                "initiated_ms": self.initiated_ms,
+                "completed_ms": self.completed_ms,
+                "document": {
+                    "attributes": {
+                        "content_type": attributes.content_type,
+                        "metadata": dict(attributes.metadata),
+                        "headers": dict(attributes.headers),
+                        "tags": dict(attributes.tags),
+                        "checksum_type": attributes.checksum_type,
+                    },
+                    "algorithm": self.algorithm,
+                    "outcome": dict(self.outcome),
+                },
+            }
+        )
+
+
+def seal(values: dict[str, Any]) -> dict[str, Any]:
+    """A row made of ``values``: its ``document`` as JSON text, and the checksum over everything."""
+    row = {**values, "document": json.dumps(values["document"], ensure_ascii=False, separators=(",", ":"))}
+    return {**row, "checksum": _checksum(row)}
+
+
+def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
+    """The values of a sealed row, its document parsed.
+
+    Raises:
+        StateCorrupt: The checksum does not match.
+    """
+    values = dict(row)
+    stored = values.pop("checksum")
+    if stored != _checksum(values):
+        raise StateCorrupt(
+            f"the stored description of the {what} fails its checksum; it is not used. Put the object again, or"
+            " restore the database from a backup"
+        )
+    values["document"] = json.loads(values["document"])
+    return values
+
+
+def _checksum(row: Mapping[str, Any]) -> bytes:
+    fields: list[bytes] = []
+    for name in sorted(row):
+        value = row[name]
+        data = value if isinstance(value, bytes) else str(value).encode()
+        fields.append(b"%b:%d:%b" % (name.encode(), len(data), data))
+    return hashlib.blake2b(b"".join(fields), digest_size=16).digest()
+
+
+def _shown(key: bytes) -> str:
+    return key.decode(errors="replace")

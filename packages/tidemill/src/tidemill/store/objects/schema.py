@@ -1,0 +1,66 @@
+"""The tables of the object store: buckets, objects, multipart uploads and their parts.
+
+Rows name content by a random id; the bytes are files (`tidemill.store.objects.content`). Keys are UTF-8 bytes, so that
+every database sorts them as S3 does. Each row carries a checksum over its other columns.
+"""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Table
+
+from tidemill.store.database.schema import TEXT, metadata
+
+__all__ = ["buckets", "objects", "parts", "uploads"]
+
+buckets = Table(
+    "buckets",
+    metadata,
+    Column("name", TEXT, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("bucket", TEXT, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("content_id", TEXT, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("etag", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("modified_ms", BigInteger, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("checksum", LargeBinary, nullable=False),
+    Index("objects_by_content", "content_id"),
+    # Rows lie in key order in the table itself: a listing reads neighbours.
+    sqlite_with_rowid=False,
+)
+"""`tidemill.store.objects.rows.ObjectInfo`; ``document`` holds what is neither sorted by nor searched."""
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("bucket", TEXT, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("upload_id", TEXT, primary_key=True),
+    Column("initiated_ms", BigInteger, nullable=False),
+    Column("completed_ms", BigInteger, nullable=True),
+    Column("document", TEXT, nullable=False),
+    Column("checksum", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Multipart uploads. A complete one stays for some days as the memory that makes a repeated Complete harmless."""
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("upload_id", TEXT, primary_key=True),
+    Column("part_number", Integer, primary_key=True),
+    Column("content_id", TEXT, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("etag", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("modified_ms", BigInteger, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("checksum", LargeBinary, nullable=False),
+    Index("parts_by_content", "content_id"),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,429 @@
+"""The object store: buckets of immutable objects on one disk, consistent after any crash.
+
+Bytes are files (`tidemill.store.objects.content`), names are rows (`tidemill.store.objects.index`). A put first makes
+the file durable, then commits the row that names it: a half-put object is never visible, an acknowledged one never
+lost. The store is independent of HTTP; `tidemill.services.s3` and the control plane use it.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sqlalchemy import Connection
+
+from tidemill.core.clock import Clock
+from tidemill.core.names import is_bucket_name
+from tidemill.errors import AwsError
+from tidemill.instance.spec import ObjectReference
+from tidemill.store.database.base import Database
+from tidemill.store.objects import index as object_index
+from tidemill.store.objects.commits import Commits, Work
+from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.draft import Content
+from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
+from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.listing import ObjectPage, list_page
+from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+
+__all__ = ["ObjectStore", "Precondition", "ScrubReport"]
+
+WHOLE_READ_BYTES = 8 * 1024 * 1024
+"""Objects up to this size are read and verified as a whole before a byte of them is sent."""
+LIST_ROWS = 1000
+GRACE_S = 10.0
+COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
+
+Precondition = Callable[[ObjectInfo | None], None]
+"""Gets the object that is there (or None) inside the transaction, and raises to refuse the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubReport:
+    """What a scrub found.
+
+    Attributes:
+        objects: How many objects were checked.
+        size_bytes: How many bytes were read.
+        damaged: Objects whose bytes are missing or wrong; the files are in quarantine now.
+    """
+
+    objects: int
+    size_bytes: int
+    damaged: tuple[ObjectInfo, ...]
+
+
+class ObjectStore:
+    """Buckets and objects.
+
+    Args:
+        database: Where the rows live; opened with the metadata that `tidemill.store.objects.schema` has added to.
+        root: Directory of the content files; made if missing.
+        clock: Gives modification times.
+        grace_s: How long replaced content is kept for replies that still read it.
+    """
+
+    def __init__(self, database: Database, root: Path, *, clock: Clock, grace_s: float = GRACE_S) -> None:
+        self.database = database
+        self.clock = clock
+        self.contents = ContentStore(root, grace_s=grace_s)
+        self.commits = Commits(database, self.contents)
+        self.contents.sweep_temporaries()
+
+    async def ensure_bucket(self, name: str) -> None:
+        """Make a bucket unless it is there."""
+        await self.create_bucket(name)
+
+    async def create_bucket(self, name: str) -> bool:
+        """Create a bucket; return False if it already exists.
+
+        Raises:
+            AwsError: InvalidBucketName.
+        """
+        if not is_bucket_name(name):
+            raise AwsError(
+                f"{name!r} cannot name a bucket; allowed are 3-63 characters of a-z, 0-9, '.' and '-', beginning and"
+                " ending with a letter or digit, without '..'; 'endpoints' is reserved",
+                code="InvalidBucketName",
+                status=400,
+                members={"BucketName": name},
+            )
+        now_ms = self.clock.now_ms()
+        return await self.database.write(lambda c: object_index.insert_bucket(c, name, now_ms), grows=True)
+
+    def bucket_exists(self, name: str) -> bool:
+        """Whether there is such a bucket."""
+        return self.database.read(lambda c: object_index.bucket_created_ms(c, name)) is not None
+
+    def require_bucket(self, name: str) -> None:
+        """Raise NoSuchBucket unless there is such a bucket."""
+        if not self.bucket_exists(name):
+            raise no_such_bucket(name)
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """Name and creation time (milliseconds since the epoch) of every bucket, in order."""
+        return self.database.read(object_index.buckets_by_name)
+
+    async def delete_bucket(self, name: str) -> None:
+        """Remove an empty bucket.
+
+        Raises:
+            NoSuchBucket: There is none.
+            AwsError: BucketNotEmpty.
+        """
+
+        def work(connection: Connection) -> None:
+            object_index.require_bucket(connection, name)
+            if not object_index.bucket_is_empty(connection, name):
+                raise AwsError(
+                    f"the bucket {name!r} holds objects or unfinished uploads; delete and abort them first",
+                    code="BucketNotEmpty",
+                    status=409,
+                    members={"BucketName": name},
+                )
+            object_index.delete_bucket(connection, name)
+
+        await self.database.write(work)
+
+    def head(self, bucket: str, key: str) -> ObjectInfo | None:
+        """Return the object, or None if there is no such object.
+
+        Raises:
+            StateCorrupt: Its row fails its checksum.
+        """
+        return self.database.read(lambda c: object_index.get_object(c, bucket, key))
+
+    def require(self, bucket: str, key: str) -> ObjectInfo:
+        """The object.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            NoSuchKey: There is no such object.
+        """
+        info = self.head(bucket, key)
+        if info is None:
+            self.require_bucket(bucket)
+            raise no_such_key(bucket, key)
+        return info
+
+    def list_all(self, bucket: str, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects whose key begins with ``prefix``, in key order, a thousand rows at a time.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+        """
+        self.require_bucket(bucket)
+        start = b""
+        while True:
+            rows = self.database.read(
+                lambda c, start=start: list(
+                    object_index.scan(c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS)
+                )
+            )
+            for _, info in rows:
+                yield info
+            if len(rows) < LIST_ROWS:
+                return
+            start = rows[-1][0] + b"\0"
+
+    async def page(self, bucket: str, *, prefix: str, delimiter: str, start: bytes, limit: int) -> ObjectPage:
+        """One page of a listing; arguments as for `tidemill.store.objects.listing.list_page`.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+        """
+
+        def work(connection: Connection) -> ObjectPage:
+            object_index.require_bucket(connection, bucket)
+            return list_page(connection, bucket, prefix=prefix, delimiter=delimiter, start=start, limit=limit)
+
+        return await self.database.read_in_thread(work)
+
+    def file_of(self, info: ObjectInfo) -> Path:
+        """The file that holds the object's bytes. Read-only: others may share it, and it must never change."""
+        return self.contents.path(info.content_id)
+
+    def open(self, reference: ObjectReference) -> BinaryIO:
+        """Open the content of an object as it was when it was referred to.
+
+        Raises:
+            FileNotFoundError: The object was deleted or replaced, and its content is gone.
+        """
+        return self.contents.path(reference.content_id).open("rb")
+
+    async def read_bytes(self, info: ObjectInfo) -> bytes:
+        """The object's bytes, verified. For objects that fit into memory.
+
+        Raises:
+            ObjectDamaged: They are not the bytes that were put.
+        """
+        return await self.contents.read_verified(info.content_id, sha256=info.sha256, name=_name(info))
+
+    def check_readable(self, info: ObjectInfo) -> None:
+        """Check quickly that the object's file is there and has its length.
+
+        Raises:
+            ObjectDamaged: It is not.
+        """
+        self.contents.check_size(info.content_id, size_bytes=info.size_bytes, name=_name(info))
+
+    def damaged(self, info: ObjectInfo) -> ObjectDamaged:
+        """Put the file of a damaged object into quarantine; returns the error that says so."""
+        return self.contents.damaged(info.content_id, name=_name(info))
+
+    async def put_bytes(
+        self, bucket: str, key: str, data: bytes, *, attributes: ObjectAttributes | None = None
+    ) -> ObjectInfo:
+        """Store ``data`` as an object.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            ServiceUnavailable: The disk is full or failing.
+        """
+        check_key(key)
+        async with self.contents.receive(_once(data), size_bytes=len(data)) as content:
+            return await self.publish(bucket, key, content, attributes=attributes or ObjectAttributes())
+
+    async def adopt(
+        self,
+        bucket: str,
+        key: str,
+        source: Path | AsyncIterator[bytes],
+        *,
+        sha256: str,
+        md5: str,
+        size_bytes: int,
+        content_type: str = "application/x-gzip",
+    ) -> ObjectInfo:
+        """Take over a file as an object: by a hard link if possible, else by a copy; then remove it. Or store a stream.
+
+        May be repeated, also after a crash between the two steps: if the object has these bytes already, a file that
+        is gone is fine, and a stream is not read.
+
+        Raises:
+            FileNotFoundError: There is neither such a file nor an object with these bytes.
+            ValueError: The bytes are not those of ``sha256``, ``md5`` and ``size_bytes``.
+            NoSuchBucket: There is no such bucket.
+            ServiceUnavailable: The disk is full or failing.
+        """
+        check_key(key)
+        info = self.head(bucket, key)
+        if info is None or (info.sha256, info.size_bytes) != (sha256, size_bytes):
+            taken = (
+                self.contents.adopt(source)
+                if isinstance(source, Path)
+                else self.contents.receive(source, size_bytes=size_bytes)
+            )
+            async with taken as content:
+                if (content.sha256, content.md5, content.size_bytes) != (sha256, md5, size_bytes):
+                    name = source if isinstance(source, Path) else "the stream"
+                    raise ValueError(
+                        f"{name} is not the file announced for s3://{bucket}/{key}: expected {size_bytes} bytes with"
+                        f" SHA-256 {sha256} and MD5 {md5}, found {content.size_bytes} bytes with {content.sha256} and"
+                        f" {content.md5}"
+                    )
+                # Even while the disk is full: the bytes are there already, and the job they end frees much more.
+                attributes = ObjectAttributes(content_type=content_type)
+                info = await self.publish(bucket, key, content, attributes=attributes, grows=False)
+        if isinstance(source, Path):
+            source.unlink(missing_ok=True)
+        return info
+
+    async def publish(
+        self,
+        bucket: str,
+        key: str,
+        content: Content,
+        *,
+        attributes: ObjectAttributes,
+        etag: str | None = None,
+        precondition: Precondition | None = None,
+        also: Work | None = None,
+        grows: bool = True,
+    ) -> ObjectInfo:
+        """Make received content visible as an object. From here on the content is the store's.
+
+        Args:
+            bucket: Its bucket.
+            key: Its key; already checked.
+            content: What `ContentStore.receive` or its like gave.
+            attributes: What the client says about it.
+            etag: Of a multipart object; else the MD5.
+            precondition: Refuses the change inside the transaction.
+            also: Further work of the same transaction.
+            grows: Refused while the disk is full.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            ServiceUnavailable: Not stored.
+        """
+        info = ObjectInfo(
+            bucket=bucket,
+            key=key,
+            content_id=content.content_id,
+            size_bytes=content.size_bytes,
+            etag=etag or content.md5,
+            sha256=content.sha256,
+            modified_ms=self.clock.now_ms(),
+            **_values(attributes, ObjectAttributes),
+        )
+
+        def work(connection: Connection) -> list[str]:
+            released = [] if also is None else list(also(connection))
+            return released + _put(connection, info, precondition)
+
+        await self.commits.naming(content.content_id, work, grows=grows)
+        return info
+
+    async def copy(
+        self,
+        source: ObjectInfo,
+        bucket: str,
+        key: str,
+        *,
+        attributes: ObjectAttributes,
+        precondition: Precondition | None = None,
+    ) -> ObjectInfo:
+        """Make an object with the content of another. No byte is copied: content never changes.
+
+        Raises:
+            NoSuchKey: The source was deleted or replaced meanwhile.
+            NoSuchBucket: There is no such bucket.
+        """
+        named = replace(source, bucket=bucket, key=key, modified_ms=self.clock.now_ms())
+        info = ObjectInfo(**{**_values(named, ObjectInfo), **_values(attributes, ObjectAttributes)})
+
+        def work(connection: Connection) -> list[str]:
+            current = object_index.get_object(connection, source.bucket, source.key)
+            if current is None or current.content_id != source.content_id:
+                raise no_such_key(source.bucket, source.key)
+            return _put(connection, info, precondition)
+
+        await self.commits.releasing(work, grows=True)
+        return info
+
+    async def set_tags(self, bucket: str, key: str, tags: dict[str, str]) -> None:
+        """Replace the tags of an object.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            NoSuchKey: There is no such object.
+        """
+
+        def work(connection: Connection) -> list[str]:
+            info = object_index.get_object(connection, bucket, key)
+            if info is None:
+                object_index.require_bucket(connection, bucket)
+                raise no_such_key(bucket, key)
+            return _put(connection, replace(info, tags=dict(tags)), None)
+
+        await self.commits.releasing(work, grows=bool(tags))
+
+    async def delete(self, bucket: str, keys: Iterable[str], *, precondition: Precondition | None = None) -> None:
+        """Remove objects, all in one transaction. Keys that are not there are fine.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+        """
+        doomed = tuple(keys)
+
+        def work(connection: Connection) -> list[str]:
+            object_index.require_bucket(connection, bucket)
+            if precondition is not None:
+                for key in doomed:
+                    precondition(object_index.get_object(connection, bucket, key))
+            removed = (object_index.delete_object(connection, bucket, key) for key in doomed)
+            return [content_id for content_id in removed if content_id is not None]
+
+        await self.commits.releasing(work)
+
+    async def sweep(self) -> int:
+        """Remove content that no row names, what a crash left between file and row; returns how many files.
+
+        Also forgets multipart uploads that were completed long ago.
+        """
+        before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
+        if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
+            await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
+        return await self.contents.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
+
+    async def scrub(self) -> ScrubReport:
+        """Read every object and put damaged files into quarantine. Costs one read of everything."""
+        count = size_bytes = 0
+        damaged: list[ObjectInfo] = []
+        for bucket, _ in self.buckets():
+            for info in self.list_all(bucket, ""):
+                count += 1
+                size_bytes += info.size_bytes
+                if not await self.contents.run(self.contents.is_sound, info.content_id, info.sha256):
+                    if self.head(bucket, info.key) != info:  # replaced or deleted meanwhile
+                        continue
+                    self.damaged(info)
+                    damaged.append(info)
+        return ScrubReport(objects=count, size_bytes=size_bytes, damaged=tuple(damaged))
+
+    async def close(self) -> None:
+        """Wait for commits in progress, then remove retired content. The database stays open."""
+        await self.commits.drain()
+        self.contents.close()
+
+
+def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:
+    """Put the row of an object; returns the content that its key named before."""
+    object_index.require_bucket(connection, info.bucket)
+    if precondition is not None:
+        precondition(object_index.get_object(connection, info.bucket, info.key))
+    replaced = object_index.put_object(connection, info)
+    return [] if replaced is None else [replaced]
+
+
+def _values(value: ObjectAttributes, kind: type[ObjectAttributes]) -> dict[str, Any]:
+    return {item.name: getattr(value, item.name) for item in fields(kind)}
+
+
+def _name(info: ObjectInfo) -> str:
+    return f"s3://{info.bucket}/{info.key}"
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -1,0 +1,1 @@
+"""Records of control-plane resources: JSON documents by kind and key."""

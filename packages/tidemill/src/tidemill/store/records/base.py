@@ -1,0 +1,146 @@
+"""The seam of stored state: small documents by kind and name.
+
+`tidemill.store.records.store` implements it on any `tidemill.store.database.base.Database`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore", "Transaction"]
+
+T = TypeVar("T")
+
+
+class RecordExists(Exception):
+    """A record of that kind and name is stored already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One stored document.
+
+    Attributes:
+        kind: What it is: ``training-job``, ``model``, ``endpoint-config``, ``endpoint``, ``credential``, ``tags``.
+        name: Unique within the kind, compared exactly.
+        status: For filters and scheduling, e.g. ``InProgress``; may be empty.
+        created_ms: Milliseconds since the epoch.
+        modified_ms: Milliseconds since the epoch; the store moves it forward on every update.
+        document: JSON-able content. Treat it as immutable: replace, never change in place.
+    """
+
+    kind: str
+    name: str
+    status: str = ""
+    created_ms: int
+    modified_ms: int
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which records of a kind, in which order. Bounds are inclusive, in milliseconds since the epoch."""
+
+    sort_by: Literal["name", "created", "status", "modified"] = "created"
+    descending: bool = True
+    statuses: tuple[str, ...] = ()
+    name_contains: str = ""
+    created_after_ms: int | None = None
+    created_before_ms: int | None = None
+    modified_after_ms: int | None = None
+    modified_before_ms: int | None = None
+    limit: int = 100
+    after: str | None = None
+    """Opaque token of an earlier page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records in order, and the token of the next page (None at the end)."""
+
+    records: tuple[Record, ...]
+    next_token: str | None
+
+
+class Transaction(Protocol):
+    """The records as one change sees them: everything committed before it, and its own writes so far."""
+
+    def get(self, kind: str, name: str) -> Record | None:
+        """Return the record, or None. Raises StateCorrupt on a bad checksum."""
+        ...
+
+    def insert(self, record: Record) -> None:
+        """Store a new record.
+
+        Raises:
+            RecordExists: The name is taken. Let it end the change: some databases take nothing after a failed
+                statement. Use `get` to find out without failing.
+        """
+        ...
+
+    def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Replace a record by what ``change`` makes of it; None from ``change`` leaves it as it is.
+
+        Returns:
+            The stored record, or None if there is no such record.
+
+        Raises:
+            ValueError: ``change`` returned a record of another kind or name.
+        """
+        ...
+
+    def delete(self, kind: str, name: str) -> Record | None:
+        """Remove a record and return it, or return None if there is no such record."""
+        ...
+
+
+class RecordStore(Protocol):
+    """Durable records. When an awaited write returns, it survives kill -9 and power loss."""
+
+    async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
+        """Run several reads and writes as one: all of them are stored, or none.
+
+        Changes run one after the other, or as if they did, so a limit that ``work`` checks cannot be passed by
+        another change at the same time.
+
+        Args:
+            work: Reads and writes through the transaction, and may refuse by raising. It must be quick, and change
+                nothing but the transaction: it runs again if a commit fails or meets another writer. No network, no
+                subprocess, no waiting.
+            grows: The change stores something new, and is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, once it is durable.
+
+        Raises:
+            ServiceUnavailable: Not committed.
+            Exception: Whatever ``work`` raised; nothing of this change is stored.
+        """
+        ...
+
+    async def insert(self, record: Record) -> None:
+        """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full."""
+        ...
+
+    async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work."""
+        ...
+
+    async def delete(self, kind: str, name: str) -> Record | None:
+        """Remove a record and return it, or return None if there is no such record."""
+        ...
+
+    def get(self, kind: str, name: str) -> Record | None:
+        """The committed record, or None. Quick enough for the event loop. Raises StateCorrupt on a bad checksum."""
+        ...
+
+    def generation(self, kind: str) -> int | None:
+        """Return a number that grows with every change of a record of ``kind``; None while one is under way.
+
+        What was read at one generation is what is stored as long as this returns the same number.
+        """
+        ...
+
+    async def list(self, kind: str, query: Query) -> Page:
+        """One page. Raises ValueError for a token that this store did not make for the same query."""
+        ...

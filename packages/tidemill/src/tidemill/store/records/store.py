@@ -1,0 +1,225 @@
+"""Records in tables, every row with its own checksum.
+
+SQLite has no checksums: most flipped bytes pass its integrity check. So each row carries one over all its columns,
+compared whenever the row is read.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.errors import StateCorrupt
+from tidemill.store.database.base import Database, stored_secret
+from tidemill.store.database.schema import records
+from tidemill.store.records.base import Page, Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.listing import Listing
+from tidemill.store.records.paging import PageTokens, SortKey
+
+__all__ = ["SCAN_MAX_ROWS", "SqlRecordStore", "SqlTransaction"]
+
+T = TypeVar("T")
+
+SCAN_MAX_ROWS = 10_000
+"""Rows that one page with a filter looks at."""
+
+CHECKSUM_BYTES = 8
+QUICK_PAGE_ROWS = 100
+
+_KEY = and_(records.c.kind == bindparam("by_kind"), records.c.name == bindparam("by_name"))
+_GET = select(records).where(_KEY)
+_INSERT = insert(records)
+_DELETE = delete(records).where(_KEY)
+_UPDATE = (
+    update(records)
+    .where(_KEY)
+    .values({name: bindparam(name) for name in ("status", "created_ms", "modified_ms", "document", "checksum")})
+)
+_BY_NAMES = select(records).where(
+    records.c.kind == bindparam("by_kind"), records.c.name.in_(bindparam("names", expanding=True))
+)
+
+
+class SqlTransaction(Transaction):
+    """The `Transaction` on a connection with an open transaction or savepoint, which its maker commits.
+
+    Args:
+        connection: In the thread that runs the change.
+        clock: Gives the modification times.
+    """
+
+    def __init__(self, connection: Connection, *, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self.touched: set[str] = set()
+        """Kinds of the records that were written."""
+
+    def get(self, kind: str, name: str) -> Record | None:
+        return _get(self._connection, kind, name)
+
+    def insert(self, record: Record) -> None:
+        try:
+            self.touched.add(record.kind)
+            self._connection.execute(_INSERT, _to_row(record))
+        except IntegrityError as error:
+            raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
+        faults.point("store.record.written")
+
+    def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        current = self.get(kind, name)
+        changed = None if current is None else change(current)
+        if current is None or changed is None:
+            return current
+        if (changed.kind, changed.name) != (kind, name):
+            raise ValueError(
+                f"an update cannot rename {kind} {name!r} to {changed.kind} {changed.name!r}; insert a new record"
+            )
+        self.touched.add(kind)
+        stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
+        self._connection.execute(_UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
+        faults.point("store.record.written")
+        return stored
+
+    def delete(self, kind: str, name: str) -> Record | None:
+        current = self.get(kind, name)
+        if current is not None:
+            self.touched.add(kind)
+            self._connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
+            faults.point("store.record.written")
+        return current
+
+
+class SqlRecordStore(RecordStore):
+    """The `RecordStore` on a `Database`.
+
+    Args:
+        database: Open, with the tables of `tidemill.store.database.schema`.
+        clock: Gives the modification times.
+        scan_max_rows: Rows that one page with a filter looks at.
+    """
+
+    def __init__(self, database: Database, *, clock: Clock, scan_max_rows: int = SCAN_MAX_ROWS) -> None:
+        self._database = database
+        self._clock = clock
+        self._scan_max_rows = scan_max_rows
+        self._tokens = PageTokens(stored_secret(database, "page-tokens"))
+        self._begun: Counter[str] = Counter()
+        self._settled: Counter[str] = Counter()
+
+    async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
+        turns: dict[str, int] = {}
+
+        def run(connection: Connection) -> T:
+            transaction = SqlTransaction(connection, clock=self._clock)
+            try:
+                return work(transaction)
+            finally:
+                for kind in transaction.touched:  # before the commit: from now on what was read before may be old
+                    self._begun[kind] += 1
+                    turns[kind] = self._begun[kind]
+
+        try:
+            result = await self._database.write(run, grows=grows)
+        except Exception:
+            self._settle(turns)
+            raise
+        # A cancelled call skips this, since its commit may still be pending. The next change, committed later, settles.
+        self._settle(turns)
+        return result
+
+    def generation(self, kind: str) -> int | None:
+        begun = self._begun[kind]
+        return begun if begun == self._settled[kind] else None
+
+    def _settle(self, turns: Mapping[str, int]) -> None:
+        for kind, turn in turns.items():
+            self._settled[kind] = max(self._settled[kind], turn)
+
+    async def insert(self, record: Record) -> None:
+        await self.change(lambda transaction: transaction.insert(record), grows=True)
+
+    async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        return await self.change(lambda transaction: transaction.update(kind, name, change))
+
+    async def delete(self, kind: str, name: str) -> Record | None:
+        return await self.change(lambda transaction: transaction.delete(kind, name))
+
+    def get(self, kind: str, name: str) -> Record | None:
+        return self._database.read(lambda connection: _get(connection, kind, name))
+
+    async def list(self, kind: str, query: Query) -> Page:
+        if query.limit < 1:
+            raise ValueError(f"the limit of a page is {query.limit}; expected at least 1")
+        listing = Listing(kind, query)
+        after = None if query.after is None else self._tokens.read(listing.identity, query.after)
+
+        def work(connection: Connection) -> tuple[tuple[Record, ...], SortKey | None]:
+            if not listing.filtered:
+                rows, last = listing.rows(connection, after)
+                return tuple(_to_record(row) for row in rows), last
+            names, last = listing.names(connection, after, scan_max_rows=self._scan_max_rows)
+            return _by_names(connection, kind, names), last
+
+        if listing.filtered or query.limit > QUICK_PAGE_ROWS:
+            found, last = await self._database.read_in_thread(work)
+        else:
+            found, last = self._database.read(work)
+        return Page(found, None if last is None else self._tokens.make(listing.identity, last))
+
+
+def _get(connection: Connection, kind: str, name: str) -> Record | None:
+    row = connection.execute(_GET, {"by_kind": kind, "by_name": name}).one_or_none()
+    return None if row is None else _to_record(row)
+
+
+def _by_names(connection: Connection, kind: str, names: list[str]) -> tuple[Record, ...]:
+    rows = {row.name: row for row in connection.execute(_BY_NAMES, {"by_kind": kind, "names": names})}
+    missing = next((name for name in names if name not in rows), None)
+    if missing is not None:
+        raise StateCorrupt(f"{kind} {missing!r} stands in an index of the database, but its row is gone")
+    return tuple(_to_record(rows[name]) for name in names)
+
+
+def _to_row(record: Record) -> dict[str, Any]:
+    # ASCII only, so that no character of a document depends on how the database stores text.
+    document = json.dumps(record.document, separators=(",", ":"), allow_nan=False)
+    columns = (record.kind, record.name, record.status, record.created_ms, record.modified_ms, document)
+    return {
+        "kind": record.kind,
+        "name": record.name,
+        "status": record.status,
+        "created_ms": record.created_ms,
+        "modified_ms": record.modified_ms,
+        "document": document,
+        "checksum": _checksum(columns),
+    }
+
+
+def _to_record(row: Row[Any]) -> Record:
+    *columns, stored = row
+    if _checksum(columns) != stored:
+        raise StateCorrupt(
+            f"the stored {columns[0]} {columns[1]!r} fails its checksum: its row in the database was changed or"
+            " damaged. Delete it, or go back to a backup of the database"
+        )
+    kind, name, status, created_ms, modified_ms, document = columns
+    return Record(
+        kind=kind,
+        name=name,
+        status=status,
+        created_ms=created_ms,
+        modified_ms=modified_ms,
+        document=json.loads(document),
+    )
+
+
+def _checksum(columns: Any) -> bytes:
+    # Keeps columns and types apart, whatever they hold, and reads the same in every release of Python.
+    return hashlib.blake2b(ascii(tuple(columns)).encode(), digest_size=CHECKSUM_BYTES).digest()
