@@ -2,11 +2,11 @@
 
 from tidemill.errors import AwsError
 from tidemill.wire.match import Match
-from tidemill.wire.models import error_members, service_model
+from tidemill.wire.protocols.models import error_members, service_model
+from tidemill.wire.protocols.serialize_json import dump
+from tidemill.wire.protocols.serialize_xml import element
 from tidemill.wire.reply import HttpReply, header_pairs
 from tidemill.wire.request import Request
-from tidemill.wire.serialize_json import dump
-from tidemill.wire.serialize_xml import element
 
 __all__ = ["error_reply"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidemill.wire.credentials import Credential
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "Service"]
 
@@ -28,13 +28,15 @@ class Context:
 
     request_id: str
     service: str
-    """botocore's service name: sagemaker, sagemaker-runtime, logs, s3, sts, iam."""
+    """botocore's service name: sagemaker, sagemaker-runtime, logs, cloudwatch, s3, sts, iam."""
     operation: str
     """The operation as the model names it, e.g. ``CreateTrainingJob``."""
     caller: Caller
     region: str
     headers: Mapping[str, str]
     """Request headers, names in lower case."""
+    scheme: str = "http"
+    """``http`` or ``https``: how the client reached the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,21 +16,21 @@ import structlog
 
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import AwsError, UnknownOperation
-from tidemill.wire.body import BodyStream, Receive, open_body, read_body
-from tidemill.wire.credentials import CredentialLookup
+from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.guard import Guard
 from tidemill.wire.match import Match, match
-from tidemill.wire.models import service_model
 from tidemill.wire.operations import Operation, has_operation, operation, validation_code
-from tidemill.wire.parse_query import parse_form
+from tidemill.wire.protocols.models import service_model
+from tidemill.wire.protocols.parse_query import parse_form
 from tidemill.wire.reply import HttpReply, header_pairs
 from tidemill.wire.request import Request
 from tidemill.wire.router import RestRouter
 from tidemill.wire.send import Send, send_reply
-from tidemill.wire.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
-from tidemill.wire.validate import refuse_invalid
+from tidemill.wire.signing.credentials import CredentialLookup
+from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
+from tidemill.wire.validation.validate import refuse_invalid
 
 __all__ = ["BodyLimits", "Gateway"]
 
@@ -223,6 +223,7 @@ class Gateway:
             caller=Caller(claim.credential.access_key_id, claim.credential.arn),
             region=self._region,
             headers=request.headers,
+            scheme=request.scheme,
         )
         answer = await self._authorizer.handle(handler, members, context, claim.credential)
         if not isinstance(answer, Reply):

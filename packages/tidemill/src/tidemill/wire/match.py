@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.wire.models import JSON_TARGETS
+from tidemill.wire.protocols.models import JSON_TARGETS
 from tidemill.wire.request import Request, media_type
 from tidemill.wire.router import RestRouter
 

@@ -7,20 +7,20 @@ from typing import Any
 
 from botocore.model import OperationModel, StructureShape
 
-from tidemill.wire import strict_json
-from tidemill.wire.body import BodyStream
-from tidemill.wire.checksums import MEMBERS
-from tidemill.wire.models import service_model
-from tidemill.wire.parse_json import compile_json
-from tidemill.wire.parse_query import compile_query
-from tidemill.wire.parse_rest import compile_rest
-from tidemill.wire.refusals import Refuse, compile_refusals
+from tidemill.wire.bodies.body import BodyStream
+from tidemill.wire.bodies.checksums import MEMBERS
+from tidemill.wire.protocols import strict_json
+from tidemill.wire.protocols.models import service_model
+from tidemill.wire.protocols.parse_json import compile_json
+from tidemill.wire.protocols.parse_query import compile_query
+from tidemill.wire.protocols.parse_rest import compile_rest
+from tidemill.wire.protocols.serialize_json import compile_to_json, dump
+from tidemill.wire.protocols.serialize_query import compile_query_reply
+from tidemill.wire.protocols.serialize_rest import compile_rest_reply
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
-from tidemill.wire.serialize_json import compile_to_json, dump
-from tidemill.wire.serialize_query import compile_query_reply
-from tidemill.wire.serialize_rest import compile_rest_reply
-from tidemill.wire.validate import Check, compile_check
+from tidemill.wire.validation.refusals import Refuse, compile_refusals
+from tidemill.wire.validation.validate import Check, compile_check
 
 __all__ = ["Operation", "has_operation", "operation", "validation_code"]
 
@@ -30,6 +30,7 @@ Write = Callable[[Mapping[str, Any], str], HttpReply]
 """Output members and the request id."""
 
 _VALIDATION_CODES = {
+    "cloudwatch": "ValidationError",
     "iam": "ValidationError",
     "logs": "InvalidParameterException",
     "s3": "InvalidArgument",

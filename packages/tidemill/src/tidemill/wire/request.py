@@ -19,6 +19,7 @@ class Request:
 
     def __init__(self, scope: Mapping[str, Any]) -> None:
         self.method: str = scope["method"]
+        self.scheme: str = scope.get("scheme", "http")
         self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1") or "/"
         self.query_string: str = scope["query_string"].decode("latin-1")
         self.host_headers = 0

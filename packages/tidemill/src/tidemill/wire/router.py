@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from botocore.model import OperationModel
 
-from tidemill.wire.models import service_model
+from tidemill.wire.protocols.models import service_model
 from tidemill.wire.request import Request
 
 __all__ = ["RestRouter", "Route"]
@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation and what a request must have to mean it."""
+    """One operation and the properties that a request for it must have."""
 
     operation: str
     literals: tuple[tuple[str, str], ...]

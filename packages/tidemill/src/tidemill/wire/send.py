@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from tidemill.wire.body import Receive
+from tidemill.wire.bodies.body import Receive
 from tidemill.wire.exchange import FileBody
 from tidemill.wire.reply import HttpReply
 

@@ -1,4 +1,4 @@
-"""botocore's service models, loaded when first asked for and kept.
+"""botocore's service models, loaded on first use and cached.
 
 The models are data files of the installed botocore, so the wire follows AWS's own published shapes and nothing here
 repeats them. Loading the largest takes about 0.2 s; a server does it before it listens (`Gateway.warm`).

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
-from tidemill.wire import strict_json
-from tidemill.wire.body import BodyStream
-from tidemill.wire.parse_json import compile_json
-from tidemill.wire.parse_xml import compile_xml, parse_document, parse_scalar
+from tidemill.wire.bodies.body import BodyStream
+from tidemill.wire.protocols import strict_json
+from tidemill.wire.protocols.parse_json import compile_json
+from tidemill.wire.protocols.parse_xml import compile_xml, parse_document, parse_scalar
 from tidemill.wire.request import Request
 
 __all__ = ["RestParse", "compile_rest"]

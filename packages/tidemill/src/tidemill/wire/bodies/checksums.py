@@ -1,4 +1,4 @@
-"""Checksums of object bodies: the algorithms that S3 knows, by the names that stand in headers and trailers."""
+"""Checksums of object bodies: S3's algorithms, by the names used in headers and trailers."""
 
 import base64
 import binascii

@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.model import StructureShape
 
-from tidemill.wire.serialize_xml import compile_to_xml, escape
+from tidemill.wire.protocols.serialize_xml import compile_to_xml, escape
 
 __all__ = ["S3_NAMESPACE", "s3_document"]
 

@@ -1,4 +1,4 @@
-"""Signature Version 4: who sent a request, and that nobody changed it. Header and presigned form.
+"""Signature Version 4: verify the sender and the integrity of a request, signed by header or presigned URL.
 
 Checks come in an order that spends little on strangers: form, key, token, time and scope before any hash. A JSON
 request's body is hashed by the gateway before the signature is compared; S3 signs the claimed hash, which the body
@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
-from tidemill.wire.canonical import canonical_query, canonical_request, path_candidates
-from tidemill.wire.credentials import Credential, CredentialLookup, check_token
 from tidemill.wire.request import Request
-from tidemill.wire.sigv2 import is_sigv2_presigned, verify_sigv2
+from tidemill.wire.signing.canonical import canonical_query, canonical_request, path_candidates
+from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
+from tidemill.wire.signing.sigv2 import is_sigv2_presigned, verify_sigv2
 from tidemill.wire.timestamps import parse_rfc822
 
 __all__ = ["ALGORITHM", "MAX_SKEW_S", "UNSIGNED_PAYLOAD", "Claim", "Verifier", "signing_key"]

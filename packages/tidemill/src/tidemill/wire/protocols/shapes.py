@@ -1,7 +1,8 @@
 """The one walk through botocore's shapes: what a shape holds, built up from its innermost parts.
 
 `fold` visits a shape and everything inside it and hands each part to a `Build`, innermost first, together with what
-was built of the parts inside. `members` lists the members of a structure with their paths, by the same walk.
+was built of the parts inside. Parsers, writers and checks are functions made so, once for each shape of an operation
+(`Functions`). `members` lists the members of a structure with their paths, by the same walk.
 
 Paths are tuples of steps: a member's name, ``[]`` for the items of a list, ``{}`` for the values of a map.
 `render` writes them as ``InputDataConfig[].DataSource.S3DataSource.S3Uri``.
@@ -9,11 +10,11 @@ Paths are tuples of steps: a member's name, ``[]`` for the items of a list, ``{}
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-__all__ = ["ITEM", "VALUE", "Build", "Path", "Place", "fold", "members", "render"]
+__all__ = ["ITEM", "VALUE", "Build", "Functions", "Path", "Place", "fold", "members", "render"]
 
 ITEM = "[]"
 VALUE = "{}"
@@ -44,6 +45,22 @@ class Build(Protocol[T]):
     def again(self, shape: StructureShape, result: Callable[[], T], at: Path) -> T:
         """Stand in for a structure inside itself. ``result`` returns what was built of it once the fold is over."""
         ...
+
+
+class Functions:
+    """Base class of builders that create a function for each part of a shape; None if a part needs no work.
+
+    A structure inside itself calls the function of the outer one.
+    """
+
+    def again(
+        self, shape: StructureShape, result: Callable[[], Callable[..., Any] | None], at: Path
+    ) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            function = result()
+            return None if function is None else function(*arguments)
+
+        return call
 
 
 @dataclass(frozen=True, slots=True)

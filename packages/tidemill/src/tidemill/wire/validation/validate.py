@@ -1,26 +1,31 @@
 """Checks input members against the model, and says what is wrong in AWS's own words.
 
 Types are the parsers' business; here are presence, lengths, ranges, enumerations and patterns. Every shape is
-compiled into a closure once. Two things are lenient on purpose: instance types, because this service has names of
+compiled into functions once. Two things are lenient on purpose: instance types, because this service has names of
 its own, and role ARNs, because no role is ever assumed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
-from tidemill.wire.patterns import compile_pattern
-from tidemill.wire.wording import MAX_SHOWN as _MAX_SHOWN
-from tidemill.wire.wording import Path
-from tidemill.wire.wording import render as _render
-from tidemill.wire.wording import shorten as _shorten
-from tidemill.wire.wording import shown_name as _shown_name
+from tidemill.wire.protocols.shapes import Functions, fold
+from tidemill.wire.protocols.shapes import Path as ShapePath
+from tidemill.wire.protocols.wording import MAX_SHOWN as _MAX_SHOWN
+from tidemill.wire.protocols.wording import Path
+from tidemill.wire.protocols.wording import render as _render
+from tidemill.wire.protocols.wording import shorten as _shorten
+from tidemill.wire.protocols.wording import shown_name as _shown_name
+from tidemill.wire.validation.patterns import compile_pattern
 
 __all__ = ["Check", "compile_check", "refuse_invalid"]
 
 Check = Callable[[Any, Path, list[str]], None]
+_Size = tuple[Callable[[int], bool], str]
+"""Whether a length violates a constraint, and the constraint."""
 
 _INTEGER_BITS = {"integer": 31, "long": 63}
 _MAX_ERRORS = 20
@@ -37,7 +42,7 @@ def compile_check(shape: StructureShape | None) -> Check:
     if shape is None:
         return _no_check
     payload = shape.serialization.get("payload")
-    return _structure(shape, {}, leave_out=payload if payload and _is_blob(shape.members[payload]) else None)
+    return fold(shape, _Checks(payload if payload and _is_blob(shape.members[payload]) else None)) or _no_check
 
 
 def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "ValidationException") -> None:
@@ -59,89 +64,79 @@ def _no_check(value: Any, path: Path, errors: list[str]) -> None:
     return
 
 
-def _compile(shape: Shape, memo: dict[str, Check]) -> Check | None:
-    if isinstance(shape, StructureShape):
-        return _structure(shape, memo)
-    if isinstance(shape, ListShape):
-        return _list(shape, memo)
-    if isinstance(shape, MapShape):
-        return _map(shape, memo)
-    if shape.type_name in ("string", "blob", "character"):
-        return _text(shape)
-    if shape.type_name in ("integer", "long", "float", "double"):
-        return _number(shape)
-    return None
+@dataclass(frozen=True, slots=True)
+class _Checks(Functions):
+    """Builds the check of each part of a shape; None if a part has no constraints."""
+
+    leave_out: str | None
+    """A member of the outermost structure that is not checked."""
+
+    def structure(self, shape: StructureShape, inside: Mapping[str, Check | None], at: ShapePath) -> Check | None:
+        required = tuple((name, _shown_name(name)) for name in shape.required_members)
+        checks = {
+            name: (_shown_name(name), check)
+            for name, check in inside.items()
+            if check is not None and (at or name != self.leave_out)
+        }
+        if not required and not checks:
+            return None
+
+        def check(value: Any, path: Path, errors: list[str]) -> None:
+            for name, shown in required:
+                if name not in value:
+                    errors.append(_violation(None, (path, shown), "Member must not be null"))
+            for name, item in value.items():
+                entry = checks.get(name)
+                if entry is not None:
+                    entry[1](item, (path, entry[0]), errors)
+
+        return check
+
+    def list(self, shape: ListShape, item: Check | None, at: ShapePath) -> Check | None:
+        sizes = _length_constraints(shape)
+        if not sizes and item is None:
+            return None
+
+        def check(value: Any, path: Path, errors: list[str]) -> None:
+            _check_length(value, sizes, path, errors)
+            if item is not None:
+                for index, one in enumerate(value, start=1):
+                    if len(errors) >= _MAX_ERRORS:
+                        return
+                    item(one, ((path, str(index)), "member"), errors)
+
+        return check
+
+    def map(self, shape: MapShape, key: Check | None, value: Check | None, at: ShapePath) -> Check | None:
+        sizes = _length_constraints(shape)
+
+        def check(entries: Any, path: Path, errors: list[str]) -> None:
+            _check_length(entries, sizes, path, errors)
+            for name, one in entries.items():
+                if len(errors) >= _MAX_ERRORS:
+                    return
+                if key is not None:
+                    _nested(key, name, path, errors, label="Map keys must satisfy constraint")
+                if value is None:
+                    continue
+                if type(one) in (dict, list):
+                    value(one, ((path, _shorten(name)), "member"), errors)
+                else:
+                    _nested(value, one, (path, _shorten(name)), errors, label="Map value must satisfy constraint")
+
+        return check
+
+    def scalar(self, shape: Shape, at: ShapePath) -> Check | None:
+        if shape.type_name in ("string", "blob", "character"):
+            return _text(shape)
+        if shape.type_name in ("integer", "long", "float", "double"):
+            return _number(shape)
+        return None
 
 
 def _is_blob(shape: Shape) -> bool:
     """Whether a payload is bytes; how many are allowed is then a setting of the service, not the model's number."""
     return shape.type_name == "blob"
-
-
-def _structure(shape: StructureShape, memo: dict[str, Check], *, leave_out: str | None = None) -> Check:
-    known = memo.get(shape.name)
-    if known is not None:
-        return known
-    checks: dict[str, tuple[str, Check]] = {}
-    required = tuple((name, _shown_name(name)) for name in shape.required_members)
-
-    def check(value: Any, path: Path, errors: list[str]) -> None:
-        for name, shown in required:
-            if name not in value:
-                errors.append(_violation(None, (path, shown), "Member must not be null"))
-        for name, item in value.items():
-            entry = checks.get(name)
-            if entry is not None:
-                entry[1](item, (path, entry[0]), errors)
-
-    memo[shape.name] = check
-    for name, member in shape.members.items():
-        compiled = _compile(member, memo)
-        if compiled is not None and name != leave_out:
-            checks[name] = (_shown_name(name), compiled)
-    return check
-
-
-def _list(shape: ListShape, memo: dict[str, Check]) -> Check | None:
-    sizes = _length_constraints(shape)
-    member = _compile(shape.member, memo)
-    if not sizes and member is None:
-        return None
-
-    def check(value: Any, path: Path, errors: list[str]) -> None:
-        for violated, constraint in sizes:
-            if violated(len(value)):
-                errors.append(_violation(value, path, constraint))
-        if member is not None:
-            for index, item in enumerate(value, start=1):
-                if len(errors) >= _MAX_ERRORS:
-                    return
-                member(item, ((path, str(index)), "member"), errors)
-
-    return check
-
-
-def _map(shape: MapShape, memo: dict[str, Check]) -> Check | None:
-    sizes = _length_constraints(shape)
-    key_check = _compile(shape.key, memo)
-    value_check = _compile(shape.value, memo)
-
-    def check(value: Any, path: Path, errors: list[str]) -> None:
-        for violated, constraint in sizes:
-            if violated(len(value)):
-                errors.append(_violation(value, path, constraint))
-        for key, item in value.items():
-            if len(errors) >= _MAX_ERRORS:
-                return
-            if key_check is not None:
-                _nested(key_check, key, path, errors, label="Map keys must satisfy constraint")
-            if type(item) in (dict, list):
-                if value_check is not None:
-                    value_check(item, ((path, _shorten(key)), "member"), errors)
-            elif value_check is not None:
-                _nested(value_check, item, (path, _shorten(key)), errors, label="Map value must satisfy constraint")
-
-    return check
 
 
 def _nested(check: Check, value: Any, path: Path, errors: list[str], *, label: str) -> None:
@@ -202,14 +197,20 @@ def _number(shape: Shape) -> Check | None:
     return check
 
 
-def _length_constraints(shape: Shape) -> list[tuple[Callable[[int], bool], str]]:
-    found: list[tuple[Callable[[int], bool], str]] = []
+def _length_constraints(shape: Shape) -> list[_Size]:
+    found: list[_Size] = []
     low, high = shape.metadata.get("min"), shape.metadata.get("max")
     if low:
         found.append((int(low).__gt__, f"Member must have length greater than or equal to {low}"))
     if high is not None:
         found.append((int(high).__lt__, f"Member must have length less than or equal to {high}"))
     return found
+
+
+def _check_length(value: Any, sizes: list[_Size], path: Path, errors: list[str]) -> None:
+    for violated, constraint in sizes:
+        if violated(len(value)):
+            errors.append(_violation(value, path, constraint))
 
 
 def _violation(value: Any, path: Path, constraint: str) -> str:

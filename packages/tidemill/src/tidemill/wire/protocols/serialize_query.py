@@ -5,8 +5,8 @@ from typing import Any
 
 from botocore.model import OperationModel
 
+from tidemill.wire.protocols.serialize_xml import compile_to_xml
 from tidemill.wire.reply import HttpReply
-from tidemill.wire.serialize_xml import compile_to_xml
 
 __all__ = ["compile_query_reply"]
 

@@ -5,13 +5,14 @@ import binascii
 import math
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
+from tidemill.wire.protocols.shapes import Functions, Path, fold
 from tidemill.wire.timestamps import parse_iso8601, parse_rfc822
 
 __all__ = ["compile_xml", "parse_document", "parse_scalar"]
@@ -45,7 +46,7 @@ def compile_xml(shape: StructureShape) -> Callable[[Element], dict[str, Any]]:
 
     Unknown elements are ignored, as AWS does.
     """
-    read = _structure(shape, {})
+    read = fold(shape, _Readers())
     return lambda root: read([root])
 
 
@@ -106,87 +107,69 @@ def _malformed(reason: str) -> AwsError:
     )
 
 
-def _compile(shape: Shape, memo: dict[str, FromXml]) -> FromXml:
-    if isinstance(shape, StructureShape):
-        return _structure(shape, memo)
-    if isinstance(shape, ListShape):
-        return _list(shape, memo)
-    if isinstance(shape, MapShape):
-        return _map(shape, memo)
-    return _scalar(shape)
+class _Readers(Functions):
+    """Builds the reader of each part of a shape."""
 
+    def structure(self, shape: StructureShape, inside: Mapping[str, FromXml], at: Path) -> FromXml:
+        members: dict[str, tuple[str, FromXml]] = {}
+        attributes: dict[str, str] = {}
+        for name, member in shape.members.items():
+            if member.serialization.get("xmlAttribute"):
+                attributes[member.serialization.get("name", name).rpartition(":")[2]] = name
+            elif not member.serialization.get("location"):
+                members[_element_name(name, member)] = (name, inside[name])
 
-def _structure(shape: StructureShape, memo: dict[str, FromXml]) -> FromXml:
-    known = memo.get(shape.name)
-    if known is not None:
-        return known
-    members: dict[str, tuple[str, FromXml]] = {}
-    attributes: dict[str, str] = {}
+        def read(elements: list[Element]) -> dict[str, Any]:
+            groups: dict[str, list[Element]] = {}
+            for child in elements[0]:
+                groups.setdefault(child.tag, []).append(child)
+            found = {}
+            for tag, group in groups.items():
+                entry = members.get(tag)
+                if entry is not None:
+                    found[entry[0]] = entry[1](group)
+            for tag, name in attributes.items():
+                for attribute, text in elements[0].attrib.items():
+                    if attribute.rpartition("}")[2] == tag:
+                        found[name] = text
+            return found
 
-    def read(elements: list[Element]) -> dict[str, Any]:
-        groups: dict[str, list[Element]] = {}
-        for child in elements[0]:
-            groups.setdefault(child.tag, []).append(child)
-        found = {}
-        for tag, group in groups.items():
-            entry = members.get(tag)
-            if entry is not None:
-                found[entry[0]] = entry[1](group)
-        for tag, name in attributes.items():
-            for attribute, text in elements[0].attrib.items():
-                if attribute.rpartition("}")[2] == tag:
-                    found[name] = text
-        return found
+        return read
 
-    memo[shape.name] = read
-    for name, member in shape.members.items():
-        if member.serialization.get("location"):
-            continue
-        if member.serialization.get("xmlAttribute"):
-            attributes[member.serialization.get("name", name).rpartition(":")[2]] = name
-            continue
-        members[_element_name(name, member)] = (name, _compile(member, memo))
-    return read
+    def list(self, shape: ListShape, item: FromXml, at: Path) -> FromXml:
+        if shape.serialization.get("flattened"):
+            return lambda elements: [item([element]) for element in elements]
+        tag = shape.member.serialization.get("name", "member")
+        return lambda elements: [item([child]) for child in elements[0] if child.tag == tag]
+
+    def map(self, shape: MapShape, key: FromXml, value: FromXml, at: Path) -> FromXml:
+        key_tag = shape.key.serialization.get("name", "key")
+        value_tag = shape.value.serialization.get("name", "value")
+        flattened = shape.serialization.get("flattened")
+
+        def read(elements: list[Element]) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for entry in elements if flattened else elements[0]:
+                name, one = entry.find(key_tag), entry.find(value_tag)
+                if name is None or one is None:
+                    raise _malformed(f"an entry of a map lacks <{key_tag}> or <{value_tag}>")
+                found[name.text or ""] = value([one])
+            return found
+
+        return read
+
+    def scalar(self, shape: Shape, at: Path) -> FromXml:
+        def read(elements: list[Element]) -> Any:
+            text = elements[0].text or ""
+            try:
+                return parse_scalar(shape, text if shape.type_name == "string" else text.strip())
+            except (ValueError, binascii.Error) as error:
+                raise _malformed(f"<{elements[0].tag}>: {error}") from None
+
+        return read
 
 
 def _element_name(name: str, member: Shape) -> str:
     if isinstance(member, ListShape) and member.serialization.get("flattened"):
         return str(member.member.serialization.get("name") or member.serialization.get("name", name))
     return str(member.serialization.get("name", name))
-
-
-def _list(shape: ListShape, memo: dict[str, FromXml]) -> FromXml:
-    inner = _compile(shape.member, memo)
-    if shape.serialization.get("flattened"):
-        return lambda elements: [inner([element]) for element in elements]
-    tag = shape.member.serialization.get("name", "member")
-    return lambda elements: [inner([child]) for child in elements[0] if child.tag == tag]
-
-
-def _map(shape: MapShape, memo: dict[str, FromXml]) -> FromXml:
-    key_tag = shape.key.serialization.get("name", "key")
-    value_tag = shape.value.serialization.get("name", "value")
-    inner = _compile(shape.value, memo)
-    flattened = shape.serialization.get("flattened")
-
-    def read(elements: list[Element]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for entry in elements if flattened else elements[0]:
-            key, value = entry.find(key_tag), entry.find(value_tag)
-            if key is None or value is None:
-                raise _malformed(f"an entry of a map lacks <{key_tag}> or <{value_tag}>")
-            found[key.text or ""] = inner([value])
-        return found
-
-    return read
-
-
-def _scalar(shape: Shape) -> FromXml:
-    def read(elements: list[Element]) -> Any:
-        text = elements[0].text or ""
-        try:
-            return parse_scalar(shape, text if shape.type_name == "string" else text.strip())
-        except (ValueError, binascii.Error) as error:
-            raise _malformed(f"<{elements[0].tag}>: {error}") from None
-
-    return read

@@ -1,20 +1,22 @@
 """JSON values into botocore's shapes: types checked, timestamps and blobs converted, unknown members dropped.
 
-Each shape is compiled into a closure once. A string, integer or boolean that has its right type already costs one
+Each shape is compiled into functions once. A string, integer or boolean that has its right type already costs one
 dictionary look-up.
 """
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
+from tidemill.wire.protocols.shapes import Functions, fold
+from tidemill.wire.protocols.shapes import Path as ShapePath
+from tidemill.wire.protocols.wording import Path
+from tidemill.wire.protocols.wording import render as _render
 from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
-from tidemill.wire.wording import Path
-from tidemill.wire.wording import render as _render
 
 __all__ = ["Convert", "compile_json"]
 
@@ -40,73 +42,60 @@ _NAMES = {
 
 def compile_json(shape: Shape) -> Convert:
     """Make the converter of a shape."""
-    return _compile(shape, {})
+    return fold(shape, _Converters())
 
 
-def _compile(shape: Shape, memo: dict[str, Convert]) -> Convert:
-    if isinstance(shape, StructureShape):
-        return _structure(shape, memo)
-    if isinstance(shape, ListShape):
-        return _list(shape, memo)
-    if isinstance(shape, MapShape):
-        return _map(shape, memo)
-    return _SCALARS[shape.type_name](shape)
+class _Converters(Functions):
+    """Builds the converter of each part of a shape."""
 
-
-def _structure(shape: StructureShape, memo: dict[str, Convert]) -> Convert:
-    known = memo.get(shape.name)
-    if known is not None:
-        return known
-    members: dict[str, tuple[str, type | None, Convert]] = {}
-
-    def convert(value: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
-        if type(value) is not dict:
-            _wrong_type(value, path, "structure")
-        found: dict[str, Any] = {}
-        for key, item in value.items():
-            if item is None:
-                continue
-            entry = members.get(key)
-            if entry is None:
-                if len(unknown) < _MAX_UNKNOWN:
-                    unknown.append(_render((path, key)))
-                continue
-            name, exact, inner = entry
-            found[name] = item if type(item) is exact else inner(item, (path, name), unknown)
-        return found
-
-    memo[shape.name] = convert
-    for name, member in shape.members.items():
-        wire_name = member.serialization.get("name", name)
-        members[wire_name] = (name, _EXACT.get(member.type_name), _compile(member, memo))
-    return convert
-
-
-def _list(shape: ListShape, memo: dict[str, Convert]) -> Convert:
-    inner = _compile(shape.member, memo)
-
-    def convert(value: Any, path: Path, unknown: list[str]) -> list[Any]:
-        if type(value) is not list:
-            _wrong_type(value, path, "list")
-        return [inner(item, (path, str(index)), unknown) for index, item in enumerate(value) if item is not None]
-
-    return convert
-
-
-def _map(shape: MapShape, memo: dict[str, Convert]) -> Convert:
-    inner = _compile(shape.value, memo)
-    exact = _EXACT.get(shape.value.type_name)
-
-    def convert(value: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
-        if type(value) is not dict:
-            _wrong_type(value, path, "map")
-        return {
-            key: item if type(item) is exact else inner(item, (path, key), unknown)
-            for key, item in value.items()
-            if item is not None
+    def structure(self, shape: StructureShape, inside: Mapping[str, Convert], at: ShapePath) -> Convert:
+        members = {
+            member.serialization.get("name", name): (name, _EXACT.get(member.type_name), inside[name])
+            for name, member in shape.members.items()
         }
 
-    return convert
+        def convert(value: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
+            if type(value) is not dict:
+                _wrong_type(value, path, "structure")
+            found: dict[str, Any] = {}
+            for key, item in value.items():
+                if item is None:
+                    continue
+                entry = members.get(key)
+                if entry is None:
+                    if len(unknown) < _MAX_UNKNOWN:
+                        unknown.append(_render((path, key)))
+                    continue
+                name, exact, inner = entry
+                found[name] = item if type(item) is exact else inner(item, (path, name), unknown)
+            return found
+
+        return convert
+
+    def list(self, shape: ListShape, item: Convert, at: ShapePath) -> Convert:
+        def convert(value: Any, path: Path, unknown: list[str]) -> list[Any]:
+            if type(value) is not list:
+                _wrong_type(value, path, "list")
+            return [item(one, (path, str(index)), unknown) for index, one in enumerate(value) if one is not None]
+
+        return convert
+
+    def map(self, shape: MapShape, key: Convert, value: Convert, at: ShapePath) -> Convert:
+        exact = _EXACT.get(shape.value.type_name)
+
+        def convert(entries: Any, path: Path, unknown: list[str]) -> dict[str, Any]:
+            if type(entries) is not dict:
+                _wrong_type(entries, path, "map")
+            return {
+                name: one if type(one) is exact else value(one, (path, name), unknown)
+                for name, one in entries.items()
+                if one is not None
+            }
+
+        return convert
+
+    def scalar(self, shape: Shape, at: ShapePath) -> Convert:
+        return _SCALARS[shape.type_name](shape)
 
 
 def _exact(shape: Shape) -> Convert:

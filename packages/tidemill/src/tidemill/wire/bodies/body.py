@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from tidemill.errors import AwsError
-from tidemill.wire.checksums import (
+from tidemill.wire.bodies.checksums import (
     HEADER_PREFIX,
     MEMBERS,
     Checksum,
@@ -21,9 +21,9 @@ from tidemill.wire.checksums import (
     expected_digest,
     new_checksum,
 )
-from tidemill.wire.chunked import ChunkedDecoder, ChunkSigner
+from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
 from tidemill.wire.request import Request
-from tidemill.wire.sigv4 import UNSIGNED_PAYLOAD, Claim
+from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim
 
 __all__ = ["BodyStream", "Receive", "check_size", "open_body", "read_body", "too_large"]
 

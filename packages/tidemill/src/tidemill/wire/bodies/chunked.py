@@ -54,7 +54,7 @@ class ChunkedDecoder:
     """Decodes one body.
 
     Args:
-        decoded_bytes: Size that the request announced for the payload; None where it announced none.
+        decoded_bytes: Size that the request announced for the payload; None if the request did not announce it.
         signer: For signed chunks; None for unsigned ones.
         trailers: Names of the trailers announced; None for the form that has no trailer part.
     """

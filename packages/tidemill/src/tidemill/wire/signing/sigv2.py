@@ -8,8 +8,8 @@ import hmac
 from typing import NoReturn
 
 from tidemill.errors import AwsError
-from tidemill.wire.credentials import Credential, CredentialLookup, check_token
 from tidemill.wire.request import Request
+from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 
 __all__ = ["is_sigv2_presigned", "verify_sigv2"]
 
@@ -61,7 +61,7 @@ def is_sigv2_presigned(request: Request) -> bool:
 
 
 def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int) -> Credential:
-    """Verify the request and say who signed it.
+    """Verify the request's signature and return its signer.
 
     Raises:
         AwsError: AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, or a token's error.

@@ -12,10 +12,10 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.core.compatibility import Honoured, Refused, Row, row_of
 from tidemill.errors import AwsError
-from tidemill.wire.shapes import Path as ShapePath
-from tidemill.wire.shapes import fold
-from tidemill.wire.shapes import render as render_shape_path
-from tidemill.wire.wording import Path, render, shorten, shown_name
+from tidemill.wire.protocols.shapes import Path as ShapePath
+from tidemill.wire.protocols.shapes import fold
+from tidemill.wire.protocols.shapes import render as render_shape_path
+from tidemill.wire.protocols.wording import Path, render, shorten, shown_name
 
 __all__ = ["Refuse", "compile_refusals"]
 
@@ -47,7 +47,7 @@ def compile_refusals(service: str, operation: str, shape: StructureShape | None,
 
 @dataclass(frozen=True, slots=True)
 class _Compiler:
-    """Builds the check of each part of a shape; None where nothing can be refused."""
+    """Builds the check of each part of a shape; None if nothing can be refused."""
 
     service: str
     operation: str

@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.model import Shape, StructureShape
 
-from tidemill.wire.serialize_json import compile_to_json, dump
+from tidemill.wire.protocols.serialize_json import compile_to_json, dump
 
 __all__ = ["compile_event_stream", "encode_message"]
 

@@ -1,0 +1,1 @@
+"""Request bodies: framing, chunks, checksums."""

@@ -1,0 +1,1 @@
+"""AWS's wire protocols: parsers and serializers compiled from botocore's shapes."""

@@ -1,0 +1,1 @@
+"""Checks of parsed requests: botocore's constraints, and members that are not supported."""
