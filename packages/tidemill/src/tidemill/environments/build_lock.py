@@ -1,0 +1,181 @@
+"""Built things on disk (environments, overlays): made once under a file lock, complete once their marker stands.
+
+Virtual environments hold absolute paths, so they are built where they stay. What has no marker is a build that was cut
+short, and is removed by whoever builds next. Whatever uses a built thing holds a second lock as long as its process
+lives; the time of that lock's file is the time of the last use.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tidemill.core.files import read_json, write_json
+
+__all__ = ["Built", "remove_tree"]
+
+_RETRY_S = 0.1
+
+
+class Built:
+    """One directory that is built once. Beside it stand the marker ``NAME.json``, ``NAME.lock`` and ``NAME.used``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._marker = directory.with_name(directory.name + ".json")
+        self._lock = directory.with_name(directory.name + ".lock")
+        self._used = directory.with_name(directory.name + ".used")
+        self._progress = directory.with_name(directory.name + ".progress")
+
+    @property
+    def marker(self) -> dict[str, Any] | None:
+        """What was written when the build was complete; None where it is not."""
+        return read_json(self._marker) if self.directory.is_dir() else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process that lives holds it."""
+        try:
+            fd = os.open(self._used, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    @property
+    def last_used_s(self) -> float | None:
+        """When it was held or completed last, in seconds since the epoch; None if that cannot be known."""
+        with contextlib.suppress(FileNotFoundError):
+            return max(self._used.stat().st_mtime, self._marker.stat().st_mtime)
+        if os.statvfs(self.directory).f_flag & os.ST_NOATIME:
+            return None
+        # Built by a version that did not hold: each use read the marker, and the kernel keeps that time to the day.
+        status = self._marker.stat()
+        return max(status.st_atime, status.st_mtime)
+
+    def hold(self, *, poll: Callable[[], None] = lambda: None) -> None:
+        """Keep clean-ups away from it while this process lives, and note the use.
+
+        Args:
+            poll: Is called while it is being removed; what it raises ends the wait.
+        """
+        if self._used in _held:
+            return
+        self._used.parent.mkdir(parents=True, exist_ok=True)
+        while (fd := _try_lock(self._used, fcntl.LOCK_SH)) is None:
+            poll()
+            time.sleep(_RETRY_S)
+        os.utime(fd)
+        _held[self._used] = fd
+
+    def clear_unless_held(self) -> bool:
+        """Remove it unless a process holds it; whether it was removed. The build lock must be held."""
+        fd = _try_lock(self._used, fcntl.LOCK_EX)
+        if fd is None:
+            return False
+        try:
+            self.clear()
+            self._used.unlink()
+        finally:
+            os.close(fd)
+        return True
+
+    @contextlib.contextmanager
+    def locked(self, *, poll: Callable[[], None], waiting: Callable[[], None] = lambda: None) -> Iterator[int]:
+        """Hold the build lock. Yields its file descriptor, which builders inherit: an orphan still excludes others.
+
+        Args:
+            poll: Is called while another process holds the lock; what it raises ends the wait.
+            waiting: Is called once when the lock is held by another process.
+        """
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        told = False
+        while (fd := _try_lock(self._lock, fcntl.LOCK_EX)) is None:
+            if not told:
+                waiting()
+                told = True
+            poll()
+            time.sleep(_RETRY_S)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def clear(self) -> None:
+        """Remove the marker, then the directory. The lock must be held."""
+        self._marker.unlink(missing_ok=True)
+        self._progress.unlink(missing_ok=True)
+        if self.directory.is_symlink() or self.directory.exists():
+            remove_tree(self.directory)
+
+    def share_progress(self, state: str) -> None:
+        """Let those who wait for the build see how far it is. The lock must be held."""
+        temporary = self._progress.with_name(f"{self._progress.name}.tmp")
+        temporary.write_text(state)
+        temporary.replace(self._progress)
+
+    @property
+    def shared_progress(self) -> str:
+        """How far the build is; empty if nothing is known."""
+        try:
+            return self._progress.read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def complete(self, record: dict[str, Any]) -> None:
+        """Say that the build is complete. The lock must be held."""
+        self._progress.unlink(missing_ok=True)
+        write_json(self._marker, {"version": 1, **record})
+
+
+_held: dict[Path, int] = {}
+"""Descriptors of what this process holds. They are closed with the process, so that no end of it is missed."""
+
+
+def _try_lock(path: Path, kind: int) -> int | None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        # A clean-up may have removed the file in between: a lock on a nameless file excludes nobody.
+        if os.path.samestat(os.fstat(fd), path.stat()):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory that a job filled: follows no link, and opens directories whose owner closed them.
+
+    Raises:
+        OSError: Something in it cannot be removed.
+    """
+
+    def reopen(function: Callable[..., Any], name: str, failure: tuple[Any, ...]) -> None:
+        if isinstance(failure[1], FileNotFoundError):
+            return
+        if not isinstance(failure[1], PermissionError):
+            raise failure[1]
+        for each in (Path(name).parent, Path(name)):
+            if each.is_dir() and not each.is_symlink() and each.is_relative_to(path):
+                each.chmod(stat.S_IRWXU)
+        if function in (os.unlink, os.rmdir):
+            function(name)
+        else:
+            shutil.rmtree(name)
+
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, onerror=reopen)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,173 @@
+"""Interpreters for environments: found on this machine, or fetched by uv where there is internet.
+
+A minor version is looked for in this order: the interpreter that runs tidemill, pyenv's directory, and what uv finds:
+the path and the interpreters that uv itself has installed. One that does not run is passed over.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tidemill.environments.uv_command import find_uv, installer_variables, run_command
+from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
+
+__all__ = ["Interpreter", "available", "fetch_interpreter", "find_interpreter", "preferred"]
+
+_PROBE_TIMEOUT_S = 30
+# The modules are those without which neither uv nor pip nor TensorFlow gets anywhere.
+_PROBE = (
+    "import ctypes, json, platform, ssl, sys, zlib;"
+    "print(json.dumps([platform.python_version(), getattr(sys, '_base_executable', None) or sys.executable,"
+    " sys.base_prefix]))"
+)
+_PATCH = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python outside every virtual environment.
+
+    Attributes:
+        executable: Without links on the way.
+        version: With its patch number, e.g. ``3.7.16``.
+        prefix: The installation that it belongs to.
+    """
+
+    executable: Path
+    version: str
+    prefix: Path
+
+    @property
+    def minor(self) -> str:
+        """E.g. ``3.7``."""
+        return self.version.rpartition(".")[0]
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """The minor version to compare by, e.g. ``(3, 7)``."""
+        return _number(self.minor)
+
+    @classmethod
+    def own(cls) -> "Interpreter":
+        """Return the interpreter that runs tidemill."""
+        executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+        # Without what distributors append to the patch number, as in 3.11.2+.
+        version = ".".join(map(str, sys.version_info[:3]))
+        return cls(executable, version, Path(sys.base_prefix).resolve())
+
+
+def preferred(pythons: Sequence[str]) -> tuple[str, ...]:
+    """Return minor versions in the order in which they are tried: that of tidemill, then the newest first."""
+    own = Interpreter.own().minor
+    return tuple(sorted(pythons, key=lambda minor: (minor == own, _number(minor)), reverse=True))
+
+
+def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
+    """Return an interpreter of this machine.
+
+    Args:
+        pythons: Minor versions, of which the first that is found is taken.
+        purpose: What it is for, at the beginning of the error.
+
+    Raises:
+        MissingInterpreterError: There is none; names the command that installs one.
+    """
+    for minor in pythons:
+        found = _find(minor)
+        if found is not None:
+            return found
+    shown = " or ".join(sorted(pythons, key=_number))
+    raise MissingInterpreterError(
+        f"{purpose} runs on Python {shown}, which is not on this machine; install it: `uv python install {pythons[0]}`"
+        f" (or `pyenv install {pythons[0]}`)"
+    )
+
+
+def available(pythons: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the minor versions that are on this machine."""
+    return tuple(minor for minor in pythons if _find(minor) is not None)
+
+
+def fetch_interpreter(pythons: Sequence[str], *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
+    """Let uv download the first of the minor versions, unless `UV_PYTHON_DOWNLOADS` or `UV_OFFLINE` forbid it.
+
+    Args:
+        pythons: Minor versions, as for `find_interpreter`.
+        log: Is called with lines that tell of it.
+        poll: Is called several times a second; what it raises ends the download.
+
+    Raises:
+        EnvironmentBuildError: uv may not, or cannot.
+    """
+    if os.environ.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or os.environ.get("UV_OFFLINE"):
+        raise EnvironmentBuildError("uv may not download interpreters (UV_PYTHON_DOWNLOADS or UV_OFFLINE)")
+    log(f"tidemill: Python {pythons[0]} is not on this machine; uv downloads it")
+    command = (find_uv(), "python", "install", "--no-bin", "--quiet", pythons[0])
+    run_command(command, log=lambda _line: None, poll=poll, cwd=Path("/"))
+
+
+def _find(minor: str) -> Interpreter | None:
+    own = Interpreter.own()
+    if minor == own.minor:
+        return own
+    for candidate in _candidates(minor):
+        with contextlib.suppress(OSError):
+            found = _probe(candidate, candidate.stat().st_mtime_ns)
+            if found is not None and found.minor == minor:
+                return found
+    return None
+
+
+def _candidates(minor: str) -> Iterator[Path]:
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(root.glob(f"versions/{minor}.*/bin/python"), key=_patch, reverse=True)
+    with contextlib.suppress(EnvironmentBuildError, OSError, subprocess.TimeoutExpired):
+        environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+        found = subprocess.run(
+            [find_uv(), "python", "find", "--system", "--no-project", "--no-python-downloads", "--quiet", minor],
+            env=environ | installer_variables(os.environ),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+        if found.returncode == 0:
+            yield Path(found.stdout.strip())
+
+
+@lru_cache(maxsize=64)
+def _probe(candidate: Path, _changed_ns: int) -> Interpreter | None:
+    """Ask an interpreter what it is; None if it does not run. Asked again when its file changes."""
+    try:
+        answer = subprocess.run(
+            [candidate, "-I", "-c", _PROBE],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_PROBE_TIMEOUT_S,
+        ).stdout
+        version, executable, prefix = json.loads(answer)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    match = _PATCH.match(version)
+    return Interpreter(Path(executable).resolve(), match[0], Path(prefix).resolve()) if match else None
+
+
+def _patch(python: Path) -> tuple[int, ...]:
+    match = _PATCH.match(python.parts[-3])
+    return tuple(map(int, match.groups())) if match else ()
+
+
+def _number(minor: str) -> tuple[int, ...]:
+    return tuple(map(int, minor.split(".")))

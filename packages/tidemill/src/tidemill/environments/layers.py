@@ -1,0 +1,121 @@
+"""The two layers of an environment: the base out of a lock file, and the in-job distributions above it.
+
+Both are virtual environments, made and filled by uv. The upper one is what jobs start: its packages come first, and it
+finds those of its base by a ``.pth`` file. The commands of the base are linked into it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tidemill.environments.interpreters import Interpreter
+from tidemill.environments.payload import Payload
+from tidemill.environments.progress import BuildProgress
+from tidemill.environments.uv_command import find_uv, run_command
+
+__all__ = ["build_base", "build_upper", "site_packages"]
+
+# A .pth line must be one line that begins with "import"; without the guard a missing module would print a traceback
+# at every start of the interpreter.
+_STARTUP = "".join(
+    f'import sys; exec("try:\\n import {module}\\nexcept ImportError:\\n pass")\n'
+    for module in ("tidemill_runtime.startup", "tidemill_tensorflow.startup")
+)
+
+
+def site_packages(prefix: Path, minor: str) -> Path:
+    """Return where the packages of a virtual environment of Python ``minor``, e.g. ``3.11``, lie."""
+    return prefix / "lib" / f"python{minor}" / "site-packages"
+
+
+def build_base(
+    prefix: Path,
+    lock: Path,
+    interpreter: Interpreter,
+    *,
+    name: str,
+    log: Callable[[str], None],
+    poll: Callable[[], None],
+    lock_fd: int,
+) -> None:
+    """Install what a lock file names, compiled to bytecode, and show the progress.
+
+    Args:
+        prefix: The virtual environment; it does not exist yet.
+        lock: The lock file.
+        interpreter: The Python of the environment.
+        name: What the progress calls it.
+        log: Is called with each line.
+        poll: Is called several times a second; what it raises ends the build.
+        lock_fd: The file descriptor of the build lock, which uv keeps open.
+
+    Raises:
+        EnvironmentBuildError: uv failed.
+    """
+    progress = BuildProgress(name, prefix=prefix, log=log)
+
+    def look() -> None:
+        poll()
+        progress.poll()
+
+    run = partial(run_command, cwd=prefix.parent, inherit=(lock_fd,))
+    _make_venv(prefix, interpreter, run=partial(run, log=log, poll=poll))
+    install = (find_uv(), "pip", "install", "--python", str(_python(prefix)), "--compile-bytecode")
+    command = (*install, "--require-hashes", "-r", str(lock))
+    run(command, log=progress.line, poll=look, started=progress.started)
+
+
+def build_upper(
+    prefix: Path,
+    base: Path,
+    payload: Payload,
+    interpreter: Interpreter,
+    *,
+    log: Callable[[str], None],
+    poll: Callable[[], None],
+    lock_fd: int,
+) -> None:
+    """Install the in-job distributions above a base.
+
+    Args:
+        prefix: The virtual environment; it does not exist yet.
+        base: The complete base.
+        payload: The in-job distributions.
+        interpreter: The Python of the base.
+        log: Is called with each line that uv prints.
+        poll: Is called several times a second; what it raises ends the build.
+        lock_fd: The file descriptor of the build lock, which uv keeps open.
+
+    Raises:
+        EnvironmentBuildError: uv failed.
+    """
+    run = partial(run_command, log=log, poll=poll, cwd=prefix.parent, inherit=(lock_fd,))
+    _make_venv(prefix, interpreter, run=run)
+    packages = site_packages(prefix, interpreter.minor)
+    if payload.wheels:
+        install = (find_uv(), "pip", "install", "--quiet", "--python", str(_python(prefix)), "--compile-bytecode")
+        run((*install, "--no-deps", "--no-index", *map(str, payload.wheels)))
+    else:
+        (packages / "tidemill-checkout.pth").write_text("".join(f"{source}\n" for source in payload.sources))
+    (packages / "tidemill.pth").write_text(_STARTUP)
+    # addsitedir, not a bare path: the .pth files of packages in the base must work as well.
+    below = str(site_packages(base, interpreter.minor))
+    (packages / "tidemill-base.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    for command in sorted((base / "bin").iterdir()):
+        link = prefix / "bin" / command.name
+        if not link.exists():
+            link.symlink_to(command)
+
+
+def _make_venv(prefix: Path, interpreter: Interpreter, *, run: Callable[..., None]) -> None:
+    """An empty virtual environment, without links into places that a sandbox hides."""
+    base = interpreter.executable
+    run((find_uv(), "venv", "--quiet", "--no-project", "--python", str(base), str(prefix)))
+    python = _python(prefix)
+    if python.readlink() != base:
+        python.unlink()
+        python.symlink_to(base)
+
+
+def _python(prefix: Path) -> Path:
+    return prefix / "bin" / "python"

@@ -1,0 +1,70 @@
+"""Which environments and overlays nobody needs any more: for `tidemill gc`.
+
+The directory is shared. What belongs to a lock of this version of tidemill stays; of everything else it cannot be known
+here whether another installed version wants it, but only whether it was used lately. What a process uses stays anyhow.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tidemill.environments.build_lock import Built
+from tidemill.environments.builder import Environments
+
+__all__ = ["unused_environments", "unused_overlays"]
+
+
+def unused_environments(directory: Path, environments: Environments, *, before_s: float) -> Iterator[Path]:
+    """Yield complete environments that no lock of this version names and that were used last before a time.
+
+    A base is yielded after the environments above it, and only if all of them are.
+
+    Args:
+        directory: Where environments are built.
+        environments: The environments of that directory.
+        before_s: Seconds since the epoch.
+    """
+    current = {path for each in environments.current() for path in (each.prefix, each.base)}
+    records = {path: record for path in _subdirectories(directory) if (record := _marker(path)) is not None}
+    needed = set(current)
+    for path, record in records.items():
+        if "lock_sha256" not in record:  # a base
+            continue
+        if path not in current and _is_unused(path, before_s=before_s):
+            yield path
+        else:
+            needed.add(directory / record.get("base", path.name))
+    for path, record in records.items():
+        if "lock_sha256" not in record and path not in needed and _is_unused(path, before_s=before_s):
+            yield path
+
+
+def unused_overlays(directory: Path, *, before_s: float) -> Iterator[Path]:
+    """Yield complete overlays that were used last before a time, in seconds since the epoch."""
+    for path in _subdirectories(directory):
+        if _marker(path) is not None and _is_unused(path, before_s=before_s):
+            yield path
+
+
+def _is_unused(path: Path, *, before_s: float) -> bool:
+    built = Built(path)
+    used_s = built.last_used_s
+    return used_s is not None and used_s < before_s and not built.is_held
+
+
+def _marker(path: Path) -> dict[str, Any] | None:
+    """The marker of a complete one. To read it is not to use it: the time of the last access stays."""
+    try:
+        fd = os.open(path.with_name(f"{path.name}.json"), os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOATIME", 0))
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return json.load(file)
+
+
+def _subdirectories(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
