@@ -1,50 +1,60 @@
 """The local executor: instances as processes of this machine.
 
-It writes a spec and starts a shim, which is then on its own: it outlives this process. Everything that is said of an
-instance is read from its files; what stays in memory only makes that quicker (pidfds, a socket, an epoll).
+It writes a spec and starts a shim, which is then on its own: it outlives this process. Everything that is reported of
+an instance is read from its files (`docs/reference/instance-files.md`); what stays in memory only makes that quicker.
+Since shim and service share a machine, references become paths here: objects are files of the object store, the log is
+written straight into its segments, artifacts are adopted where they lie, and endpoints listen on unix sockets.
 """
 
-import asyncio
 import contextlib
 import os
-import select
+import secrets
+import shutil
 import signal
-import sys
-import threading
-import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
+import structlog
+
+from tidemill.core import faults
 from tidemill.core.files import read_json, sync_directory, write_json
-from tidemill.core.process import ProcessId
+from tidemill.core.segments import stream_directory
+from tidemill.environments.build_lock import remove_tree
+from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
-from tidemill.executors.base import InstanceRef, InstanceSpec, InstanceStatus, Isolation, StopReason
-from tidemill.executors.build_lock import remove_tree
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.environments import Environments
-from tidemill.executors.notify import NotifySocket
-from tidemill.executors.process_tree import MARK, kill_marked
-from tidemill.executors.records import Site, SpecRecord
-from tidemill.executors.remote_s3 import remote_variables
-from tidemill.executors.sandbox import detect
-from tidemill.executors.uv_command import installer_variables
+from tidemill.executors.base import Capacity, KnownInstance
+from tidemill.executors.networks import JobNetworks
+from tidemill.executors.shim_process import await_end, send_signal
+from tidemill.executors.shim_watch import ShimWatch
 from tidemill.executors.warm import WarmProcesses
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.process_tree import kill_marked
+from tidemill.instance.records import RESTORED, Site, SpecRecord
+from tidemill.instance.spec import Entry, Input, InstanceRef, InstanceSpec, Isolation, ObjectFile, ObjectReference
+from tidemill.instance.status import InstanceStatus, StopReason
+from tidemill.sandbox import detect
+from tidemill.shim.failures import InstanceFailure
+from tidemill.shim.objects import copy_object
 
 __all__ = ["LocalExecutor"]
 
-_LOOK_S = 2.0
-_KILL_TIMEOUT_S = 10.0
-_ADDRESS_MAX_BYTES = 107
-_PASSED_ON = ("HOME", "PATH", "LD_LIBRARY_PATH", "TIDEMILL_FAULTS", "TIDEMILL_FAULTS_LOG", "TIDEMILL_FAULTS_SEED")
+_log = structlog.get_logger("tidemill.executor")
+_WITHDRAWN = ".withdrawn"
 
 
 class LocalExecutor:
     """Runs instances on this machine. One per state directory at a time.
 
     Args:
-        state_dir: Where jobs lie; made where it is missing. Hidden from jobs.
+        state_dir: Where jobs lie; made if missing. Hidden from jobs.
         environments_dir: Where environments are built.
-        isolation: ``auto``, ``mount`` or ``plain``; or the name of a sandbox backend.
+        isolation: ``auto``, ``full``, ``mount`` or ``plain``; or what else `tidemill.sandbox.detect` takes.
+        instances: Training instances that may run at the same time; default: one per processor.
+        content_file: Returns the file of an object's content by its content id.
+        logs: Root directory of the log segments.
+        service_url: The service that jobs reach from networks of their own.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -52,67 +62,93 @@ class LocalExecutor:
     Methods may be called from several threads; `changed` from one event loop.
     """
 
-    def __init__(self, *, state_dir: Path, environments_dir: Path, isolation: str = "auto") -> None:
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        environments_dir: Path,
+        isolation: str = "auto",
+        instances: int | None = None,
+        content_file: Callable[[str], Path],
+        logs: Path,
+        service_url: str | None = None,
+    ) -> None:
         self._state_dir = state_dir.resolve()
         self._environments_dir = environments_dir.resolve()
         (self._state_dir / "jobs").mkdir(parents=True, mode=0o700, exist_ok=True)
         self._detection = detect(isolation)
+        self._capacity = _capacity(instances)
+        self._urls: dict[InstanceRef, str] = {}
+        self._content_file = content_file
+        self._logs = logs
+        self._networks = JobNetworks(self._state_dir, service_url)
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
-        self._notices = NotifySocket(self._state_dir)
-        self._epoll = select.epoll()
-        self._epoll.register(self._notices.fileno(), select.EPOLLIN)
-        self._lock = threading.Lock()
-        self._children: dict[InstanceRef, int] = {}
-        self._pidfds: dict[int, InstanceRef] = {}
-        self._seen: dict[InstanceRef, tuple[object, ...]] = {}
-        self._sockets: dict[InstanceRef, int] = {}
-        self._next_look_s = 0.0
+        self._watch = ShimWatch(self._state_dir)
 
     @property
     def isolation(self) -> Isolation:
-        return self._detection.sandbox.isolation
+        return Isolation.FULL if self._detection.always else self._detection.sandbox.isolation
 
     @property
     def isolation_reason(self) -> str:
         """Which sandbox is in force and why, in words."""
         return self._detection.reason
 
-    def launch(self, spec: InstanceSpec) -> None:
-        directory = self._directory(spec.ref)
-        if directory.spec_file.exists():
-            self.relaunch(spec.ref)
-            return
+    @property
+    def no_network(self) -> str:
+        return self._detection.no_network
+
+    def capacity(self) -> Capacity:
+        return self._capacity
+
+    def launch(self, specs: Sequence[InstanceSpec]) -> None:
+        for spec in specs:
+            self._refuse_if_over(spec.ref)
         try:
-            self._write_spec(directory, spec)
-        except OSError as error:
-            raise LaunchError(f"the directory of the instance cannot be written: {error}") from error
-        self.relaunch(spec.ref)
+            # All are written before the first one is started. Where a service died between, none has run, and what
+            # it wrote (the keys of the job, say) is out of date.
+            anew = not all(self._directory(spec.ref).spec_file.exists() for spec in specs)
+            for spec in specs:
+                self._write(spec, anew=anew)
+                faults.point("executor.written")
+            for spec in specs:
+                self.relaunch(spec.ref)
+                faults.point("executor.started")
+        except Exception:
+            for spec in specs:
+                self._withdraw(spec.ref)
+            raise
 
     def relaunch(self, ref: InstanceRef) -> None:
         directory = self._directory(ref)
-        if not directory.spec_file.exists() or directory.read_exit():
+        if not directory.spec_file.exists() or directory.read_exit() or self._newest_attempt(ref) > ref.attempt:
             return
-        with self._lock:
-            if directory.read_run() is None and not self._child_lives(ref):
-                self._children[ref] = self._spawn(directory)
-                self._watch(self._children[ref], ref)
-        self._take_up(directory)
+        if directory.read_run() is None:
+            self._ensure_network(directory)
+        self._watch.start(directory)
+        self._watch.take_up(directory)
 
-    def recover(self) -> list[InstanceRef]:
-        """Every instance on disk. Shims that still run are watched from now on."""
-        found = list(InstanceDirectory.all_below(self._state_dir))
-        for directory in found:
-            self._take_up(directory)
-        return [directory.ref for directory in found]
+    def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
+        found: list[KnownInstance] = []
+        with os.scandir(self._state_dir / "jobs") as jobs:
+            for job in jobs:
+                # Jobs that are cleaned up may be very many: no more than this question for each.
+                if not finished(job.name):
+                    found += self._recover_job(job.name)
+        return found
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         directory = self._directory(ref)
         launched = directory.spec_file.exists()
         # In this order: a shim writes its exit before it ends, so that one seen dead has written what it ever will.
-        running = launched and self._runs(directory)
+        running = launched and self._watch.runs(directory)
         ended = directory.read_exit()
         return InstanceStatus(
-            launched=launched, running=running and ended is None, phases=directory.read_phases(), exit=ended
+            launched=launched,
+            running=running and ended is None,
+            phases=directory.read_phases(),
+            exit=ended,
+            attempt=ref.attempt,
         )
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
@@ -123,62 +159,48 @@ class LocalExecutor:
             directory.write_stop(reason)
         shim = directory.read_run()
         if shim:
-            _send(shim, signal.SIGTERM)
+            send_signal(shim, signal.SIGTERM)
 
     def kill(self, ref: InstanceRef) -> None:
-        directory = self._directory(ref)
-        shim = directory.read_run()
+        shim = self._directory(ref).read_run()
         if shim:
-            _send(shim, signal.SIGKILL)
-            _await_end(shim)
-        with self._lock:
-            child = self._children.get(ref)
-            if child is not None and self._child_lives(ref):
-                os.kill(child, signal.SIGKILL)
-        kill_marked(f"{ref.job_id}/{ref.instance_index}")
+            send_signal(shim, signal.SIGKILL)
+            await_end(shim)
+        self._watch.kill_child(ref)
+        kill_marked(ref.mark)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        loop = asyncio.get_running_loop()
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            news = self._take_news()
-            left_s = deadline_s - time.monotonic()
-            if news or left_s <= 0:
-                return news
-            ready = asyncio.Event()
-            loop.add_reader(self._epoll.fileno(), ready.set)
-            try:
-                async with asyncio.timeout(min(left_s, _LOOK_S)):
-                    await ready.wait()
-            except TimeoutError:
-                pass
-            finally:
-                loop.remove_reader(self._epoll.fileno())
+        return await self._watch.changed(timeout_s=timeout_s)
 
-    def socket_path(self, ref: InstanceRef) -> Path:
-        """Unix socket of an endpoint's server. Where its real path is too long for an address, one through a
-        descriptor of this process, which works in this process only."""
-        path = self._directory(ref).private / "serving.sock"
-        if len(os.fsencode(path)) <= _ADDRESS_MAX_BYTES:
-            return path
-        with self._lock:
-            if ref not in self._sockets:
-                path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-                self._sockets[ref] = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            return Path(f"/proc/self/fd/{self._sockets[ref]}/{path.name}")
+    def endpoint_url(self, ref: InstanceRef) -> str:
+        """Return the unix socket of an endpoint's server. Its path may be too long for an address as it is."""
+        if ref not in self._urls:  # asked for with every request
+            self._urls[ref] = f"http+unix://{quote(str(self._directory(ref).private / 'serving.sock'), safe='')}"
+        return self._urls[ref]
+
+    def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
+        directory = self._directory(ref).archives
+        target = directory / name
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            target.unlink(missing_ok=True)
+            copy_object(self._file(archive), target, place=str(directory), check=lambda: None)
+        except (OSError, InstanceFailure) as error:
+            target.unlink(missing_ok=True)
+            raise LaunchError(f"the archive {archive.uri} cannot be brought to its server: {error}") from error
+
+    def publication(self, ref: InstanceRef, name: str) -> Path | None:
+        file = self._directory(ref).artifacts / f"{name}.tar.gz"
+        return file if file.exists() else None
 
     def reap(self, job_id: str) -> None:
+        self._networks.end(job_id)
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
-            ref = directory.ref
-            self.kill(ref)
-            with self._lock:
-                self._seen.pop(ref, None)
-                fd = self._sockets.pop(ref, None)
-            if fd is not None:
-                os.close(fd)
-            for big in (directory.ml, directory.home, directory.tmp, directory.artifacts):
-                with contextlib.suppress(FileNotFoundError):
-                    remove_tree(big)
+            self._clear(directory)
+            with contextlib.suppress(FileNotFoundError):
+                remove_tree(directory.shared)
+            for unfinished in directory.path.parent.glob(f".*{_WITHDRAWN}"):  # of a service that was killed there
+                remove_tree(unfinished)
 
     def warm_up(self, framework_version: str) -> None:
         """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
@@ -187,176 +209,152 @@ class LocalExecutor:
     def close(self) -> None:
         """Stop watching, and end the warm processes. Instances run on."""
         self._warm.close()
-        with self._lock:
-            self._epoll.close()
-            self._notices.close()
-            for fd in (*self._pidfds, *self._sockets.values()):
-                os.close(fd)
-            self._pidfds.clear()
-            self._sockets.clear()
+        self._watch.close()
 
     def _directory(self, ref: InstanceRef) -> InstanceDirectory:
         return InstanceDirectory.of(self._state_dir, ref)
 
+    def _refuse_if_over(self, ref: InstanceRef) -> None:
+        newest = self._newest_attempt(ref)
+        if newest > ref.attempt:
+            raise LaunchError(f"attempt {ref.attempt} of job {ref.job_id} is over: attempt {newest} was launched")
+
+    def _write(self, spec: InstanceSpec, *, anew: bool) -> None:
+        """Write the spec of an instance; ``anew`` replaces that of one that was never started."""
+        ref, directory = spec.ref, self._directory(spec.ref)
+        for older in self._attempts(ref):
+            if older.ref.attempt < ref.attempt:
+                self._clear(older)
+        self._networks.end(ref.job_id, before=ref.attempt)
+        if directory.spec_file.exists() and (not anew or directory.read_exit() or self._watch.runs(directory)):
+            return
+        try:
+            self._write_spec(directory, spec)
+        except OSError as error:
+            raise LaunchError(f"the directory of the instance cannot be written: {error}") from error
+
+    def _withdraw(self, ref: InstanceRef) -> None:
+        """Undo the launch of an instance: it has never been launched."""
+        self.kill(ref)
+        self._watch.forget(ref)
+        directory = self._directory(ref).path
+        with contextlib.suppress(FileNotFoundError):
+            # In one step: half a directory must not look like an instance to the next service.
+            remove_tree(directory.replace(directory.with_name(f".{secrets.token_hex(8)}{_WITHDRAWN}")))
+        if not any(InstanceDirectory.all_below(self._state_dir, ref.job_id)):
+            shutil.rmtree(self._directory(ref).shared, ignore_errors=True)
+            self._networks.end(ref.job_id)
+        with contextlib.suppress(OSError):  # it has other instances
+            directory.parent.rmdir()
+
+    def _ensure_network(self, directory: InstanceDirectory) -> None:
+        """Make the network of an instance that has not started, should it be gone: the machine may have rebooted."""
+        # The shim says it if the spec is unreadable.
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            record = SpecRecord.from_json(read_json(directory.spec_file) or {})
+            if record.site.network:
+                self._networks.ensure(record.spec)
+
+    def _wants_network(self, spec: InstanceSpec) -> bool:
+        """Whether an instance runs in isolation mode full.
+
+        Raises:
+            LaunchError: The network has to be closed, and cannot be.
+        """
+        found = self._detection
+        if spec.kind != "training":
+            return False
+        if spec.closed and found.no_network:
+            raise LaunchError(f"EnableNetworkIsolation cannot be honoured: {found.no_network}")
+        wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
+        return wanted and not found.no_network
+
+    def _clear(self, directory: InstanceDirectory) -> None:
+        """Kill what is left of an instance and remove its big directories."""
+        self.kill(directory.ref)
+        self._watch.forget(directory.ref)
+        self._urls.pop(directory.ref, None)
+        for big in (
+            directory.ml,
+            directory.home,
+            directory.tmp,
+            directory.views,
+            directory.artifacts,
+            directory.mounted_checkpoints,
+        ):
+            with contextlib.suppress(FileNotFoundError):
+                remove_tree(big)
+
+    def _attempts(self, ref: InstanceRef) -> Iterator[InstanceDirectory]:
+        for directory in InstanceDirectory.all_below(self._state_dir, ref.job_id):
+            if directory.ref.instance_index == ref.instance_index:
+                yield directory
+
+    def _newest_attempt(self, ref: InstanceRef) -> int:
+        return max((directory.ref.attempt for directory in self._attempts(ref)), default=0)
+
+    def _recover_job(self, job_id: str) -> Iterator[KnownInstance]:
+        for directory in InstanceDirectory.all_below(self._state_dir, job_id):
+            try:
+                spec = SpecRecord.from_json(read_json(directory.spec_file) or {}).spec
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                # The driver of its job reports what is wrong; the service starts all the same.
+                reason = f"{type(error).__name__}: {error}"
+                _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
+                continue
+            self._watch.take_up(directory)
+            yield KnownInstance(ref=directory.ref, kind=spec.kind, job_name=spec.job_name)
+
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
+        full = self._wants_network(spec)
+        if spec.kind == "training" and len(spec.hosts) > 1 and not full:
+            note = f"tidemill: {self._detection.no_network}: the instances share this machine's network and its ports"
+            spec = replace(spec, notices=(*spec.notices, note))
         for channel in spec.channels:
             if "/" in channel.name or "\0" in channel.name:
                 raise LaunchError(f"channel name {channel.name!r} cannot name a file")
         directory.channels.mkdir(parents=True, mode=0o700, exist_ok=True)
+        if len(spec.hosts) > 1 and spec.kind == "training":
+            directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
         for channel in spec.channels:
-            directory.write_channel(channel.name, channel.objects)
+            directory.write_channel(channel.name, self._entries(channel.objects))
+        directory.write_channel(RESTORED, self._entries(spec.restored))
         record = SpecRecord(
-            spec=replace(spec, channels=()),
-            channels=tuple(channel.name for channel in spec.channels if channel.input_mode == "File"),
+            spec=replace(spec, channels=(), restored=(), code=None, model=None),
+            channels=tuple(channel.name for channel in spec.channels if channel.input_mode != "Pipe"),
             pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
+            code=self._file(spec.code) if spec.code else None,
+            model=self._file(spec.model) if spec.model else None,
+            log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
             site=Site(
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,
                 backend=self._detection.sandbox.name,
-                warm_socket=self._warm.socket(f"tf-{spec.framework_version}") if spec.warm else None,
+                warm_socket=self._warm.socket(f"tf-{spec.framework_version}", python=spec.python)
+                if spec.warm and not full
+                else None,
+                network=self._networks.ensure(spec) if full else None,
             ),
         )
         write_json(directory.spec_file, record.to_json())
 
-    def _spawn(self, directory: InstanceDirectory) -> int:
-        """Start a shim in a session of its own, with an environment built from nothing. Its pid."""
-        ref = directory.ref
-        variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        variables |= installer_variables(os.environ)
-        if (read_json(directory.spec_file) or {}).get("remotes"):
-            # In its environment alone, never in a file: what the job itself gets is built from nothing.
-            variables |= remote_variables(os.environ)
-        variables |= {"LANG": "C.UTF-8", MARK: f"{ref.job_id}/{ref.instance_index}"}
-        log = os.open(directory.shim_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-m", "tidemill.executors.shim", str(directory.path)],
-                variables,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, null, 0),
-                    (os.POSIX_SPAWN_DUP2, null, 1),
-                    (os.POSIX_SPAWN_DUP2, log, 2),
-                ],
-                setsid=True,
-                # An event loop may have blocked or ignored some.
-                setsigmask=[],
-                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP],
-            )
-        except OSError as error:
-            raise LaunchError(f"the shim cannot be started: {error}") from error
-        finally:
-            os.close(log)
-            os.close(null)
+    def _entries(self, objects: Iterable[Input]) -> Iterator[Entry]:
+        for each in objects:
+            yield self._file(each) if isinstance(each, ObjectReference) else each
 
-    def _runs(self, directory: InstanceDirectory) -> bool:
-        shim = directory.read_run()
-        if shim:
-            return shim.alive
-        with self._lock:
-            return self._child_lives(directory.ref)
-
-    def _child_lives(self, ref: InstanceRef) -> bool:
-        """Whether the shim that this process started lives; one that ended is reaped. The lock is held."""
-        pid = self._children.get(ref)
-        if pid is None:
-            return False
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                return True
-        del self._children[ref]
-        return False
-
-    def _take_up(self, directory: InstanceDirectory) -> None:
-        """Watch an instance: by its shim's pidfd where the shim is not a child, and by looking now and then."""
-        ref = directory.ref
-        with self._lock:
-            if directory.read_exit() is None:
-                self._seen.setdefault(ref, ())
-            shim = directory.read_run()
-            if shim and ref not in self._children and shim.alive:
-                self._watch(shim.pid, ref)
-                # Only now is it sure that the descriptor is of that very process: it lived before and lives after.
-                if not shim.alive:
-                    self._next_look_s = 0.0
-
-    def _watch(self, pid: int, ref: InstanceRef) -> None:
-        if ref in self._pidfds.values():
-            return
-        with contextlib.suppress(ProcessLookupError):
-            fd = os.pidfd_open(pid)
-            self._pidfds[fd] = ref
-            self._epoll.register(fd, select.EPOLLIN)
-
-    def _take_news(self) -> set[InstanceRef]:
-        """What has been reported since the last call, without waiting."""
-        news: set[InstanceRef] = set()
-        with self._lock:
-            for fd, _ in self._epoll.poll(0):
-                ref = self._pidfds.pop(fd, None)
-                if ref is None:
-                    news |= self._notices.receive()
-                    continue
-                self._epoll.unregister(fd)
-                os.close(fd)
-                self._child_lives(ref)
-                news.add(ref)
-            if time.monotonic() >= self._next_look_s:
-                self._next_look_s = time.monotonic() + _LOOK_S
-                news |= self._look()
-        return news
-
-    def _look(self) -> set[InstanceRef]:
-        """Compare the files of every instance that has not ended with what they were. The lock is held."""
-        news: set[InstanceRef] = set()
-        for ref, before in list(self._seen.items()):
-            directory = self._directory(ref)
-            shim = directory.read_run()
-            lives = shim.alive if shim else self._child_lives(ref)
-            now = (lives, _stamp(directory.status_file), _stamp(directory.exit_file))
-            if now != before:
-                self._seen[ref] = now
-                news.add(ref)
-            if not lives:
-                del self._seen[ref]
-        return news
+    def _file(self, reference: ObjectReference) -> ObjectFile:
+        return ObjectFile(
+            uri=reference.uri,
+            name=reference.name,
+            file=str(self._content_file(reference.content_id)),
+            size_bytes=reference.size_bytes,
+            sha256=reference.sha256,
+        )
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _send(process: ProcessId, signum: int) -> None:
-    """Send a signal to exactly this process: the descriptor is opened before its identity is checked."""
-    try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if process.alive:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signum)
-    finally:
-        os.close(fd)
-
-
-def _await_end(process: ProcessId) -> None:
-    """Wait until a process that was killed is gone."""
-    try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if process.alive:
-            waiting = select.poll()
-            waiting.register(fd, select.POLLIN)
-            waiting.poll(_KILL_TIMEOUT_S * 1000)
-    finally:
-        os.close(fd)
+def _capacity(instances: int | None) -> Capacity:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
+    return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus)

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
-from tidemill.executors.environments import Environment, Environments
+from tidemill.environments.builder import Environment, Environments
+from tidemill.errors import EnvironmentBuildError
 
 __all__ = ["WarmProcesses"]
 
 _MODULES = ("tensorflow",)
 _NAME = "warm"
+_OLDEST_PYTHON = (3, 10)
 
 
 class WarmProcesses:
@@ -33,15 +35,20 @@ class WarmProcesses:
         self._environments = environments
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def socket(self, name: str) -> Path | None:
+    def socket(self, name: str, *, python: str | None = None) -> Path | None:
         """Socket of the warm process of an environment, or None while there is none; one is then started.
 
         Args:
-            name: Of the environment, e.g. ``tf-2.21``. One that is not built yet has no warm process.
+            name: Of the environment, e.g. ``tf-2.21``. One that is not built yet has no warm process, and neither has
+                one on a Python before 3.10.
+            python: Minor version of its Python; None means the one that `Environments.describe` chooses.
         """
         self._reap()
-        environment = next((built for built in self._environments.built() if built.name == name), None)
-        if environment is None or environment.key != self._environments.describe(name).key:
+        try:
+            environment = self._environments.describe(name, python=python)
+        except EnvironmentBuildError:
+            return None
+        if not self._environments.is_built(environment) or environment.interpreter.number < _OLDEST_PYTHON:
             return None
         socket = self._directory / f"{environment.key}.sock"
         if not self._alive(environment):
@@ -81,6 +88,7 @@ class WarmProcesses:
                     "HOME": str(self._directory / "home"),
                     "LANG": "C.UTF-8",
                     "PYTHONUNBUFFERED": "1",
+                    "TIDEMILL_TENSORFLOW": "1",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,0 +1,107 @@
+"""The networks of jobs on this machine: one for each attempt, found again by whoever comes next.
+
+A file beside the instances tells which process holds the network. It is there before that process is, so that a service
+that was killed in between leaves nothing that could not be found.
+"""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tidemill.core import faults
+from tidemill.core.files import read_json, write_json
+from tidemill.errors import LaunchError
+from tidemill.executors.shim_process import await_end, send_signal
+from tidemill.instance.process_tree import MARK, kill_marked
+from tidemill.instance.spec import InstanceRef, InstanceSpec
+from tidemill.sandbox.network import JobNetwork, make_network
+
+__all__ = ["JobNetworks"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNetworks:
+    """Makes, finds and ends the networks of jobs.
+
+    Attributes:
+        state_dir: Where the jobs lie.
+        service_url: What jobs reach from inside, unless theirs is closed; None where there is no service.
+    """
+
+    state_dir: Path
+    service_url: str | None = None
+
+    def file(self, ref: InstanceRef) -> Path:
+        """What tells of the network of an attempt."""
+        return self.state_dir / "jobs" / ref.job_id / f"network.{ref.attempt}.json"
+
+    def ensure(self, spec: InstanceSpec) -> Path:
+        """Make the network of the spec's attempt unless there is one; return the file that tells of it.
+
+        Raises:
+            LaunchError: It cannot be made.
+        """
+        file = self.file(spec.ref)
+        if _held(file):
+            return file
+        try:
+            self._end(file)
+            file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            write_json(file, {"version": 1})
+            faults.point("executor.network.before")
+            service = None if spec.closed else _address(self.service_url)
+            variables = {"LANG": "C.UTF-8", MARK: _mark(file)}
+            network = make_network(spec.ref.job_id, instances=len(spec.hosts), service=service, variables=variables)
+            faults.point("executor.network.made")
+            write_json(file, {"version": 1, "network": network.to_json()})
+        except OSError as error:
+            raise LaunchError(f"the network of the job cannot be made: {error}") from error
+        return file
+
+    def end(self, job_id: str, *, before: int | None = None) -> None:
+        """End the networks of a job; of the attempts before number ``before`` only, if that is given."""
+        for file in self._files(job_id):
+            if before is None or _attempt(file) < before:
+                self._end(file)
+
+    def _files(self, job_id: str) -> Iterator[Path]:
+        for file in (self.state_dir / "jobs" / job_id).glob("network.*.json"):
+            if file.name.split(".")[1].isdecimal():
+                yield file
+
+    def _end(self, file: Path) -> None:
+        if not file.exists():
+            return
+        network = _held(file)
+        if network:
+            send_signal(network.holder, signal.SIGKILL)
+            await_end(network.holder)
+        else:
+            kill_marked(_mark(file))
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+
+
+def _held(file: Path) -> JobNetwork | None:
+    """The network that a file tells of, if there is one still."""
+    value = (read_json(file) or {}).get("network")
+    network = JobNetwork.from_json(value) if value else None
+    return network if network and network.holder.alive else None
+
+
+def _attempt(file: Path) -> int:
+    return int(file.name.split(".")[1])
+
+
+def _mark(file: Path) -> str:
+    return f"{file.parent.name}/network/{_attempt(file)}"
+
+
+def _address(url: str | None) -> tuple[str, int] | None:
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 80

@@ -1,0 +1,89 @@
+"""The processes of shims: how one is started, signalled and waited for.
+
+A shim gets a session of its own and outlives this process. Its identity includes its start time: a signal never
+reaches another process that has been given the same number.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+
+from tidemill.core.files import read_json
+from tidemill.core.process import ProcessId
+from tidemill.environments.uv_command import installer_variables
+from tidemill.errors import LaunchError
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.process_tree import MARK
+from tidemill.instance.remote_s3 import remote_variables
+
+__all__ = ["await_end", "send_signal", "spawn_shim"]
+
+_KILL_TIMEOUT_S = 10.0
+_PASSED_ON = ("HOME", "PATH", "LD_LIBRARY_PATH", "TIDEMILL_FAULTS", "TIDEMILL_FAULTS_LOG", "TIDEMILL_FAULTS_SEED")
+
+
+def spawn_shim(directory: InstanceDirectory) -> int:
+    """Start the shim of an instance with an environment built from nothing. Return its pid.
+
+    Raises:
+        LaunchError: The process cannot be started.
+    """
+    variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    variables |= installer_variables(os.environ)
+    if (read_json(directory.spec_file) or {}).get("remotes"):
+        # In its environment alone, never in a file: what the job itself gets is built from nothing.
+        variables |= remote_variables(os.environ)
+    variables |= {"LANG": "C.UTF-8", MARK: directory.ref.mark}
+    log = os.open(directory.shim_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-m", "tidemill.shim", str(directory.path)],
+            variables,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, null, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            # An event loop may have blocked or ignored some.
+            setsigmask=[],
+            setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP],
+        )
+    except OSError as error:
+        raise LaunchError(f"the shim cannot be started: {error}") from error
+    finally:
+        os.close(log)
+        os.close(null)
+
+
+def send_signal(process: ProcessId, signum: int) -> None:
+    """Send a signal to exactly this process: the descriptor is opened before its identity is checked."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if process.alive:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signum)
+    finally:
+        os.close(fd)
+
+
+def await_end(process: ProcessId) -> None:
+    """Wait until a process that was killed has ended."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if process.alive:
+            waiting = select.poll()
+            waiting.register(fd, select.POLLIN)
+            waiting.poll(_KILL_TIMEOUT_S * 1000)
+    finally:
+        os.close(fd)

@@ -1,0 +1,61 @@
+"""The datagram socket by which shims wake the server: `STATE/notify.sock`.
+
+Addresses of unix sockets hold 108 bytes and state directories may lie deeper, so that both sides go through a
+descriptor of the directory.
+"""
+
+import contextlib
+import os
+import re
+import socket
+from pathlib import Path
+
+from tidemill.instance.spec import InstanceRef
+
+__all__ = ["NotifySocket", "notify"]
+
+_NAME = "notify.sock"
+_MESSAGE = re.compile(rb"([0-9a-f]{1,64})/([0-9]{1,6})(?:/([0-9]{1,6}))?")
+_MAX_BYTES = 128
+
+
+def notify(state_dir: Path, ref: InstanceRef) -> None:
+    """Tell the server, if there is one, that ``ref`` has news. A lost message costs only time."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sender.sendto(ref.mark.encode(), f"/proc/self/fd/{directory}/{_NAME}")
+        finally:
+            os.close(directory)
+
+
+class NotifySocket:
+    """The server's end. A socket left over from an earlier server is replaced."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        (state_dir / _NAME).unlink(missing_ok=True)
+        directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._socket.bind(f"/proc/self/fd/{directory}/{_NAME}")
+        finally:
+            os.close(directory)
+        (state_dir / _NAME).chmod(0o600)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> set[InstanceRef]:
+        """Every instance of which a message has come. What is not a message is dropped."""
+        refs: set[InstanceRef] = set()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                match = _MESSAGE.fullmatch(self._socket.recv(_MAX_BYTES))
+                if match:
+                    refs.add(InstanceRef(match[1].decode(), int(match[2]), int(match[3] or 1)))
+        return refs
+
+    def close(self) -> None:
+        self._socket.close()

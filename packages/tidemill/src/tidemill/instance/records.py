@@ -1,0 +1,252 @@
+"""Specs, objects and exits as JSON: what stands in the files between server and shim.
+
+Every record is read leniently (unknown members are ignored, absent ones take their default), so that a newer server
+reads what an older shim wrote, and an older shim's spec still runs after an upgrade.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.core.remotes import RemoteS3
+from tidemill.instance.spec import (
+    ChannelSpec,
+    Entry,
+    InlineText,
+    InstanceRef,
+    InstanceSpec,
+    ObjectFile,
+    RemoteObject,
+    StreamName,
+    SyncedDirectory,
+)
+from tidemill.instance.status import Artifact, InstanceExit, Outcome
+
+__all__ = [
+    "RESTORED",
+    "Site",
+    "SpecRecord",
+    "entry_from_json",
+    "entry_to_json",
+    "exit_from_json",
+    "exit_to_json",
+    "object_from_json",
+    "object_to_json",
+]
+
+
+RESTORED = "@restored"
+"""Names the listing of the checkpoints to restore among those of the channels. No channel can have that name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the shim must know of the machine it runs on; it never reads settings.
+
+    Attributes:
+        state_dir: Hidden from jobs; holds ``notify.sock``.
+        environments_dir: Where environments are built.
+        backend: Name of the sandbox, e.g. ``bubblewrap``.
+        warm_socket: Where a process listens that forks scripts with TensorFlow imported; None starts them cold.
+        network: File that tells of the job's network; None shares the machine's.
+    """
+
+    state_dir: Path
+    environments_dir: Path
+    backend: str
+    warm_socket: Path | None = None
+    network: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecRecord:
+    """``spec.json``: the spec resolved for one machine. Its listings stand in files of their own.
+
+    Attributes:
+        spec: The spec; its ``channels`` are empty here, ``code`` and ``model`` are None.
+        channels: Names of the channels in File mode.
+        log_directory: Directory of the segment files of the spec's log stream.
+        site: What the executor adds.
+        code: The spec's code.
+        model: The spec's model.
+        pipes: The channels in Pipe mode; their ``objects`` are empty here.
+    """
+
+    spec: InstanceSpec
+    channels: tuple[str, ...]
+    log_directory: Path
+    site: Site
+    code: ObjectFile | None = None
+    model: ObjectFile | None = None
+    pipes: tuple[ChannelSpec, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        s = self.spec
+        return {
+            "version": 1,
+            "job_id": s.ref.job_id,
+            "instance_index": s.ref.instance_index,
+            "attempt": s.ref.attempt,
+            "kind": s.kind,
+            "job_name": s.job_name,
+            "hosts": list(s.hosts),
+            "framework_version": s.framework_version,
+            "python": s.python,
+            "serves": s.serves,
+            "log": asdict(s.log),
+            "log_directory": str(self.log_directory),
+            "notices": list(s.notices),
+            "variables": dict(s.variables),
+            "config": dict(s.config),
+            "code": self.code and object_to_json(self.code),
+            "model": self.model and object_to_json(self.model),
+            "channels": list(self.channels),
+            "pipes": [_pipe_to_json(pipe) for pipe in self.pipes],
+            "remotes": {pattern: asdict(remote) for pattern, remote in s.remotes.items()},
+            "synced": [asdict(each) for each in s.synced],
+            "entrypoint": list(s.entrypoint),
+            "max_runtime_s": s.max_runtime_s,
+            "grace_s": s.grace_s,
+            "warm": s.warm,
+            "closed": s.closed,
+            "serves_network": s.serves_network,
+            "compiler_cache": s.compiler_cache,
+            "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SpecRecord":
+        """Read a record.
+
+        Raises:
+            KeyError: A member without which nothing can run is absent.
+        """
+        code, model, site = value.get("code"), value.get("model"), value["site"]
+        spec = InstanceSpec(
+            ref=InstanceRef(value["job_id"], value["instance_index"], value.get("attempt", 1)),
+            kind=value["kind"],
+            job_name=value["job_name"],
+            hosts=tuple(value["hosts"]),
+            framework_version=value["framework_version"],
+            python=value.get("python"),
+            log=StreamName(**value.get("log", {"group": "", "stream": ""})),
+            serves=value.get("serves", "tensorflow-serving"),
+            notices=tuple(value.get("notices", ())),
+            variables=value.get("variables", {}),
+            config=value.get("config", {}),
+            remotes={pattern: RemoteS3(**remote) for pattern, remote in value.get("remotes", {}).items()},
+            synced=tuple(SyncedDirectory(**each) for each in value.get("synced", ())),
+            entrypoint=tuple(value.get("entrypoint", ())),
+            max_runtime_s=value.get("max_runtime_s", 0),
+            grace_s=value.get("grace_s", 120),
+            warm=value.get("warm", False),
+            closed=value.get("closed", False),
+            serves_network=value.get("serves_network", False),
+            compiler_cache=value.get("compiler_cache", ""),
+        )
+        return cls(
+            spec=spec,
+            channels=tuple(value.get("channels", ())),
+            log_directory=Path(value["log_directory"]),
+            code=object_from_json(code) if code else None,
+            model=object_from_json(model) if model else None,
+            pipes=tuple(_pipe_from_json(pipe) for pipe in value.get("pipes", ())),
+            site=Site(
+                state_dir=Path(site["state_dir"]),
+                environments_dir=Path(site["environments_dir"]),
+                backend=site["backend"],
+                warm_socket=Path(site["warm_socket"]) if "warm_socket" in site else None,
+                network=Path(site["network"]) if "network" in site else None,
+            ),
+        )
+
+
+def object_to_json(value: ObjectFile) -> dict[str, Any]:
+    return asdict(value)
+
+
+def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
+    return ObjectFile(
+        uri=value["uri"],
+        name=value["name"],
+        file=value["file"],
+        size_bytes=value["size_bytes"],
+        sha256=value["sha256"],
+    )
+
+
+def entry_to_json(value: Entry) -> dict[str, Any]:
+    """A line of a channel's listing."""
+    # Not asdict, which copies each value and takes ten times as long: there may be a million entries.
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def entry_from_json(value: Mapping[str, Any]) -> Entry:
+    """The entry that `entry_to_json` wrote."""
+    if "text" in value:
+        return InlineText(text=value["text"])
+    if "remote" not in value:
+        return object_from_json(value)
+    return RemoteObject(
+        uri=value["uri"],
+        name=value["name"],
+        size_bytes=value["size_bytes"],
+        etag=value["etag"],
+        remote=value["remote"],
+    )
+
+
+def exit_to_json(value: InstanceExit) -> dict[str, Any]:
+    return {
+        "outcome": value.outcome.value,
+        "failure": value.failure,
+        "ended_ms": value.ended_ms,
+        "training_started_ms": value.training_started_ms,
+        "training_ended_ms": value.training_ended_ms,
+        "artifacts": {
+            name: {"size_bytes": a.size_bytes, "sha256": a.sha256, "md5": a.md5} for name, a in value.artifacts.items()
+        },
+        "record": dict(value.record),
+        "peak_rss_bytes": value.peak_rss_bytes,
+    }
+
+
+def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
+    return InstanceExit(
+        outcome=Outcome(value["outcome"]),
+        failure=value["failure"],
+        ended_ms=value["ended_ms"],
+        training_started_ms=value.get("training_started_ms"),
+        training_ended_ms=value.get("training_ended_ms"),
+        artifacts={
+            name: Artifact(size_bytes=a["size_bytes"], sha256=a["sha256"], md5=a["md5"])
+            for name, a in value.get("artifacts", {}).items()
+        },
+        record=value.get("record", {}),
+        peak_rss_bytes=value.get("peak_rss_bytes", 0),
+    )
+
+
+def _pipe_to_json(channel: ChannelSpec) -> dict[str, Any]:
+    return {
+        "name": channel.name,
+        "compression": channel.compression,
+        "record_wrapper": channel.record_wrapper,
+        "share": channel.share,
+        "shuffle_seed": channel.shuffle_seed,
+        "entries_per_item": channel.entries_per_item,
+    }
+
+
+def _pipe_from_json(value: Mapping[str, Any]) -> ChannelSpec:
+    return ChannelSpec(
+        name=value["name"],
+        objects=(),
+        input_mode="Pipe",
+        compression=value.get("compression", "None"),
+        record_wrapper=value.get("record_wrapper", "None"),
+        share=(value["share"][0], value["share"][1]),
+        shuffle_seed=value.get("shuffle_seed"),
+        entries_per_item=value.get("entries_per_item", 1),
+    )

@@ -1,0 +1,230 @@
+"""What an instance is to run: everything that its shim is told, as values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tidemill.core.remotes import RemoteS3
+
+__all__ = [
+    "ChannelSpec",
+    "Entry",
+    "InlineText",
+    "Input",
+    "InstanceRef",
+    "InstanceSpec",
+    "Isolation",
+    "ObjectFile",
+    "ObjectReference",
+    "RemoteObject",
+    "StreamName",
+    "SyncedDirectory",
+]
+
+
+class Isolation(StrEnum):
+    """How far an instance is separated from the machine. The mode in force is said in the job's log."""
+
+    FULL = "full"
+    """As mount, and a network namespace of its own for each instance, with an address that no other job reaches."""
+    MOUNT = "mount"
+    """Private /opt/ml, HOME and temporary directories; the state directory and the user's keys are out of sight."""
+    PLAIN = "plain"
+    """SAGEMAKER_BASE_DIR instead of /opt/ml; nothing is hidden."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceRef:
+    """One attempt to run one instance.
+
+    Attributes:
+        job_id: Hexadecimal, never a user's text: it may name directories.
+        instance_index: 0 is ``algo-1``.
+        attempt: Counts the launches of the job, from 1.
+    """
+
+    job_id: str
+    instance_index: int
+    attempt: int = 1
+
+    @property
+    def mark(self) -> str:
+        """``JOB_ID/INDEX``, and ``/ATTEMPT`` after the first: names the attempt to processes and in messages."""
+        mark = f"{self.job_id}/{self.instance_index}"
+        return mark if self.attempt == 1 else f"{mark}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """A log stream of the service."""
+
+    group: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """An object of the service's object store as it was when the job was planned.
+
+    Attributes:
+        uri: ``s3://bucket/key``.
+        name: Path below the channel directory, ``/``-separated; the shim checks each segment before writing it.
+        content_id: Name of the immutable content in the object store.
+        sha256: SHA-256 of the content, hexadecimal.
+    """
+
+    uri: str
+    name: str
+    content_id: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFile:
+    """An `ObjectReference` resolved by an executor to an immutable file of the instance's machine.
+
+    Attributes:
+        uri: ``s3://bucket/key``, for messages.
+        name: Path below the channel directory, ``/``-separated; the shim checks it segment by segment.
+        file: Absolute path of the content.
+        sha256: SHA-256 of the content, hexadecimal; the shim verifies it while copying.
+    """
+
+    uri: str
+    name: str
+    file: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineText:
+    """A value of an augmented manifest that is streamed unchanged."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteObject:
+    """An object of a remote S3, as it was when the job was planned.
+
+    Attributes:
+        uri: ``s3://bucket/key``.
+        name: As in `ObjectFile`.
+        etag: ETag from the store, with its quotes. If the object has another ETag when it is read, it was replaced.
+        remote: Name of the store among the spec's ``remotes``.
+    """
+
+    uri: str
+    name: str
+    size_bytes: int
+    etag: str
+    remote: str
+
+
+Input = ObjectReference | InlineText | RemoteObject
+"""What a channel of a spec is made of."""
+Entry = ObjectFile | InlineText | RemoteObject
+"""What the shim finds in the listing of a channel: inputs, with references resolved to files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSpec:
+    """One input channel. All members after ``input_mode`` are for Pipe mode.
+
+    Attributes:
+        objects: What belongs to it, in order. `InlineText` is for Pipe mode only.
+        input_mode: ``File``, ``FastFile``, which is the same for objects of the service's store, or ``Pipe``.
+        compression: ``Gzip`` unpacks objects on the way; else ``None``.
+        record_wrapper: ``RecordIO`` makes each entry one record; else ``None``.
+        share: ``(i, n)`` for item ``i`` and every ``n``-th after it, one of the ``n`` parts into which the instances
+            divide the items among themselves; ``(0, 1)`` for all of them.
+        shuffle_seed: Of the order of items, which is another one in every epoch; None keeps their order.
+        entries_per_item: How many neighbours stay together, e.g. the attributes of one line of a manifest.
+    """
+
+    name: str
+    objects: Iterable[Input]
+    input_mode: str = "File"
+    compression: str = "None"
+    record_wrapper: str = "None"
+    share: tuple[int, int] = (0, 1)
+    shuffle_seed: int | None = None
+    entries_per_item: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedDirectory:
+    """A directory whose files are uploaded while the script runs, and once more when it has ended.
+
+    Attributes:
+        path: Path below ``/opt/ml``, ``/``-separated, e.g. ``output/tensorboard``; created before the script starts.
+        uri: ``s3://bucket/prefix`` without a trailing slash, to which a file's path below the directory is appended.
+        whole: Upload a file once it has stopped changing; False uploads it whenever it has grown.
+        restored: Download the objects of ``InstanceSpec.restored`` into the directory before the script starts.
+        mounted_at: Absolute path outside ``/opt/ml`` at which the script sees the directory; ``path`` is then next to
+            the instance's ``/opt/ml``. Empty: the directory is below ``/opt/ml``.
+    """
+
+    path: str
+    uri: str
+    whole: bool = False
+    restored: bool = False
+    mounted_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSpec:
+    """Everything the shim needs to run one instance.
+
+    Attributes:
+        kind: ``training`` runs tidemill-runtime once; ``endpoint`` and ``transform`` keep tidemill-serving running.
+        hosts: Names of all instances of the job, in order; this one is ``hosts[ref.instance_index]``.
+        framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
+        python: Minor version of its Python, e.g. ``3.11``; None takes one that is on the machine.
+        serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
+        notices: First lines of the job's log, e.g. that the framework version was replaced.
+        variables: Environment variables added to those of the shim: the user's, credentials, region.
+        config: ``/opt/ml/input/config`` by file name without ``.json``, e.g. hyperparameters.
+        code: The submitted ``sourcedir.tar.gz``, of a job or of a ``python`` endpoint.
+        model: The ``model.tar.gz`` of an endpoint.
+        remotes: Remote S3 stores of the `RemoteObject` entries of the channels.
+        synced: Directories to upload while the script runs, with the keys in ``variables``.
+        restored: Objects to download into the `SyncedDirectory` of checkpoints before the script starts.
+        entrypoint: A ContainerEntrypoint with its arguments; empty runs the script as the training toolkit does.
+        max_runtime_s: Seconds in phase Training after which the script gets SIGTERM; 0 for no limit.
+        grace_s: Seconds between SIGTERM and SIGKILL.
+        log: The log stream of this instance.
+        warm: Fork the script from a process that has imported TensorFlow.
+        serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
+        closed: The job's network connects only its own instances (EnableNetworkIsolation).
+        compiler_cache: Hexadecimal name of a directory below ``compiler`` of the state directory, where the training
+            compiler stores its decisions for all jobs with the same role. Empty for jobs without the compiler.
+    """
+
+    ref: InstanceRef
+    kind: str
+    job_name: str
+    hosts: tuple[str, ...]
+    framework_version: str
+    log: StreamName
+    python: str | None = None
+    serves: str = "tensorflow-serving"
+    notices: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    code: ObjectReference | None = None
+    model: ObjectReference | None = None
+    channels: tuple[ChannelSpec, ...] = ()
+    remotes: Mapping[str, RemoteS3] = field(default_factory=dict)
+    synced: tuple[SyncedDirectory, ...] = ()
+    restored: Iterable[Input] = ()
+    entrypoint: tuple[str, ...] = ()
+    max_runtime_s: float = 0
+    grace_s: float = 120
+    warm: bool = False
+    closed: bool = False
+    serves_network: bool = False
+    compiler_cache: str = ""

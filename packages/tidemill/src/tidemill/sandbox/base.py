@@ -1,0 +1,118 @@
+"""The seam between the shim and its sandboxes: what a job sees (`View`), and what to start (`Launch`)."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from tidemill.instance.spec import Isolation
+
+__all__ = ["Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """A directory that shows files of which nothing is changed: writes go elsewhere.
+
+    Attributes:
+        directory: Holds `FILES`, what is shown, `WRITES`, what the command changed, and `WORK`, of the kernel; all on
+            one file system.
+        target: An existing directory below ``ml`` of the view, over which the overlay is mounted.
+    """
+
+    FILES: ClassVar[str] = "files"
+    WRITES: ClassVar[str] = "writes"
+    WORK: ClassVar[str] = "work"
+
+    directory: Path
+    target: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the job sees of the machine. All paths are absolute paths outside the sandbox.
+
+    Attributes:
+        host_name: Name of the instance, e.g. ``algo-1``.
+        hosts_file: Becomes ``/etc/hosts``.
+        ml: Becomes ``/opt/ml``.
+        home: Becomes the user's HOME; what really lies there is out of sight.
+        tmp: Holds the private temporary directories.
+        hidden: Further directories to put out of sight.
+        read_only: What must be seen although it lies in a hidden place.
+        writable: What may be written besides ``/opt/ml``, HOME and the temporary directories.
+        overlays: Directories below ``ml`` whose files are only seen. Sandboxes of the isolation ``mount`` know them.
+        mounted: Further directories that may be written, and where the job sees them.
+        covers: What is mounted read-only over directories of ``/opt/ml``: outside path, path below it.
+    """
+
+    host_name: str
+    hosts_file: Path
+    ml: Path
+    home: Path
+    tmp: Path
+    hidden: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    overlays: tuple[Overlay, ...] = ()
+    mounted: tuple[tuple[Path, str], ...] = ()
+    covers: tuple[tuple[Path, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process to start: the sandbox's own, which then starts the command.
+
+    Attributes:
+        argv: Command and arguments.
+        variables: The whole environment of that process.
+        descriptors: File descriptors that it must inherit; the starter closes its own copies afterwards.
+        directory: Working directory.
+        namespaces: Descriptors of namespaces that the process enters first, in order; the starter closes its own
+            copies afterwards.
+    """
+
+    argv: tuple[str, ...]
+    variables: Mapping[str, str]
+    descriptors: tuple[int, ...] = ()
+    directory: str = "/"
+    namespaces: tuple[int, ...] = ()
+
+
+class Sandbox(Protocol):
+    """One way of separating a command from the machine."""
+
+    @property
+    def name(self) -> str:
+        """Name of the backend, e.g. ``bubblewrap``."""
+        ...
+
+    @property
+    def isolation(self) -> Isolation: ...
+
+    def base_dir(self, view: View) -> str:
+        """``/opt/ml`` as the job sees it."""
+        ...
+
+    def variables(self, view: View) -> dict[str, str]:
+        """The variables by which a job finds its directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR where needed."""
+        ...
+
+    def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
+        """What to start so that ``argv`` runs in the sandbox, with exactly ``variables`` as its environment."""
+        ...
+
+
+def secret_file(data: bytes) -> int:
+    """An inheritable descriptor from which ``data`` can be read once: unlike arguments it shows in no process list."""
+    fd = os.memfd_create("tidemill", 0)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def existing(paths: Iterable[Path]) -> list[Path]:
+    """Those of ``paths`` that exist, each resolved once, in order."""
+    return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))

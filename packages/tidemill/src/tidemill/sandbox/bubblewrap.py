@@ -1,0 +1,68 @@
+"""Isolation mode ``mount`` by bubblewrap."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tidemill.instance.spec import Isolation
+from tidemill.sandbox.base import Launch, View, secret_file
+from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, MountKind, job_home, mounts_of
+from tidemill.sandbox.overlays import overlaid
+
+__all__ = ["BubblewrapSandbox"]
+
+_FLAGS = {MountKind.READ_ONLY: "--ro-bind", MountKind.WRITABLE: "--bind"}
+
+
+class BubblewrapSandbox:
+    """Runs the command below ``bwrap``.
+
+    The arguments go through a file descriptor: they hold the job's variables, which would otherwise show in the
+    machine's process list, and the environment of ``bwrap`` itself stays free of them (think of ``LD_PRELOAD``).
+    """
+
+    name = "bubblewrap"
+    isolation = Isolation.MOUNT
+
+    def base_dir(self, view: View) -> str:
+        return "/opt/ml"
+
+    def variables(self, view: View) -> dict[str, str]:
+        return {"HOME": str(job_home()), "TMPDIR": "/tmp"}  # noqa: S108
+
+    def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
+        options = [*_namespaces(view), *_system(), *_mounts(view), "--clearenv"]
+        for name, value in variables.items():
+            options += ["--setenv", name, value]
+        options += ["--chdir", variables.get("HOME", "/")]
+        fd = secret_file(b"".join(option.encode(errors="surrogateescape") + b"\0" for option in options))
+        program = shutil.which("bwrap") or "/usr/bin/bwrap"
+        launch = Launch(argv=(program, "--args", str(fd), "--", *argv), variables={}, descriptors=(fd,))
+        return overlaid(launch, view.overlays)
+
+
+def _namespaces(view: View) -> list[str]:
+    return [
+        *("--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--die-with-parent"),
+        *("--cap-drop", "ALL", "--hostname", view.host_name),
+    ]
+
+
+def _system() -> list[str]:
+    options = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for name in PROC_COVERED:
+        options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for pattern in DEVICES:
+        for device in sorted(Path("/dev").glob(pattern)):
+            options += ["--dev-bind-try", str(device), str(device)]
+    return options
+
+
+def _mounts(view: View) -> list[str]:
+    options: list[str] = []
+    for mount in mounts_of(view):
+        if mount.kind is MountKind.EMPTY:
+            options += ["--tmpfs", mount.target]
+        else:
+            options += [_FLAGS[mount.kind], mount.source, mount.target]
+    return options

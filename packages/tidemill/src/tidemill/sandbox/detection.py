@@ -1,0 +1,148 @@
+"""Which sandbox works here: found out by running ``/bin/true`` in it, once, when the service starts."""
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.errors import ConfigurationError
+from tidemill.sandbox.base import Sandbox, View
+from tidemill.sandbox.bubblewrap import BubblewrapSandbox
+from tidemill.sandbox.network import network_failure
+from tidemill.sandbox.plain import PlainSandbox
+from tidemill.sandbox.unshare import UnshareSandbox
+
+__all__ = ["BACKENDS", "Detection", "detect", "sandbox_named"]
+
+BACKENDS: tuple[Sandbox, ...] = (BubblewrapSandbox(), UnshareSandbox(), PlainSandbox())
+
+_TRIAL_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """The sandbox in force.
+
+    Attributes:
+        sandbox: The backend.
+        reason: Why it is this one, in words for the log and for ``tidemill doctor``.
+        no_network: Why no job gets a network of its own (isolation mode ``full``); empty where jobs may.
+        always: Every training job gets one, not only those that need it.
+    """
+
+    sandbox: Sandbox
+    reason: str
+    no_network: str = ""
+    always: bool = False
+
+
+def sandbox_named(name: str) -> Sandbox:
+    """The backend ``name``.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
+    for sandbox in BACKENDS:
+        if sandbox.name == name:
+            return sandbox
+    had = ", ".join(sandbox.name for sandbox in BACKENDS)
+    raise ConfigurationError(f"there is no sandbox named {name!r}; available are {had}")
+
+
+def detect(requested: str) -> Detection:
+    """Choose a sandbox.
+
+    Args:
+        requested: ``auto`` takes the best one that works, with networks for the jobs that need them; ``full`` insists
+            on a network for every training job; ``mount`` on a sandbox without networks; ``plain`` on none; the name
+            of a backend takes that one, like ``mount``, and ``full:NAME`` takes it with networks.
+
+    Raises:
+        ConfigurationError: What was asked for does not work here; the text says why.
+    """
+    if requested == "plain":
+        why = "isolation is set to plain"
+        return Detection(sandbox_named("plain"), f"{why}: jobs see everything that this user sees", no_network=why)
+    full, _, backend = requested.partition(":")
+    if full == "full":
+        return _with_networks(detect(backend or "mount"), requested)
+    candidates = BACKENDS[:-1] if requested in ("auto", "mount") else (sandbox_named(requested),)
+    failures = []
+    for sandbox in candidates:
+        failure = _try(sandbox)
+        if failure is None:
+            if requested == "auto":
+                return _with_networks_if_possible(sandbox)
+            return Detection(sandbox, f"{sandbox.name} works here", no_network=f"isolation is set to {requested}")
+        failures.append(f"{sandbox.name}: {failure}")
+    why = "; ".join(failures)
+    if requested == "auto":
+        return Detection(
+            sandbox_named("plain"),
+            f"no sandbox works here ({why}); jobs see everything that this user sees."
+            " Install bubblewrap or allow unprivileged user namespaces",
+            no_network="no sandbox works here",
+        )
+    raise ConfigurationError(
+        f"isolation {requested!r} does not work here ({why}); install bubblewrap or allow unprivileged user namespaces,"
+        " or set isolation to auto or plain"
+    )
+
+
+def _with_networks_if_possible(sandbox: Sandbox) -> Detection:
+    failure = network_failure()
+    if failure:
+        why = f"no network namespaces here ({failure})"
+        return Detection(sandbox, f"{sandbox.name} works here; {why}", no_network=why)
+    return Detection(
+        sandbox,
+        f"{sandbox.name} works here; jobs of several instances, and jobs with EnableNetworkIsolation, get a network of"
+        " their own (full)",
+    )
+
+
+def _with_networks(found: Detection, requested: str) -> Detection:
+    failure = network_failure()
+    if failure:
+        raise ConfigurationError(
+            f"isolation {requested!r} does not work here: no network namespaces ({failure}); allow unprivileged user"
+            " namespaces and the bridge and veth modules of the kernel, or set isolation to auto or mount"
+        )
+    reason = f"{found.sandbox.name} and network namespaces work here; every training job gets a network of its own"
+    return Detection(found.sandbox, reason, always=True)
+
+
+def _try(sandbox: Sandbox) -> str | None:
+    """Run ``/bin/true`` in ``sandbox``. Return None if it works, else the reason why it does not."""
+    with tempfile.TemporaryDirectory(prefix="tidemill-") as name:
+        root = Path(name)
+        for part in ("ml", "home", "tmp/tmp", "tmp/var"):
+            (root / part).mkdir(parents=True)
+        (root / "hosts").write_text("127.0.0.1 localhost\n")
+        view = View(host_name="algo-1", hosts_file=root / "hosts", ml=root / "ml", home=root / "home", tmp=root / "tmp")
+        try:
+            launch = sandbox.wrap(["/bin/true"], view=view, variables={"PATH": "/usr/bin:/bin"})
+        except OSError as error:
+            return str(error)
+        try:
+            result = subprocess.run(
+                launch.argv,
+                env=dict(launch.variables),
+                pass_fds=launch.descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                timeout=_TRIAL_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        finally:
+            for fd in launch.descriptors:
+                os.close(fd)
+    if result.returncode == 0:
+        return None
+    lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {result.returncode}"]
+    return lines[-1]

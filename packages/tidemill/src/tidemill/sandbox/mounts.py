@@ -1,0 +1,100 @@
+"""What both mount backends do alike: the list of mounts that makes a job's view of the machine.
+
+The order is the point: everything read-only first, then what is hidden, then what is private and writable, and last
+the paths that must stay in sight although they lie in a hidden place (a Python under HOME, an environment under the
+state directory).
+"""
+
+import os
+import pwd
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tidemill.sandbox.base import View, existing
+
+__all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of"]
+
+# Writable by their owner, hence by a job of root, although no capability is left: covered read-only.
+PROC_COVERED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
+
+# Accelerators keep working; every other device of the machine is out of sight.
+DEVICES = ("nvidia*", "dri", "kfd")
+
+_SYSTEM = ("/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/proc", "/sys", "/opt", "/tmp", "/var/tmp")  # noqa: S108
+
+
+class MountKind(StrEnum):
+    """How a target is mounted."""
+
+    EMPTY = "empty"
+    READ_ONLY = "read-only"
+    WRITABLE = "writable"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One step. ``source`` is a path outside the sandbox, empty for an empty directory."""
+
+    kind: MountKind
+    target: str
+    source: str = ""
+
+
+def job_home() -> Path:
+    """Where a job finds its HOME: at the user's own, so that looking it up by user id leads there as well."""
+    home = Path(os.environ.get("HOME") or "/").resolve()
+    return home if home.is_dir() and str(home) not in _SYSTEM else Path("/tmp/home")  # noqa: S108
+
+
+def mounts_of(view: View) -> list[Mount]:
+    """The mounts above a root that is read-only, without ``/proc`` and ``/dev``."""
+    temporary, shared, home = view.tmp / "tmp", view.tmp / "var", str(job_home())
+    mounts = [Mount(MountKind.EMPTY, str(path)) for path in _hidden(view)]
+    mounts += _opt(view)
+    mounts += [Mount(MountKind.READ_ONLY, f"/opt/ml/{below}", str(source)) for source, below in view.covers]
+    mounts.append(Mount(MountKind.WRITABLE, "/tmp", str(temporary)))  # noqa: S108
+    if Path("/var/tmp").is_dir() and Path("/var/tmp").resolve() != Path("/tmp").resolve():  # noqa: S108
+        mounts.append(Mount(MountKind.WRITABLE, str(Path("/var/tmp").resolve()), str(shared)))  # noqa: S108
+    mounts.append(Mount(MountKind.WRITABLE, home, str(view.home)))
+    mounts += _resolver()
+    for path in existing(view.read_only):
+        mounts.append(Mount(MountKind.READ_ONLY, str(path), str(path)))
+    for path in existing(view.writable):
+        mounts.append(Mount(MountKind.WRITABLE, str(path), str(path)))
+    mounts += [Mount(MountKind.WRITABLE, target, str(source)) for source, target in view.mounted]
+    if Path("/etc/hosts").exists():
+        mounts.append(Mount(MountKind.READ_ONLY, str(Path("/etc/hosts").resolve()), str(view.hosts_file)))
+    return mounts
+
+
+def _hidden(view: View) -> list[Path]:
+    """Directories to empty. ``/run`` holds the sockets of the machine's services, which would obey their owner."""
+    entry = Path(pwd.getpwuid(os.getuid()).pw_dir) if _has_entry() else Path("/")
+    wanted = existing([*view.hidden, entry, Path("/run")])
+    return [path for path in wanted if path.is_dir() and str(path) not in _SYSTEM and path != job_home()]
+
+
+def _has_entry() -> bool:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
+def _opt(view: View) -> list[Mount]:
+    others = [child for child in sorted(Path("/opt").iterdir()) if child.name != "ml" and child.exists()]
+    return [
+        Mount(MountKind.EMPTY, "/opt"),
+        *(Mount(MountKind.READ_ONLY, str(child), str(child.resolve())) for child in others),
+        Mount(MountKind.WRITABLE, "/opt/ml", str(view.ml)),
+    ]
+
+
+def _resolver() -> list[Mount]:
+    """``/etc/resolv.conf`` is often a link into ``/run``, which is hidden."""
+    target = Path("/etc/resolv.conf").resolve()
+    if target.is_file() and target.is_relative_to(Path("/run").resolve()):
+        return [Mount(MountKind.READ_ONLY, str(target), str(target))]
+    return []

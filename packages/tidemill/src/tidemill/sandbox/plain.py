@@ -1,0 +1,24 @@
+"""No separation at all: directories by variables, everything of the machine in sight."""
+
+from collections.abc import Mapping, Sequence
+
+from tidemill.instance.spec import Isolation
+from tidemill.sandbox.base import Launch, View
+
+__all__ = ["PlainSandbox"]
+
+
+class PlainSandbox:
+    """Runs the command as it is, with ``SAGEMAKER_BASE_DIR`` in place of ``/opt/ml``."""
+
+    name = "plain"
+    isolation = Isolation.PLAIN
+
+    def base_dir(self, view: View) -> str:
+        return str(view.ml)
+
+    def variables(self, view: View) -> dict[str, str]:
+        return {"HOME": str(view.home), "TMPDIR": str(view.tmp), "SAGEMAKER_BASE_DIR": str(view.ml)}
+
+    def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
+        return Launch(argv=tuple(argv), variables=dict(variables), directory=str(view.home))

@@ -1,0 +1,149 @@
+"""``python -I -m tidemill.shim DIRECTORY``: run the instance whose spec is in that directory."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from tidemill.core import faults
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.files import read_json
+from tidemill.core.process import ProcessId
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.notify import notify
+from tidemill.instance.process_tree import kill_descendants
+from tidemill.instance.records import SpecRecord
+from tidemill.instance.status import InstanceExit, Outcome, StopReason
+from tidemill.sandbox import sandbox_named
+from tidemill.sandbox.network import JobNetwork
+from tidemill.shim.endpoint import run_endpoint
+from tidemill.shim.failures import InstanceFailure, InternalFailure, of_os_error
+from tidemill.shim.report import JobLog, Reporter
+from tidemill.shim.session import Session
+from tidemill.shim.stopping import Stopped, StopSignal
+from tidemill.shim.supervision import adopt_orphans
+from tidemill.shim.training import run_training
+
+__all__ = ["main"]
+
+_ALREADY_RUNNING = 0
+_FIRST_REPORT_TIMEOUT_S = 5.0
+_EXIT_TRIES = 60
+_STOPPED = {
+    StopReason.STOPPED: Outcome.STOPPED,
+    StopReason.MAX_RUNTIME: Outcome.MAX_RUNTIME,
+    StopReason.INTERRUPTED: Outcome.STOPPED,
+    StopReason.PEER_FAILED: Outcome.STOPPED,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run one instance; return at once if it has run already, or another shim runs it."""
+    directory = InstanceDirectory(Path(arguments[0]))
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    stop = StopSignal(directory)
+    lock_fd = os.open(directory.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _leave_to_other(directory)
+    if directory.read_exit() or directory.read_run():
+        return _ALREADY_RUNNING
+    adopt_orphans()
+    directory.write_run(ProcessId.own())
+    stop.look()
+    clock = SystemClock()
+    try:
+        task = SpecRecord.from_json(read_json(directory.spec_file) or {})
+    except (ValueError, KeyError, TypeError) as error:
+        failure = InternalFailure(f"the spec of the instance cannot be read: {type(error).__name__}: {error}")
+        _write_exit(directory, InstanceExit(outcome=Outcome.FAILED, failure=str(failure), ended_ms=clock.now_ms()))
+        return 1
+    faults.point("shim.started")
+    ended = _run(directory, task, stop=stop, clock=clock)
+    kill_descendants()
+    faults.point("shim.exit")
+    _write_exit(directory, ended)
+    notify(task.site.state_dir, directory.ref)
+    return 0
+
+
+def _leave_to_other(directory: InstanceDirectory) -> int:
+    """Wait until the other shim has recorded itself, so that the server never sees an instance without a shim."""
+    deadline_s = time.monotonic() + _FIRST_REPORT_TIMEOUT_S
+    while directory.read_run() is None and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return _ALREADY_RUNNING
+
+
+def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, clock: Clock) -> InstanceExit:
+    """Run the instance and return its outcome, whatever happens."""
+    log = None
+    try:
+        log = JobLog(task.log_directory)
+        session = Session(
+            directory=directory,
+            task=task,
+            sandbox=sandbox_named(task.site.backend),
+            report=Reporter(directory, state_dir=task.site.state_dir, clock=clock),
+            log=log,
+            stop=stop,
+            clock=clock,
+            network=_network(task),
+        )
+        return run_training(session) if task.spec.kind == "training" else run_endpoint(session)
+    except Stopped as stopped:
+        return InstanceExit(outcome=_STOPPED[stopped.reason], failure="", ended_ms=clock.now_ms())
+    except InstanceFailure as failure:
+        reason = failure
+    except OSError as error:
+        _write_traceback()
+        reason = of_os_error(error, place=str(error.filename or "the state directory"))
+    except Exception as error:  # noqa: BLE001 - an error of the shim must become a FailureReason, not a lost instance
+        _write_traceback()
+        reason = InternalFailure(f"{type(error).__name__}: {error}")
+    finally:
+        if log:
+            log.close()
+    return InstanceExit(outcome=Outcome.FAILED, failure=str(reason), ended_ms=clock.now_ms())
+
+
+def _network(task: SpecRecord) -> JobNetwork | None:
+    """Return the job's network, or None if its instances have none."""
+    if task.site.network is None:
+        return None
+    try:
+        network = JobNetwork.from_json((read_json(task.site.network) or {})["network"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InternalFailure(f"the network of the job cannot be found: {type(error).__name__}: {error}") from error
+    if not network.holder.alive:
+        raise InternalFailure("the network of the job is gone: the process that held it has ended")
+    return network
+
+
+def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
+    """Write the result. If the disk is full, the directories that only the job used are removed to make room."""
+    for place in range(_EXIT_TRIES):
+        try:
+            directory.write_exit(ended)
+        except OSError:
+            _write_traceback()
+            for own in (directory.tmp, directory.home, directory.views, directory.ml):
+                shutil.rmtree(own, ignore_errors=True)
+            time.sleep(min(1.0, 0.01 * 2**place))
+        else:
+            return
+
+
+def _write_traceback() -> None:
+    """Writes ``shim.log``; a full disk must not end the shim, so errors are ignored."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

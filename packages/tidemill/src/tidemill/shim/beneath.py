@@ -1,0 +1,51 @@
+"""Read the files that a job left: no link is followed, and nothing blocks.
+
+A job may replace any directory of ``/opt/ml`` by a link to a place that the job itself cannot see.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["open_beneath", "read_beneath"]
+
+
+def open_beneath(root: Path, relative: str, *, directory: bool = False) -> int:
+    """Open ``root/relative`` for reading, without following a link in any segment.
+
+    Args:
+        root: A directory of the service; links in its own path are followed.
+        relative: ``/``-separated.
+        directory: Open a directory instead of a regular file.
+
+    Raises:
+        OSError: It does not exist, a segment is a link, or it is of the other kind.
+    """
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    segments = [segment for segment in relative.split("/") if segment]
+    if ".." in segments:
+        os.close(fd)
+        raise ValueError(f"{relative!r} leads out of its directory")
+    for place, segment in enumerate(segments):
+        is_last = place == len(segments) - 1
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            below = os.open(segment, flags | (os.O_DIRECTORY if directory or not is_last else 0), dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISDIR(mode) if directory else stat.S_ISREG(mode)):
+        os.close(fd)
+        raise FileNotFoundError(f"{root / relative} is not a {'directory' if directory else 'regular file'}")
+    return fd
+
+
+def read_beneath(root: Path, relative: str, *, max_bytes: int) -> bytes | None:
+    """Return the first ``max_bytes`` of a regular file; None if it does not exist."""
+    try:
+        fd = open_beneath(root, relative)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(max_bytes)

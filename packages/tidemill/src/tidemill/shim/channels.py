@@ -1,0 +1,131 @@
+"""Channels in File and FastFile mode: views of the store's objects without a copy, and downloads of remote objects.
+
+A view is a directory of hard links to the store's files. The job sees it through an overlay, which keeps the job's
+writes apart, or read-only if the machine has no overlay. The directory of links itself is hidden from the job.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
+from tidemill.sandbox import Overlay, View, overlay_fault
+from tidemill.shim.failures import InternalFailure, of_os_error
+from tidemill.shim.objects import Placer, copy_channel, copy_object, link_object
+from tidemill.shim.remote_stores import RemoteStores
+from tidemill.shim.session import Session
+
+__all__ = ["Channels", "bring_channels"]
+
+_DATA = "input/data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The mounts that show a job its channels, besides the files below ``/opt/ml``.
+
+    Attributes:
+        overlays: Writable views; writes stay with the job.
+        covers: Views that are mounted read-only: the directory of links, and its place below ``/opt/ml``.
+    """
+
+    overlays: tuple[Overlay, ...] = ()
+    covers: tuple[tuple[Path, str], ...] = ()
+
+    def added_to(self, view: View) -> View:
+        """Return ``view`` with these mounts."""
+        return replace(view, overlays=(*view.overlays, *self.overlays), covers=(*view.covers, *self.covers))
+
+
+def bring_channels(session: Session, stores: RemoteStores) -> Channels:
+    """Provide the objects of all channels that are not in Pipe mode.
+
+    Raises:
+        ClientFailure: A key is not a path below its channel or collides with another key, an object cannot be
+            downloaded, or the disk is full.
+        InternalFailure: A file of the store is missing or damaged.
+        Stopped: A stop was requested.
+    """
+    views: dict[str, Overlay] = {}
+    copied: list[str] = []
+    for number, name in enumerate(session.task.channels):
+        place = f"{session.base_dir}/{_DATA}/{name}"
+        try:
+            view = _bring(session, name, number, stores, place=place)
+        except OSError as error:
+            raise of_os_error(error, place=place) from error
+        if view.is_view:
+            views[name] = view.overlay
+        elif view.is_copy:
+            copied.append(name)
+    if copied:
+        session.log.note(f"tidemill: {_named(copied)} copied (isolation={session.sandbox.isolation})")
+    return _shown(session, views)
+
+
+@dataclass(slots=True)
+class _Brought:
+    """Whether the objects of a channel are linked or copied, which the first of them shows."""
+
+    overlay: Overlay
+    is_view: bool = False
+    is_copy: bool = False
+
+
+def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, place: str) -> _Brought:
+    """Provide one channel: as a view if the store has its objects."""
+    target = session.directory.ml / _DATA / name
+    target.mkdir(parents=True)
+    overlay = Overlay(directory=session.directory.views / str(number), target=target)
+    brought, directory = _Brought(overlay), target
+    listing = session.directory.read_channel(name)
+    first = next(listing, None)
+    if isinstance(first, ObjectFile):
+        brought.is_view = session.sandbox.isolation is not Isolation.PLAIN
+        brought.is_copy = not brought.is_view
+    if brought.is_view:
+        for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK):
+            (overlay.directory / part).mkdir(parents=True)
+        directory = overlay.directory / Overlay.FILES
+    place_object: Placer = link_object if brought.is_view else copy_object
+    entries: Iterator[Entry] = listing if first is None else chain([first], listing)
+    with _downloads(session, stores, place=place) as download:
+        check = session.stop.check
+        copy_channel(entries, directory, place=place, check=check, download=download, place_object=place_object)
+    return brought
+
+
+def _shown(session: Session, views: dict[str, Overlay]) -> Channels:
+    """Choose how ``views`` are shown, by trying the first of them, and note it in the job's log."""
+    if not views:
+        return Channels()
+    fault = overlay_fault(next(iter(views.values())))
+    if not fault:
+        session.log.note(f"tidemill: {_named(views)} not copied (overlay; what the script writes stays with the job)")
+        return Channels(overlays=tuple(views.values()))
+    session.log.note(f"tidemill: {_named(views)} not copied (read-only, since overlays do not work here: {fault})")
+    shown = ((view.directory / Overlay.FILES, f"{_DATA}/{name}") for name, view in views.items())
+    return Channels(covers=tuple(shown))
+
+
+def _named(names: Collection[str]) -> str:
+    return f"channel{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+@contextlib.contextmanager
+def _downloads(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Callable[[RemoteObject, Path], None]]:
+    """Return the downloader of remote objects; leaving the context waits for all of them."""
+    if not stores:
+        yield _no_store
+        return
+    from tidemill.shim.downloads import Downloads  # imports TLS, which most jobs do not need
+
+    with Downloads(stores, place=place, check=session.stop.check) as downloads:
+        yield downloads.add
+        downloads.finish()
+
+
+def _no_store(entry: RemoteObject, target: Path) -> None:
+    raise InternalFailure(f"{entry.uri} is of a remote store that the spec of the instance does not name")

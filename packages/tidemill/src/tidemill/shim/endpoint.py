@@ -1,0 +1,206 @@
+"""An instance of an endpoint: unpacks the model, and keeps the model server running until a stop is requested."""
+
+import os
+import platform
+from collections import deque
+from dataclasses import dataclass, replace
+
+from tidemill.core import faults
+from tidemill.environments.builder import Environment
+from tidemill.environments.overlays import Overlay
+from tidemill.instance.spec import ObjectFile
+from tidemill.instance.status import InstanceExit, Outcome
+from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure
+from tidemill.shim.packages import NEEDS_OVERLAY, NEEDS_OVERLAY_FILE, Packages, with_overlay
+from tidemill.shim.session import Session
+from tidemill.shim.stopping import Stopped
+from tidemill.shim.supervision import Ended, Limits, Running, supervise
+
+__all__ = ["Serving", "extract", "keep_serving", "run_endpoint", "run_once"]
+
+_CRASHES = 5
+_CRASH_WINDOW_S = 60.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_ANSWER_MS = "3600000"
+_LAST_LINES = 12
+_SOCKET = "serving.sock"
+_MODELS = "models"
+_ADDRESS_MAX_BYTES = 107
+
+
+def run_once(session: Session, environment: Environment, argv: list[str], *, what: str) -> None:
+    """Run a command on the user's files inside the sandbox, and wait for its end.
+
+    Args:
+        session: The instance.
+        environment: The environment for the command.
+        argv: The command.
+        what: Name of the files, for messages.
+
+    Raises:
+        ClientFailure: The command failed; the message has its last line of output.
+        InternalFailure: The sandbox could not be entered.
+        Stopped: A stop was requested.
+    """
+    view = session.view(environment)
+    ended = supervise(
+        session.wrap(argv, view=view, variables=session.variables(environment, view)),
+        log=session.log,
+        stop=session.stop,
+        clock=session.clock,
+        limits=Limits(grace_s=0),
+        ask=Running.kill,
+    )
+    if ended.stop:
+        raise Stopped(ended.stop)
+    if ended.exit_code:
+        last = ended.stderr_tail.strip().splitlines()[-1:] or [f"exit status {ended.exit_code}"]
+        if last[0].startswith(("bwrap: ", "tidemill-sandbox: ")):
+            raise InternalFailure(f"the sandbox could not be entered: {last[0]}")
+        raise ClientFailure(f"{what}: {last[0]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How to run the model server of an instance.
+
+    Attributes:
+        models: Directory of the model, or of the models of a multi-model endpoint, relative to the instance's.
+        port: Loopback port to listen on, 0 for a free one; None listens on the instance's unix socket.
+        code_sha256: Digest of the user's code. Installed packages that depend on the code are cached under it.
+        most_ends: The instance fails when the server has ended by itself this often within a minute.
+    """
+
+    models: str = "model"
+    port: int | None = None
+    code_sha256: str = ""
+    most_ends: int = _CRASHES
+
+
+def run_endpoint(session: Session) -> InstanceExit:
+    """Serve until a stop is requested.
+
+    Raises:
+        InstanceFailure: The model cannot be unpacked, or the server ends again and again.
+        Stopped: A stop was requested; the server has ended.
+    """
+    environment = session.prepare()
+    _unpack(session, environment)
+    faults.point("shim.downloaded")
+    started_ms = session.clock.now_ms()
+    session.report.enter("Serving", "The model server is running")
+    source = session.task.code or session.task.model
+    # The server of a multi-model endpoint has no model yet: each comes with a request.
+    models = "model" if session.task.model is not None else _MODELS
+    serving = Serving(models=models, code_sha256=source.sha256 if source else "")
+    overlay = keep_serving(session, environment, serving)
+    return InstanceExit(
+        outcome=Outcome.STOPPED,
+        failure="",
+        ended_ms=session.clock.now_ms(),
+        training_started_ms=started_ms,
+        training_ended_ms=session.clock.now_ms(),
+        record={
+            "environment": environment.name,
+            "environment_key": environment.key,
+            "lock_sha256": environment.lock_sha256,
+            "overlay_key": overlay.key if overlay else "",
+            "python": platform.python_version(),
+            "model_sha256": session.task.model.sha256 if session.task.model else "",
+            "isolation": str(session.sandbox.isolation),
+            "sandbox": session.sandbox.name,
+        },
+    )
+
+
+def _unpack(session: Session, environment: Environment) -> None:
+    model, code = session.task.model, session.task.code
+    session.report.enter("Downloading", "Downloading the model")
+    if model is None:
+        (session.directory.ml / _MODELS).mkdir(exist_ok=True)
+    else:
+        extract(session, environment, model, "model")
+    if code is not None:
+        extract(session, environment, code, "code")
+
+
+def extract(session: Session, environment: Environment, archive: ObjectFile, directory: str) -> None:
+    """Unpack an archive into a directory of the instance, inside the sandbox.
+
+    Raises:
+        ClientFailure: The archive cannot be unpacked.
+        Stopped: A stop was requested.
+    """
+    name = f"{directory}.tar.gz"
+    session.fetch(archive, name)
+    base = session.base_dir
+    argv = [str(environment.python), "-m", "tidemill_runtime", "extract"]
+    argv += [f"{base}/.tidemill/{name}", f"{base}/{directory}"]
+    run_once(session, environment, argv, what=archive.uri)
+    (session.directory.private / name).unlink(missing_ok=True)
+
+
+def keep_serving(session: Session, environment: Environment, serving: Serving) -> Overlay | None:
+    """Keep the server running until a stop is requested.
+
+    Returns:
+        The overlay with the packages of its user code, or None if it asked for none.
+
+    Raises:
+        InstanceFailure: The server ends again and again, or packages cannot be installed.
+    """
+    crashes: deque[float] = deque(maxlen=serving.most_ends)
+    overlay: Overlay | None = None
+    while True:
+        ended = _serve_once(session, environment, overlay, serving)
+        if ended.stop:
+            return overlay
+        if ended.exit_code == NEEDS_OVERLAY and overlay is None:
+            overlay = Packages(session, environment, serving.code_sha256).overlay()
+            continue
+        now_s = session.clock.monotonic_s()
+        crashes.append(now_s)
+        if len(crashes) == serving.most_ends and now_s - crashes[0] < _CRASH_WINDOW_S:
+            lines = "\n".join(ended.stderr_tail.strip().splitlines()[-_LAST_LINES:])
+            times = f" {serving.most_ends} times within {_CRASH_WINDOW_S:g} s, last" if serving.most_ends > 1 else ""
+            raise AlgorithmFailure(f"the model server ended{times} with status {ended.exit_code}: {lines}")
+        session.log.note(f"tidemill: the model server ended with status {ended.exit_code}")
+        if session.stop.wait(_FIRST_PAUSE_S * 2 ** len(crashes)):
+            return overlay
+        session.log.note("tidemill: starting the model server again")
+
+
+def _serve_once(session: Session, environment: Environment, overlay: Overlay | None, serving: Serving) -> Ended:
+    (session.directory.private / _SOCKET).unlink(missing_ok=True)
+    base, view = session.base_dir, with_overlay(session.view(environment), overlay)
+    address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
+    argv = [str(environment.python), "-m", "tidemill_serving", "--model-dir", f"{base}/{serving.models}"]
+    if serving.port is None:  # the service counts: a minute, or what an asynchronous request or a transform may take
+        argv += ["--unix-socket", address, "--rest-api-timeout-in-ms", _LONGEST_ANSWER_MS]
+    else:
+        argv += ["--port", str(serving.port)]
+    argv += ["--kind", session.spec.serves, "--code-dir", f"{base}/code"]
+    argv += ["--archives", f"{base}/.tidemill/{session.directory.archives.name}"]
+    argv += ["--overlay-request", f"{base}/.tidemill/{NEEDS_OVERLAY_FILE}"]
+    variables = session.variables(environment, view, first_on_path=f"{overlay.prefix}/bin" if overlay else "")
+    if overlay:
+        variables["TIDEMILL_OVERLAY"] = str(overlay.prefix)
+    launch = session.wrap(argv, view=view, variables=variables)
+    return supervise(
+        replace(launch, descriptors=(*launch.descriptors, *inherited)),
+        log=session.log,
+        stop=session.stop,
+        clock=session.clock,
+        limits=Limits(grace_s=session.spec.grace_s),
+        ask=Running.terminate_command,
+        started=lambda: faults.point("shim.launched"),
+    )
+
+
+def _address(session: Session, path: str) -> tuple[str, tuple[int, ...]]:
+    """Return a path of the server's socket that is short enough for an address, and the descriptors that it needs."""
+    if len(os.fsencode(path)) <= _ADDRESS_MAX_BYTES:
+        return path, ()
+    # Only in plain mode is this the path outside. The command inherits the descriptor; whoever starts it closes it.
+    fd = os.open(session.directory.private, os.O_PATH | os.O_DIRECTORY)
+    return f"/proc/self/fd/{fd}/{_SOCKET}", (fd,)

@@ -1,0 +1,167 @@
+"""From an entry of a channel to bytes in a FIFO: as it is, unpacked, or wrapped into a RecordIO record."""
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
+from tidemill.shim.feeder.faults import ObjectFault, StoreFault
+from tidemill.shim.feeder.inflate import Readable, inflate
+from tidemill.shim.feeder.pipe_writer import PipeWriter
+
+__all__ = ["EntryWriter"]
+
+_SMALL_BYTES = 1 << 14  # a page of a pipe costs more than copying into one that is shared
+_IN_MEMORY_BYTES = 1 << 23
+_PASSED_BYTES = 1 << 18
+_MAGIC = 0xCED7230A
+_PART_BYTES = (1 << 29) - 4  # the longest length that 29 bits hold and that needs no padding
+_WHOLE, _BEGIN, _MIDDLE, _END = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryWriter:
+    """Writes entries.
+
+    Attributes:
+        gzip: Objects are unpacked on the way. Text of a manifest never was packed.
+        record_io: Every entry becomes one record.
+        spool: Directory for what must be unpacked before its length is known.
+        part_bytes: The longest part of a record; a multiple of 4.
+    """
+
+    gzip: bool
+    record_io: bool
+    spool: Path
+    part_bytes: int = _PART_BYTES
+
+    def write(self, entry: Entry, pipe: PipeWriter, *, body: Readable | None = None) -> None:
+        """Write one entry.
+
+        Args:
+            entry: What to write.
+            pipe: Writes to the FIFO.
+            body: Bytes of a remote object, which are being fetched already; required for one, None for others.
+
+        Raises:
+            ChannelFault: It cannot be written as a whole; a part of it may be in the FIFO.
+            ReaderGone: The reader has left.
+            Cancelled: The job is over.
+        """
+        if isinstance(entry, InlineText):
+            text = entry.text.encode(errors="surrogatepass")
+            pipe.write(_record(text) if self.record_io else text)
+            return
+        if isinstance(entry, RemoteObject):
+            if body is None:
+                raise StoreFault(f"{entry.uri} is of a remote store, and nobody has fetched it")
+            self._write_remote(entry, body, pipe)
+            return
+        fd = _open(entry)
+        try:
+            if not self.gzip:
+                self._write_file(fd, entry.size_bytes, pipe, uri=entry.uri)
+                return
+            with open(fd, "rb", buffering=0, closefd=False) as file:
+                self._write_unpacked(inflate(file, uri=entry.uri), pipe, uri=entry.uri)
+        finally:
+            os.close(fd)
+
+    def _write_remote(self, entry: RemoteObject, body: Readable, pipe: PipeWriter) -> None:
+        if self.gzip:
+            self._write_unpacked(inflate(body, uri=entry.uri), pipe, uri=entry.uri)
+        elif self.record_io:
+            for _, length, flag in _parts(entry.size_bytes, self.part_bytes):
+                pipe.write(_header(length, flag))
+                _pass_on(body, length, pipe, uri=entry.uri)
+                pipe.write(bytes(-length % 4))
+        else:
+            _pass_on(body, entry.size_bytes, pipe, uri=entry.uri)
+
+    def _write_unpacked(self, pieces: Iterable[bytes], pipe: PipeWriter, *, uri: str) -> None:
+        if self.record_io:
+            self._write_spooled(pieces, pipe, uri=uri)
+            return
+        for piece in pieces:
+            pipe.write(piece)
+
+    def _write_file(self, fd: int, size_bytes: int, pipe: PipeWriter, *, uri: str) -> None:
+        if not self.record_io:
+            _copy(fd, 0, size_bytes, pipe, uri=uri)
+            return
+        for offset, length, flag in _parts(size_bytes, self.part_bytes):
+            pipe.write(_header(length, flag))
+            _copy(fd, offset, length, pipe, uri=uri)
+            pipe.write(bytes(-length % 4))
+
+    def _write_spooled(self, pieces: Iterable[bytes], pipe: PipeWriter, *, uri: str) -> None:
+        """A record carries its length in front: unpack as a whole first, on disk where it is long."""
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES, dir=str(self.spool)) as spooled:
+            for piece in pieces:
+                spooled.write(piece)
+            size_bytes = spooled.tell()
+            if size_bytes <= min(_IN_MEMORY_BYTES, self.part_bytes):
+                spooled.seek(0)
+                pipe.write(_record(spooled.read()))
+                return
+            spooled.rollover()
+            spooled.flush()
+            self._write_file(spooled.fileno(), size_bytes, pipe, uri=uri)
+
+
+def _open(entry: ObjectFile) -> int:
+    try:
+        fd = os.open(entry.file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise ObjectFault(
+            f"{entry.uri} was deleted or replaced after the job was created. Keep the objects of a Pipe channel until"
+            " the job has ended"
+        ) from error
+    except OSError as error:
+        raise StoreFault(f"{entry.uri} cannot be read from the object store: {error.strerror}") from error
+    size_bytes = os.fstat(fd).st_size
+    if size_bytes != entry.size_bytes:
+        os.close(fd)
+        raise StoreFault(f"{entry.uri} is damaged in the object store: {size_bytes} bytes of {entry.size_bytes}")
+    return fd
+
+
+def _copy(fd: int, offset: int, size_bytes: int, pipe: PipeWriter, *, uri: str) -> None:
+    if size_bytes < _SMALL_BYTES:
+        data = os.pread(fd, size_bytes, offset)
+        pipe.write(data)
+        moved = len(data)
+    else:
+        moved = pipe.send_file(fd, offset, size_bytes)
+    if moved != size_bytes:
+        raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
+
+
+def _pass_on(body: Readable, size_bytes: int, pipe: PipeWriter, *, uri: str) -> None:
+    """Write the next bytes of an object, which has at least as many."""
+    while size_bytes:
+        piece = body.read(min(size_bytes, _PASSED_BYTES))
+        if not piece:
+            raise StoreFault(f"{uri} ended early, {size_bytes} bytes before its end")
+        pipe.write(piece)
+        size_bytes -= len(piece)
+
+
+def _parts(size_bytes: int, part_bytes: int) -> Iterable[tuple[int, int, int]]:
+    """Offset, length and flag of each part of a record."""
+    if size_bytes <= part_bytes:
+        return [(0, size_bytes, _WHOLE)]
+    starts = range(0, size_bytes, part_bytes)
+    flags = [_BEGIN, *[_MIDDLE] * (len(starts) - 2), _END]
+    return [(start, min(part_bytes, size_bytes - start), flag) for start, flag in zip(starts, flags, strict=True)]
+
+
+def _header(length: int, flag: int) -> bytes:
+    return struct.pack("<II", _MAGIC, flag << 29 | length)
+
+
+def _record(data: bytes) -> bytes:
+    return _header(len(data), _WHOLE) + data + bytes(-len(data) % 4)

@@ -1,0 +1,74 @@
+"""Which entries of a channel an instance gets in an epoch, and in which order.
+
+The listing may be long, so it stays in its file: without shuffling it is read straight through, with shuffling only
+the place of each item is kept in memory, eight bytes each. All instances come to the same order by themselves, so that
+their parts of a sharded channel never overlap.
+"""
+
+import json
+import random
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from tidemill.instance import records
+from tidemill.instance.spec import ChannelSpec, Entry
+
+__all__ = ["Order"]
+
+
+class Order:
+    """The order of one channel on one instance.
+
+    Args:
+        listing: ``channels/NAME.jsonl``.
+        channel: How it is shuffled, and which share of it the instance has.
+    """
+
+    def __init__(self, listing: Path, channel: ChannelSpec) -> None:
+        self._listing = listing
+        self._channel = channel
+        self._first, self._step = channel.share
+        self._offsets: array[int] | None = None
+
+    def entries(self, epoch: int) -> Iterator[Entry]:
+        """The entries of this instance in ``epoch``."""
+        with self._listing.open("rb") as file:
+            lines = self._in_order(file) if self._channel.shuffle_seed is None else self._shuffled(file, epoch)
+            for line in lines:
+                yield records.entry_from_json(json.loads(line))
+
+    def _in_order(self, file: BinaryIO) -> Iterator[bytes]:
+        per_item = self._channel.entries_per_item
+        for number, line in enumerate(file):
+            if number // per_item % self._step == self._first:
+                yield line
+
+    def _shuffled(self, file: BinaryIO, epoch: int) -> Iterator[bytes]:
+        if self._offsets is None:
+            self._offsets = _offsets(file, self._channel.entries_per_item)
+        order = _permutation(len(self._offsets), seed=f"{self._channel.shuffle_seed}/{epoch}")
+        for index in order[self._first :: self._step]:
+            file.seek(self._offsets[index])
+            yield from islice(file, self._channel.entries_per_item)
+
+
+def _offsets(file: BinaryIO, per_item: int) -> "array[int]":
+    """Where each item begins."""
+    offsets, position = array("Q"), 0
+    for number, line in enumerate(file):
+        if number % per_item == 0:
+            offsets.append(position)
+        position += len(line)
+    return offsets
+
+
+def _permutation(length: int, *, seed: str) -> "array[int]":
+    """A shuffled range. By `random.Random.random` only, the one method whose sequence Python promises to keep."""
+    order, draw = array("Q", range(length)), random.Random(seed).random  # noqa: S311 - an order, not a secret
+    for last in range(length - 1, 0, -1):
+        other = int(draw() * (last + 1))
+        order[last], order[other] = order[other], order[last]
+    return order

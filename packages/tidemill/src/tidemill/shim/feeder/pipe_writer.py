@@ -1,0 +1,145 @@
+"""The write end of one FIFO: never blocks for good, counts what went in, notices a reader that leaves.
+
+The descriptor is non-blocking, and every wait is a poll(2) of the FIFO beside the cancellation. A blocking write could
+not be ended by anybody but the reader.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+
+__all__ = ["Cancellation", "Cancelled", "PipeWriter", "ReaderGone"]
+
+_PIPE_BYTES = 1 << 20  # the most that an unprivileged user may ask for
+_GATHER_BYTES = 1 << 16
+_SENDFILE_BYTES = 1 << 30
+
+
+class Cancelled(Exception):
+    """The job is over."""
+
+
+class ReaderGone(Exception):
+    """Nobody has the read end open any more."""
+
+
+class Cancellation:
+    """Ends every wait of every feeder thread at once, for good."""
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+    def cancel(self) -> None:
+        """End every wait, also those to come."""
+        os.write(self._write_fd, b"C")
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a time.
+
+        Raises:
+            Cancelled: The job is over.
+        """
+        waiting = select.poll()
+        waiting.register(self._read_fd, select.POLLIN)
+        if waiting.poll(timeout_s * 1000):
+            raise Cancelled
+
+    def close(self) -> None:
+        """Free the descriptors; no thread may use it any more."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+class PipeWriter:
+    """Writes into an open FIFO.
+
+    Args:
+        fd: Its write end, non-blocking. Closed by `close`.
+        cancellation: Ends every wait.
+
+    Attributes:
+        sent_bytes: What has entered the FIFO.
+    """
+
+    def __init__(self, fd: int, cancellation: Cancellation) -> None:
+        self._fd = fd
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+        self._poll.register(cancellation.fileno(), select.POLLIN)
+        self._cancel_fd = cancellation.fileno()
+        self.sent_bytes = 0
+        with contextlib.suppress(OSError):  # the user's pipes may have used up the pages they get
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """Write ``data``; small pieces are gathered until `flush`, or until they are worth a system call.
+
+        Raises:
+            ReaderGone: The reader has left.
+            Cancelled: The job is over.
+        """
+        if len(data) < _GATHER_BYTES:
+            self._gathered.append(data)
+            self._gathered_bytes += len(data)
+            if self._gathered_bytes >= _GATHER_BYTES:
+                self.flush()
+            return
+        self.flush()
+        self._write(data)
+
+    def flush(self) -> None:
+        """Write what has been gathered. Raises as `write` does."""
+        if self._gathered:
+            gathered = b"".join(self._gathered)
+            self._gathered.clear()
+            self._gathered_bytes = 0
+            self._write(gathered)
+
+    def send_file(self, fd: int, offset: int, size_bytes: int) -> int:
+        """Move a part of a file into the FIFO without copying it. Raises as `write` does.
+
+        Returns:
+            How many bytes there were to move: less than asked for where the file is shorter.
+        """
+        self.flush()
+        end = offset + size_bytes
+        while offset < end:
+            try:
+                moved = os.sendfile(self._fd, fd, offset, min(end - offset, _SENDFILE_BYTES))
+            except BlockingIOError:
+                self._wait()
+                continue
+            except BrokenPipeError as error:
+                raise ReaderGone from error
+            if moved == 0:
+                break
+            offset += moved
+            self.sent_bytes += moved
+        return size_bytes - (end - offset)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                written = os.write(self._fd, rest)
+            except BlockingIOError:
+                self._wait()
+                continue
+            except BrokenPipeError as error:
+                raise ReaderGone from error
+            rest = rest[written:]
+            self.sent_bytes += written
+
+    def _wait(self) -> None:
+        """Until there is room, or the reader leaves; the next write finds out which."""
+        if any(fd == self._cancel_fd for fd, _ in self._poll.poll()):
+            raise Cancelled

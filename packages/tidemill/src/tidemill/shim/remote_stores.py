@@ -1,0 +1,60 @@
+"""The remote S3 stores of an instance: signs its requests, and verifies the servers.
+
+boto3 and TLS are imported at first use, since instances without remote data need neither.
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3
+from tidemill.instance.remote_s3 import presigned_get, remote_client, tls_context
+from tidemill.instance.spec import RemoteObject
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["RemoteStores"]
+
+
+class RemoteStores:
+    """The remote stores of an instance. May be used by several threads.
+
+    Args:
+        remotes: The stores by the names that entries use.
+    """
+
+    def __init__(self, remotes: Mapping[str, RemoteS3]) -> None:
+        self._remotes = remotes
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._remotes)
+
+    def endpoint(self, entry: RemoteObject) -> str:
+        """Return the URL of the store that has ``entry``."""
+        return self._remotes[entry.remote].endpoint_url
+
+    def link(self, entry: RemoteObject) -> str:
+        """Return a signed URL that reads ``entry``, for immediate use.
+
+        Raises:
+            RemoteUnusable: There are no credentials.
+        """
+        uri = S3Uri.parse(entry.uri)
+        return presigned_get(self._client(entry.remote), uri.bucket, uri.key)
+
+    def tls(self) -> "ssl.SSLContext":
+        """The TLS context that verifies servers."""
+        with self._lock:
+            self._tls = self._tls or tls_context()
+            return self._tls
+
+    def _client(self, name: str) -> Any:
+        with self._lock:
+            if name not in self._clients:
+                self._clients[name] = remote_client(self._remotes[name])
+            return self._clients[name]

@@ -1,0 +1,88 @@
+"""Reports of the shim: phases in ``status.json``, and lines in the job's log."""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.core.clock import Clock
+from tidemill.core.segments import SegmentWriter
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.notify import notify
+from tidemill.instance.status import Phase
+
+__all__ = ["JobLog", "Log", "Reporter"]
+
+_PENDING_MAX_LINES = 10_000
+
+
+class Reporter:
+    """Writes each phase durably and notifies the server."""
+
+    def __init__(self, directory: InstanceDirectory, *, state_dir: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._state_dir = state_dir
+        self._clock = clock
+        self._phases: list[Phase] = []
+
+    def enter(self, status: str, message: str) -> None:
+        """Enter the phase ``status``, a SageMaker SecondaryStatus."""
+        self._phases.append(Phase(status, self._clock.now_ms(), message))
+        self._directory.write_phases(self._phases)
+        self.wake()
+
+    def wake(self) -> None:
+        notify(self._state_dir, self._directory.ref)
+
+
+class Log(Protocol):
+    """Takes the log lines of an instance."""
+
+    def note(self, text: str) -> None:
+        """Log a line of the shim; several if ``text`` has line feeds."""
+        ...
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Log lines of the job, as `LineSplitter` returns them."""
+        ...
+
+
+class JobLog:
+    """The log stream of the instance: the job's lines, unchanged, and the shim's own.
+
+    While the disk is full, lines wait in memory. If there are too many, the oldest are dropped, and their number is
+    logged as soon as there is space again. Feeders of Pipe channels write from their own threads.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._writer = SegmentWriter(directory)
+        self._pending: deque[bytes] = deque()
+        self._lost = 0
+        self._lock = threading.Lock()
+
+    def note(self, text: str) -> None:
+        """Log a line of the shim; several if ``text`` has line feeds."""
+        self.write(text.encode(errors="replace").split(b"\n"))
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Log lines of the job, as `LineSplitter` returns them."""
+        with self._lock:
+            lines = [*self._pending, *lines]
+            if not lines:
+                return
+            note = [b"tidemill: %d lines were lost: the disk was full" % self._lost] if self._lost else []
+            try:
+                self._writer.write_many([*note, *lines])
+            except OSError:
+                self._lost += max(0, len(lines) - _PENDING_MAX_LINES)
+                self._pending = deque(lines, maxlen=_PENDING_MAX_LINES)
+            else:
+                self._pending.clear()
+                self._lost = 0
+
+    def close(self) -> None:
+        self.write(())
+        with contextlib.suppress(OSError):
+            self._writer.close()

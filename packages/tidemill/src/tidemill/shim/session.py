@@ -1,0 +1,231 @@
+"""What training instances and endpoint instances share: directories, environment, sandbox, log, phases."""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.environments.builder import Environment, Environments
+from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.process_tree import MARK
+from tidemill.instance.records import SpecRecord
+from tidemill.instance.spec import InstanceSpec, Isolation, ObjectFile
+from tidemill.sandbox import Launch, Sandbox, View
+from tidemill.sandbox.network import INTERFACE, JobNetwork
+from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.objects import copy_object, is_segment
+from tidemill.shim.report import Log, Reporter
+from tidemill.shim.stopping import StopRequest
+
+__all__ = ["Session"]
+
+_JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_TREE = ("input/config", "input/data", "model", "output/data", "checkpoints", "code")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of one instance, and the tools for it.
+
+    Attributes:
+        visible: Paths that are hidden from jobs, but that the instance's commands see read-only.
+        network: The job's own network, in isolation mode full.
+    """
+
+    directory: InstanceDirectory
+    task: SpecRecord
+    sandbox: Sandbox
+    report: Reporter
+    log: Log
+    stop: StopRequest
+    clock: Clock
+    visible: tuple[Path, ...] = ()
+    network: JobNetwork | None = None
+
+    @property
+    def spec(self) -> InstanceSpec:
+        return self.task.spec
+
+    @property
+    def isolation(self) -> Isolation:
+        """The mode in force."""
+        return Isolation.FULL if self.network else self.sandbox.isolation
+
+    @property
+    def base_dir(self) -> str:
+        """``/opt/ml`` as the job sees it."""
+        return self.sandbox.base_dir(self.view(None))
+
+    def prepare(self) -> Environment:
+        """Create the directories, log the isolation mode, and build the environment if it does not exist.
+
+        Raises:
+            ClientFailure: The disk is full, a name in the request cannot be a file name, or there is no Python for the
+                version.
+            InternalFailure: The environment cannot be built.
+            Stopped: A stop was asked for.
+        """
+        self.report.enter("Starting", "Preparing the instance")
+        self.stop.check()
+        try:
+            self._make_tree()
+        except OSError as error:
+            raise of_os_error(error, place=self.base_dir) from error
+        name, python = f"tf-{self.spec.framework_version}", self.spec.python
+        environments = Environments(self.task.site.environments_dir)
+        try:
+            self._introduce(name, environments)
+            self.report.enter("DownloadingTrainingImage", f"Preparing the environment {name}")
+            environment = environments.ensure(name, python=python, log=self.log.note, poll=self.stop.check)
+        except MissingInterpreterError as error:
+            raise ClientFailure(str(error)) from error
+        except EnvironmentBuildError as error:
+            if "No space left on device" in str(error):
+                raise ClientFailure(f"no space left on device: {self.task.site.environments_dir}") from error
+            raise InternalFailure(f"the environment {name} cannot be built: {error}") from error
+        self.stop.check()
+        faults.point("shim.environment")
+        return environment
+
+    def view(self, environment: Environment | None) -> View:
+        """Return the file system view of a command of this instance."""
+        directory = self.directory
+        return View(
+            host_name=self.spec.hosts[self.spec.ref.instance_index],
+            hosts_file=directory.hosts_file,
+            ml=directory.ml,
+            home=directory.home,
+            tmp=directory.tmp,
+            hidden=(self.task.site.state_dir,),
+            mounted=tuple(
+                (directory.root_of(each) / each.path, each.mounted_at) for each in self.spec.synced if each.mounted_at
+            ),
+            writable=(directory.shared,) if directory.shared.is_dir() else (),
+            read_only=(*(environment.read_only_paths if environment else ()), *self.visible),
+        )
+
+    def variables(self, environment: Environment, view: View, *, first_on_path: str = "") -> dict[str, str]:
+        """Return the environment variables of a command; it inherits none of the service's."""
+        path = f"{environment.prefix}/bin:{_SYSTEM_PATH}"
+        return {
+            "PATH": f"{first_on_path}:{path}" if first_on_path else path,
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",
+            **self.sandbox.variables(view),
+            **self.spec.variables,
+            **({_JOB_DIRECTORY: str(self.directory.shared)} if self.directory.shared.is_dir() else {}),
+            MARK: self.spec.ref.mark,
+        }
+
+    def wrap(
+        self, argv: Sequence[str], *, view: View, variables: Mapping[str, str], machine_network: bool = False
+    ) -> Launch:
+        """Return the launch of ``argv`` in the sandbox.
+
+        Args:
+            argv: The command.
+            view: Its view of the file system.
+            variables: Its environment variables.
+            machine_network: Use the machine's network even if the job has a network of its own.
+
+        Raises:
+            ClientFailure: The name or value of a variable is not allowed by the operating system.
+            InternalFailure: The sandbox cannot be prepared, or the job's network is gone.
+        """
+        for name, value in variables.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ClientFailure(f"environment variable {name!r} cannot be set: it has no name, or holds = or NUL")
+        try:
+            launch = self.sandbox.wrap(argv, view=view, variables=variables)
+            if self.network is None or machine_network:
+                return launch
+            return replace(launch, namespaces=self.network.open(self.spec.ref.instance_index))
+        except OSError as error:
+            raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
+
+    def compiler_cache(self) -> Path | None:
+        """Return the directory of the training compiler's decisions, created if missing; None if the job has none."""
+        name = self.spec.compiler_cache
+        if not _DIGEST.fullmatch(name):
+            return None
+        directory = self.task.site.state_dir / "compiler" / name
+        try:
+            directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+        except OSError as error:
+            self.log.note(f"tidemill: the training compiler keeps no decisions: {error}")
+            return None
+        return directory
+
+    @contextlib.contextmanager
+    def network_holder(self) -> Iterator[int | None]:
+        """Return a pidfd of the process that holds the job's network; None if the job has no network of its own."""
+        if self.network is None:
+            yield None
+            return
+        fd = os.pidfd_open(self.network.holder.pid)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @property
+    def warm_socket(self) -> Path | None:
+        """Return the socket that takes requests for a warm start; None if nothing listens there."""
+        socket = self.task.site.warm_socket
+        return socket if socket is not None and socket.exists() else None
+
+    def fetch(self, source: ObjectFile, name: str) -> None:
+        """Copy an object into the private directory of shim and runtime."""
+        copy_object(source, self.directory.private / name, place=self.base_dir, check=self.stop.check)
+
+    def _make_tree(self) -> None:
+        directory, spec = self.directory, self.spec
+        for name in _TREE:
+            (directory.ml / name).mkdir(parents=True, exist_ok=True)
+        directory.private.mkdir(mode=0o700, exist_ok=True)
+        directory.home.mkdir(mode=0o700, exist_ok=True)
+        for name in ("tmp", "var"):
+            (directory.tmp / name).mkdir(parents=True, mode=0o700, exist_ok=True)
+        directory.hosts_file.write_text(self._hosts())
+        directory.hosts_file.chmod(0o644)
+        for name, value in spec.config.items():
+            if not is_segment(f"{name}.json"):
+                raise ClientFailure(f"{name[:80]!r} cannot name a configuration file")
+            if self.network and name == "resourceconfig":
+                value = {**value, "network_interface_name": INTERFACE}
+            text = json.dumps(value, ensure_ascii=False)
+            (directory.ml / "input/config" / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+
+    def _hosts(self) -> str:
+        """Write ``/etc/hosts``: each name has this machine's loopback address, or its instance's address."""
+        spec = self.spec
+        local = "::1 localhost ip6-localhost ip6-loopback\n"
+        if self.network is None:
+            return f"127.0.0.1 localhost {' '.join(spec.hosts)}\n{local}"
+        named = zip(self.network.instances, spec.hosts, strict=True)
+        return f"127.0.0.1 localhost\n{local}" + "".join(f"{each[0]} {name}\n" for each, name in named)
+
+    def _introduce(self, name: str, environments: Environments) -> None:
+        sandbox = self.sandbox
+        backend = "" if self.isolation.value == sandbox.name else f" ({sandbox.name})"
+        shown = name
+        with contextlib.suppress(MissingInterpreterError):  # one may exist
+            environment = environments.describe(name, python=self.spec.python)
+            shown = f"{name} ({environment.key}), Python {environment.interpreter.version}"
+        self.log.note(f"tidemill: isolation={self.isolation}{backend}, environment={shown}")
+        if self.network:
+            reached = "nothing else (EnableNetworkIsolation)" if self.spec.closed else "the service, and nothing else"
+            self.log.note(f"tidemill: the script reaches the instances of its job, and {reached}")
+        for line in self.spec.notices:
+            self.log.note(line)
+        if self.spec.warm and self.warm_socket is None:
+            why = "its network is its own" if self.network else "no process has TensorFlow imported yet"
+            self.log.note(f"tidemill: {why}; the script starts cold")

@@ -1,0 +1,91 @@
+"""Requests to stop: SIGTERM, with the reason in ``stop.json``."""
+
+import os
+import select
+import signal
+from types import FrameType
+from typing import Protocol
+
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.status import StopReason
+
+__all__ = ["StopRequest", "StopSignal", "Stopped"]
+
+
+class Stopped(Exception):  # a request, not an error
+    """A stop was requested before the instance's script ran."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class StopRequest(Protocol):
+    """Whether a stop was requested. Its descriptor becomes readable then."""
+
+    def fileno(self) -> int: ...
+
+    @property
+    def reason(self) -> StopReason | None:
+        """The reason to stop; None if no stop was requested."""
+        ...
+
+    def check(self) -> None:
+        """Raise `Stopped` if a stop was requested."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a request, and return whether there is one."""
+        ...
+
+
+class StopSignal:
+    """Whether a stop was requested. Its descriptor becomes readable then.
+
+    The handler is installed before ``run.json`` is written, and the server writes ``stop.json`` before it looks for
+    ``run.json``. So no request is lost, in either order.
+    """
+
+    def __init__(self, directory: InstanceDirectory) -> None:
+        self._directory = directory
+        self._requested = False
+        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for ignored in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+    @property
+    def reason(self) -> StopReason | None:
+        """The reason to stop; None if no stop was requested."""
+        return (self._directory.read_stop() or StopReason.STOPPED) if self._requested else None
+
+    def look(self) -> None:
+        """Read a request that was written before this process could get a signal."""
+        if self._directory.read_stop():
+            self._requested = True
+
+    def check(self) -> None:
+        """Raise if a stop was requested.
+
+        Raises:
+            Stopped: A stop was requested.
+        """
+        reason = self.reason
+        if reason is not None:
+            raise Stopped(reason)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a request, and return whether there is one."""
+        if not self._requested:
+            waiting = select.poll()
+            waiting.register(self._read_fd, select.POLLIN)
+            waiting.poll(timeout_s * 1000)
+        return self._requested
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self._requested:
+            self._requested = True
+            os.write(self._write_fd, b"T")

@@ -1,0 +1,270 @@
+"""Run one command of an instance to its end: log its output, enforce stops and the time limit, leave no process."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import selectors
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidemill.core.clock import Clock
+from tidemill.instance.process_tree import descendants, kill_descendants, namespace_init
+from tidemill.instance.status import StopReason
+from tidemill.sandbox import Launch
+from tidemill.sandbox.network import enter
+from tidemill.shim.lines import LineSplitter
+from tidemill.shim.report import Log
+from tidemill.shim.stopping import StopRequest
+
+__all__ = ["Ended", "Limits", "Running", "adopt_orphans", "supervise"]
+
+_READ_BYTES = 1 << 18
+_TAIL_BYTES = 4096
+_LONGEST_WAIT_S = 30.0  # select(2) does not count time asleep; CLOCK_BOOTTIME does
+_PEER_GRACE_S = 5.0
+_OOM_SCORE = 500  # the kernel kills a job before the service
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to end a command.
+
+    Attributes:
+        grace_s: Seconds between the request to end and SIGKILL.
+        deadline_s: When to request the end without a stop, in the clock's monotonic time. None: never.
+    """
+
+    grace_s: float
+    deadline_s: float | None = None
+
+    def grace_of(self, reason: StopReason) -> float:
+        """Return the seconds between the request to end and SIGKILL, for this reason.
+
+        If the job has failed elsewhere, the script has nothing to save and may hang in a collective operation.
+        """
+        return min(self.grace_s, _PEER_GRACE_S) if reason is StopReason.PEER_FAILED else self.grace_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended.
+
+    Attributes:
+        exit_code: Negative, or 128 + N, for signal N.
+        stop: The reason of the stop, if one was requested before it ended.
+        peak_rss_bytes: Peak memory of its largest process.
+        stderr_tail: The end of its standard error.
+        lost: A process that it needs was gone, so it was killed.
+    """
+
+    exit_code: int
+    stop: StopReason | None
+    peak_rss_bytes: int
+    stderr_tail: str
+    lost: bool = False
+
+
+class Running:
+    """A running command, and the ways to end it."""
+
+    def __init__(self, pid: int, control_fd: int) -> None:
+        self.pid = pid
+        self.control_fd = control_fd
+
+    def ask_runtime(self) -> None:
+        """Ask tidemill-runtime to send SIGTERM to the script's process group."""
+        with contextlib.suppress(OSError):
+            os.write(self.control_fd, b"T")
+
+    def terminate_command(self) -> None:
+        """Send SIGTERM to the command itself, which may be below processes of the sandbox."""
+        # Process 1 of the sandbox and its parent belong to the sandbox: SIGTERM there would end everything at once.
+        first = namespace_init(self.pid)
+        inner = descendants(first)[:1] if first else [self.pid]
+        for pid in inner:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL; its descendants are killed when its end is noticed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every orphan below this process, so that none escapes."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def supervise(
+    launch: Launch,
+    *,
+    log: Log,
+    stop: StopRequest,
+    clock: Clock,
+    limits: Limits,
+    ask: Callable[[Running], None],
+    control: tuple[int, int] | None = None,
+    dies_with_shim: bool = True,
+    started: Callable[[], None] = lambda: None,
+    needs: int | None = None,
+) -> Ended:
+    """Start a command and wait for its end; then end and reap everything below the shim.
+
+    Args:
+        launch: What to start. Its descriptors are closed here.
+        log: Takes the lines of both of its output streams.
+        stop: Requests the end.
+        clock: The clock of the limits.
+        limits: When to end it.
+        ask: Called once to end the command; SIGKILL follows after the grace time.
+        control: Read and write end of the control pipe, both closed here.
+        dies_with_shim: Let the kernel kill the command when the shim dies. False if the command itself notices that by
+            the control pipe and ends its children.
+        started: Called when it runs.
+        needs: A pidfd of a process that the command needs: when that process ends, the command is killed.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    read_fd, write_fd = control or (-1, -1)
+    try:
+        try:
+            process = _spawn(launch, inherit=read_fd, dies_with_shim=dies_with_shim)
+        finally:
+            if read_fd >= 0:
+                os.close(read_fd)
+        started()
+        return _Supervision(process, Running(process.pid, write_fd), log=log, clock=clock).run(stop, limits, ask, needs)
+    finally:
+        for fd in (*launch.descriptors, *launch.namespaces):
+            os.close(fd)
+        if write_fd >= 0:
+            os.close(write_fd)
+
+
+class _Supervision:
+    """The loop around one process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], running: Running, *, log: Log, clock: Clock) -> None:
+        self._process = process
+        self._running = running
+        self._log = log
+        self._clock = clock
+        self._splitters: dict[int, LineSplitter] = {}
+        self._stderr_fd = -1
+        self._tail = b""
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self._splitters[stream.fileno()] = LineSplitter()
+        if process.stderr is not None:
+            self._stderr_fd = process.stderr.fileno()
+
+    def run(self, stop: StopRequest, limits: Limits, ask: Callable[[Running], None], needs: int | None = None) -> Ended:
+        reason: StopReason | None = None
+        lost = False
+        kill_at_s: float | None = None
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                for fd in (pidfd, stop.fileno(), *self._splitters, *((needs,) if needs is not None else ())):
+                    selector.register(fd, selectors.EVENT_READ)
+                while True:
+                    now_s = self._clock.monotonic_s()
+                    if reason is None:
+                        due = limits.deadline_s is not None and now_s >= limits.deadline_s
+                        reason = stop.reason or (StopReason.MAX_RUNTIME if due else None)
+                        if reason is not None:
+                            kill_at_s = now_s + limits.grace_of(reason)
+                            ask(self._running)
+                            with contextlib.suppress(KeyError):
+                                selector.unregister(stop.fileno())
+                    elif kill_at_s is not None and now_s >= kill_at_s:
+                        self._running.kill()
+                        kill_at_s = None
+                    next_s = [kill_at_s if reason else limits.deadline_s]
+                    next_s += [splitter.due_s for splitter in self._splitters.values()]
+                    waits_s = [max(0.0, at_s - now_s) for at_s in next_s if at_s is not None]
+                    wait_s = min([_LONGEST_WAIT_S, *waits_s])
+                    ready = {key.fd for key, _ in selector.select(wait_s)}
+                    self._pass_on_states()
+                    for fd in ready & self._splitters.keys():
+                        if not self._read(fd):
+                            selector.unregister(fd)
+                    if needs in ready and needs is not None:
+                        selector.unregister(needs)
+                        self._running.kill()
+                        lost = True
+                    if pidfd in ready:
+                        return replace(self._end(reason), lost=lost)
+        finally:
+            os.close(pidfd)
+            for stream in (self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    def _end(self, reason: StopReason | None) -> Ended:
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        kill_descendants()
+        for fd, splitter in self._splitters.items():
+            while self._read(fd):  # until the end, or until only an unrelated process has the pipe open
+                pass
+            self._log.write(splitter.end())
+        return Ended(
+            exit_code=self._process.returncode,
+            stop=reason,
+            peak_rss_bytes=usage.ru_maxrss * 1024,
+            stderr_tail=self._tail.decode(errors="replace"),
+        )
+
+    def _pass_on_states(self) -> None:
+        """Log the state of progress bars while no new output comes."""
+        for splitter in self._splitters.values():
+            if splitter.due_s is not None:
+                self._log.write(splitter.feed(b"", self._clock.monotonic_s()))
+
+    def _read(self, fd: int) -> bool:
+        """Pass on the available output; return False if there is no more, for now or at all."""
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        self._log.write(self._splitters[fd].feed(data, self._clock.monotonic_s()))
+        if fd == self._stderr_fd:
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        return bool(data)
+
+
+def _spawn(launch: Launch, *, inherit: int, dies_with_shim: bool) -> subprocess.Popen[bytes]:
+    shim = os.getpid()
+
+    def prepare() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+        enter(launch.namespaces)
+        if dies_with_shim:
+            _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != shim:
+                os._exit(1)
+
+    return subprocess.Popen(
+        launch.argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value.encode("utf-8", "surrogateescape") for name, value in launch.variables.items()},
+        pass_fds=(*launch.descriptors, *((inherit,) if inherit >= 0 else ())),
+        cwd=launch.directory,
+        start_new_session=True,
+        preexec_fn=prepare,
+    )

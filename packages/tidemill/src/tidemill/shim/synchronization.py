@@ -1,0 +1,243 @@
+"""Restore checkpoints, and upload certain directories of a job while its script runs and when it has ended.
+
+A thread looks at the directories repeatedly. It uploads the present content of a file, and uploads a file that changes
+again. If an upload fails, for example because the service is away, it is repeated. No link is followed, and nothing is
+deleted in the bucket.
+
+A checkpoint consists of several files, and becomes valid with the last one written (TensorFlow's ``checkpoint``).
+Complete files are therefore uploaded in the order of their age, each after all older ones, and a file that changes
+while it is read is not stored. So if the instance is lost, the bucket has the state of the directory at some moment.
+"""
+
+import contextlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from tidemill.core.names import S3Uri
+from tidemill.instance.records import RESTORED
+from tidemill.instance.remote_s3 import UploadRefused, upload, upload_client
+from tidemill.instance.spec import RemoteObject, SyncedDirectory
+from tidemill.shim.beneath import open_beneath
+from tidemill.shim.failures import InternalFailure, of_os_error
+from tidemill.shim.objects import copy_channel
+from tidemill.shim.session import Session
+
+__all__ = ["restore", "synced"]
+
+_LOOK_EVERY_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+_SHARE = 4
+"""The pause after a look at the directories, in multiples of the look's duration, within the two limits above."""
+_LAST_TRIES_S = 600.0
+_NOTES_MAX = 20
+
+_Stamp = tuple[int, int, int]
+"""Inode, size and time of the last change: if they differ, the file has changed since the last look."""
+
+
+def restore(session: Session) -> None:
+    """Download the checkpoints of the bucket to the directory where the script expects them.
+
+    Raises:
+        ClientFailure: A key is not a path below the directory, or the disk is full.
+        InternalFailure: A file of the store is missing or damaged.
+        Stopped: A stop was asked for.
+    """
+    for wanted in session.spec.synced:
+        if not wanted.restored:
+            continue
+        place = wanted.mounted_at or f"{session.base_dir}/{wanted.path}"
+        target = session.directory.root_of(wanted) / wanted.path
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise of_os_error(error, place=place) from error
+        files, size_bytes = copy_channel(
+            session.directory.read_channel(RESTORED), target, place=place, check=session.stop.check, download=_no_store
+        )
+        if files:
+            session.log.note(f"tidemill: {files} files ({size_bytes:,} bytes) restored from {wanted.uri} to {place}")
+
+
+def _no_store(entry: RemoteObject, target: Path) -> None:
+    raise InternalFailure(f"{entry.uri} is a checkpoint of a remote store; checkpoints lie in the service's own S3")
+
+
+@contextlib.contextmanager
+def synced(session: Session) -> Iterator[None]:
+    """Upload the directories of the spec until the block ends, and then the files that changed since the last look."""
+    if not session.spec.synced:
+        yield
+        return
+    for each in session.spec.synced:
+        (session.directory.root_of(each) / each.path).mkdir(parents=True, exist_ok=True)
+    synchronization = _Synchronization(session)
+    thread = threading.Thread(target=synchronization.run, name="synchronization", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        synchronization.ended.set()
+        thread.join()
+
+
+class _Synchronization:
+    """The upload loop, and the record of uploaded files.
+
+    Attributes:
+        ended: Set when the script has ended.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.ended = threading.Event()
+        self._session = session
+        self._folders = [_Folder(session, each) for each in session.spec.synced]
+
+    def run(self) -> None:
+        """Upload until the script has ended and each file is uploaded, or cannot be."""
+        try:
+            while not self.ended.is_set():
+                began_s = time.monotonic()
+                self._look(is_last=False)
+                pause_s = _SHARE * (time.monotonic() - began_s)
+                self.ended.wait(min(max(_LOOK_EVERY_S, pause_s), _LONGEST_PAUSE_S))
+            deadline_s = time.monotonic() + _LAST_TRIES_S
+            while (left := self._look(is_last=True)) and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_EVERY_S)
+            if left:
+                self._session.log.note(f"tidemill: {left} files were not uploaded: the service did not answer")
+        except Exception as error:  # noqa: BLE001 - the script must not fail because of it, and its user must know
+            self._session.log.note(f"tidemill: uploads have ended: {type(error).__name__}: {error}")
+
+    def _look(self, *, is_last: bool) -> int:
+        """Upload changed files, and return how many must be tried again."""
+        return sum(folder.look(is_last=is_last) for folder in self._folders)
+
+
+class _Folder:
+    """One synced directory."""
+
+    def __init__(self, session: Session, wanted: SyncedDirectory) -> None:
+        self._session = session
+        self._wanted = wanted
+        self._target = S3Uri.parse(wanted.uri)
+        self._client: Any = None
+        self._root = session.directory.root_of(wanted)
+        self._notes = 0
+        # Files that are there before the script starts came from the bucket.
+        self._uploaded: dict[str, _Stamp] = dict(self._files())
+        self._seen: dict[str, _Stamp] = {}
+
+    def look(self, *, is_last: bool) -> int:
+        """Upload files that have changed, and return how many must be tried again.
+
+        Args:
+            is_last: All processes of the script have ended, so no file is being written.
+        """
+        before, self._seen = self._seen, dict(self._files())
+        changed = [
+            (stamp, relative)
+            for relative, stamp in self._seen.items()
+            if self._uploaded.get(relative) != stamp
+            and (is_last or not self._wanted.whole or before.get(relative) == stamp)
+        ]
+        if self._wanted.whole:
+            changed.sort(key=lambda each: (each[0][2], each[1]))
+        left = 0
+        for stamp, relative in changed:
+            waits = self._wanted.whole and left > 0
+            left += waits or not self._upload(relative, stamp)
+        return left
+
+    def _files(self) -> Iterator[tuple[str, _Stamp]]:
+        try:
+            top = open_beneath(self._root, self._wanted.path, directory=True)
+        except OSError:
+            return  # the script has removed or replaced it
+        try:
+            yield from _regular_files(top, "")
+        finally:
+            os.close(top)
+
+    def _upload(self, relative: str, stamp: _Stamp) -> bool:
+        """Upload one file; return False if it must be tried again."""
+        try:
+            key = f"{self._target.key}/{relative}".encode().decode()
+            fd = open_beneath(self._root, f"{self._wanted.path}/{relative}")
+        except FileNotFoundError:
+            return True
+        except (OSError, UnicodeEncodeError) as error:
+            return self._give_up(relative, stamp, error)
+        with os.fdopen(fd, "rb") as file:
+            source = cast("BinaryIO", _Whole(file, stamp) if self._wanted.whole else _Beginning(file, stamp[1]))
+            try:
+                self._client = self._client or upload_client(self._session.spec.variables)
+                upload(self._client, source, bucket=self._target.bucket, key=key)
+            except UploadRefused as error:
+                return self._give_up(relative, stamp, error)
+            except OSError:
+                return False
+        self._uploaded[relative] = stamp
+        return True
+
+    def _give_up(self, relative: str, stamp: _Stamp, error: Exception) -> bool:
+        """Log why a file is not uploaded. It is tried again when it changes."""
+        self._uploaded[relative] = stamp
+        if self._notes < _NOTES_MAX:
+            self._session.log.note(f"tidemill: {relative!r} is not uploaded to {self._wanted.uri}: {error}")
+        self._notes += 1
+        return True
+
+
+class _Beginning:
+    """Reads the first bytes of a file that may be growing."""
+
+    def __init__(self, file: IO[bytes], size_bytes: int) -> None:
+        self._file = file
+        self._left_bytes = size_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left_bytes if size < 0 else min(size, self._left_bytes))
+        self._left_bytes -= len(data)
+        return data
+
+
+class _Whole:
+    """Reads a file that no longer changes. If it changes nevertheless, reading fails, and with it the upload."""
+
+    def __init__(self, file: IO[bytes], stamp: _Stamp) -> None:
+        self._file = file
+        self._stamp = stamp
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        if _stamp_of(os.fstat(self._file.fileno())) != self._stamp:
+            raise OSError("the file has changed while it was read")
+        return data
+
+
+def _stamp_of(status: os.stat_result) -> _Stamp:
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _regular_files(fd: int, prefix: str) -> Iterator[tuple[str, _Stamp]]:
+    with os.scandir(fd) as found:
+        names = sorted(entry.name for entry in found)
+    for name in names:
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                yield prefix + name, _stamp_of(status)
+            elif stat.S_ISDIR(status.st_mode):
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                try:
+                    yield from _regular_files(below, f"{prefix}{name}/")
+                finally:
+                    os.close(below)
+        except OSError:
+            continue  # removed or replaced meanwhile

@@ -1,0 +1,259 @@
+"""A training instance: environment, channels, the runtime, artifacts."""
+
+import os
+import platform
+from dataclasses import dataclass, replace
+
+from tidemill.core import faults
+from tidemill.environments.builder import Environment
+from tidemill.environments.overlays import Overlay
+from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
+from tidemill.shim.channels import Channels, bring_channels
+from tidemill.shim.failures import (
+    ClientFailure,
+    InstanceFailure,
+    InternalFailure,
+    of_os_error,
+)
+from tidemill.shim.feeder import Feeder
+from tidemill.shim.objects import is_segment
+from tidemill.shim.packages import NEEDS_OVERLAY, Packages, reported_failure, with_overlay
+from tidemill.shim.packing import pack
+from tidemill.shim.remote_stores import RemoteStores
+from tidemill.shim.session import Session
+from tidemill.shim.stopping import Stopped
+from tidemill.shim.supervision import Ended, Limits, Running, supervise
+from tidemill.shim.synchronization import restore, synced
+
+__all__ = ["run_training"]
+
+_OUTCOMES = {
+    StopReason.STOPPED: Outcome.STOPPED,
+    StopReason.MAX_RUNTIME: Outcome.MAX_RUNTIME,
+    StopReason.INTERRUPTED: Outcome.STOPPED,
+    StopReason.PEER_FAILED: Outcome.STOPPED,
+}
+_TERMINATION_NOTE = {
+    StopReason.STOPPED: "tidemill: stop requested; the script has {grace_s:g} s to save its work",
+    StopReason.MAX_RUNTIME: "tidemill: MaxRuntimeInSeconds is reached; the script has {grace_s:g} s to save its work",
+    StopReason.INTERRUPTED: "tidemill: the instance is interrupted; the script has {grace_s:g} s to save its work, and"
+    " the job starts again from its checkpoints",
+    StopReason.PEER_FAILED: "tidemill: another instance of the job has failed; the script has {grace_s:g} s to end",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trained:
+    """The end of the script, and the times of its run."""
+
+    outcome: Outcome
+    failure: InstanceFailure | None
+    started_ms: int
+    ended_ms: int
+    peak_rss_bytes: int
+    overlay_key: str
+
+
+def run_training(session: Session) -> InstanceExit:
+    """Run a training instance to its end.
+
+    Raises:
+        InstanceFailure: The instance failed before the script ran.
+        Stopped: A stop was requested before the script ran.
+    """
+    environment = session.prepare()
+    feeder, channels = _download(session)
+    faults.point("shim.downloaded")
+    run = _Run(session, environment, feeder, channels)
+    with synced(session):
+        trained = run.train()
+    if trained.outcome is Outcome.COMPLETED and feeder.failure:
+        # A script that reads a FIFO itself cannot notice that its data ended early.
+        trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
+    session.report.enter("Uploading", "Uploading generated training model")
+    artifacts, failure = _artifacts(session, trained)
+    faults.point("shim.packed")
+    return InstanceExit(
+        outcome=Outcome.FAILED if failure else trained.outcome,
+        failure=str(failure or ""),
+        ended_ms=session.clock.now_ms(),
+        training_started_ms=trained.started_ms,
+        training_ended_ms=trained.ended_ms,
+        artifacts=artifacts,
+        record=_record(session, environment, run.command, trained.overlay_key),
+        peak_rss_bytes=trained.peak_rss_bytes,
+    )
+
+
+class _Run:
+    """Run the runtime, and once more if it asked for packages."""
+
+    def __init__(self, session: Session, environment: Environment, feeder: Feeder, channels: Channels) -> None:
+        self._session = session
+        self._environment = environment
+        self._feeder = feeder
+        self._channels = channels
+        spec = session.spec
+        self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
+        if spec.entrypoint:
+            self.command += ["--", *spec.entrypoint]
+        self._deadline_s: float | None = None
+        self._started_ms = 0
+
+    def train(self) -> _Trained:
+        session = self._session
+        session.report.enter("Training", "The script runs")
+        session.stop.check()
+        self._started_ms = session.clock.now_ms()
+        if session.spec.max_runtime_s:
+            self._deadline_s = session.clock.monotonic_s() + session.spec.max_runtime_s
+        ended = self._runtime(overlay=None)
+        overlay_key = ""
+        if ended.exit_code == NEEDS_OVERLAY and ended.stop is None:
+            try:
+                overlay = self._overlay()
+            except Stopped as stopped:
+                return self._trained(replace(ended, stop=stopped.reason), overlay_key)
+            except InstanceFailure as failure:
+                return self._trained(ended, overlay_key, failure=failure)
+            overlay_key = overlay.key
+            ended = self._runtime(overlay=overlay)
+        return self._trained(ended, overlay_key)
+
+    def _runtime(self, *, overlay: Overlay | None) -> Ended:
+        session = self._session
+        view = session.view(self._environment)
+        # A script with its own packages is not started warm: they may replace modules that the warm process imported.
+        warm_socket = None if overlay else session.warm_socket
+        view = self._channels.added_to(with_overlay(view, overlay))
+        if warm_socket:
+            view = replace(view, read_only=(*view.read_only, warm_socket))
+        cache = session.compiler_cache()
+        if cache:
+            view = replace(view, writable=(*view.writable, cache))
+        variables = session.variables(self._environment, view, first_on_path=f"{overlay.prefix}/bin" if overlay else "")
+        read_fd, write_fd = os.pipe()
+        variables["TIDEMILL_CONTROL_FD"] = str(read_fd)
+        if cache:
+            variables["TIDEMILL_COMPILER_CACHE"] = str(cache)
+        if overlay:
+            variables["TIDEMILL_OVERLAY"] = str(overlay.prefix)
+        if warm_socket:
+            variables["TIDEMILL_WARM_SOCKET"] = str(warm_socket)
+        launch = session.wrap(self.command, view=view, variables=variables)
+        limits = Limits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s)
+
+        def ask(running: Running) -> None:
+            reason = session.stop.reason or StopReason.MAX_RUNTIME
+            session.log.note(_TERMINATION_NOTE[reason].format(grace_s=limits.grace_of(reason)))
+            running.ask_runtime()
+
+        try:
+            with session.network_holder() as holder, self._feeder.running() as start_feeding:
+
+                def started() -> None:
+                    faults.point("shim.launched")
+                    start_feeding()
+
+                return supervise(
+                    launch,
+                    log=session.log,
+                    stop=session.stop,
+                    clock=session.clock,
+                    limits=limits,
+                    ask=ask,
+                    control=(read_fd, write_fd),
+                    # In plain mode only the runtime can end the script's processes, so it must outlive the shim.
+                    dies_with_shim=session.sandbox.name != "plain",
+                    started=started,
+                    needs=holder,
+                )
+        except OSError as error:
+            raise InternalFailure(f"the runtime cannot be started: {error}") from error
+
+    def _overlay(self) -> Overlay:
+        code = self._session.task.code
+        return Packages(self._session, self._environment, code.sha256 if code else "", self._deadline_s).overlay()
+
+    def _trained(self, ended: Ended, overlay_key: str, *, failure: InstanceFailure | None = None) -> _Trained:
+        outcome = Outcome.COMPLETED
+        if ended.stop:
+            outcome, failure = _OUTCOMES[ended.stop], None
+        elif ended.lost:
+            outcome = Outcome.FAILED
+            failure = InternalFailure("the network of the job is gone: the process that held it was killed")
+        elif failure is not None or ended.exit_code:
+            outcome = Outcome.FAILED
+            failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
+        return _Trained(
+            outcome=outcome,
+            failure=failure,
+            started_ms=self._started_ms,
+            ended_ms=self._session.clock.now_ms(),
+            peak_rss_bytes=ended.peak_rss_bytes,
+            overlay_key=overlay_key,
+        )
+
+
+def _download(session: Session) -> tuple[Feeder, Channels]:
+    """Provide code and channels: the files of channels in File mode, the first FIFO of channels in Pipe mode."""
+    spec = session.spec
+    session.report.enter("Downloading", "Downloading input data")
+    if session.task.code:
+        session.fetch(session.task.code, "sourcedir.tar.gz")
+    pipes, stores = session.task.pipes, RemoteStores(spec.remotes)
+    for name in (*session.task.channels, *(f"{pipe.name}_0" for pipe in pipes)):
+        if not is_segment(name):
+            raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")
+    channels = bring_channels(session, stores)
+    restore(session)
+    faults.point("shim.restored")
+    session.stop.check()
+    try:
+        feeder = Feeder(
+            session.directory,
+            pipes,
+            stores=stores,
+            log=session.log.note,
+            clock=session.clock,
+        )
+    except OSError as error:
+        raise of_os_error(error, place=f"{session.base_dir}/input/data") from error
+    return feeder, channels
+
+
+def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:
+    """Pack the job's artifacts. The job fails if its model cannot be packed, or, if it succeeded, its output."""
+    directory, failure = session.directory, trained.failure
+    artifacts: dict[str, Artifact] = {}
+    wanted = {"output": "output/data"}
+    if trained.outcome is not Outcome.FAILED:
+        wanted = {"model": "model", **wanted}
+    for name, relative in wanted.items():
+        try:
+            target = directory.artifacts / f"{name}.tar.gz"
+            made = pack(directory.ml, relative, target, place=f"{session.base_dir}/{relative}")
+        except InstanceFailure as error:
+            session.log.note(f"tidemill: {error}")
+            failure = failure or error
+        else:
+            if made:
+                artifacts[name] = made
+    if failure:
+        artifacts.pop("model", None)
+    return artifacts, failure
+
+
+def _record(session: Session, environment: Environment, command: list[str], overlay_key: str) -> dict[str, object]:
+    code = session.task.code
+    return {
+        "environment": environment.name,
+        "environment_key": environment.key,
+        "lock_sha256": environment.lock_sha256,
+        "overlay_key": overlay_key,
+        "python": platform.python_version(),
+        "command": command,
+        "code_sha256": code.sha256 if code else "",
+        "isolation": str(session.isolation),
+        "sandbox": session.sandbox.name,
+    }

@@ -1,0 +1,294 @@
+"""Read objects of remote S3 stores: each byte once and in order, even if connections break.
+
+Each request is signed when it is sent. Redirections are not followed, so that only servers of the settings get
+requests.
+"""
+
+import contextlib
+import re
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Generator, Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from tidemill.instance.remote_s3 import RemoteUnusable
+from tidemill.instance.spec import RemoteObject
+from tidemill.shim.remote_stores import RemoteStores
+
+__all__ = ["RemoteBody", "RemoteFault", "Transfers", "TransfersClosed"]
+
+_CONNECT_TIMEOUT_S = 10.0
+_SILENCE_TIMEOUT_S = 60.0
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger
+_TRIES = 6  # without any byte
+_FIRST_PAUSE_S = 0.2
+_ERROR_BYTES = 4096
+_OK, _PARTIAL, _TOO_MANY, _SERVER_FAULTS = 200, 206, 429, range(500, 600)
+_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
+_CREDENTIALS = "check the credentials and what they allow"
+_ADVICE = {
+    401: _CREDENTIALS,
+    403: _CREDENTIALS,
+    404: "it was deleted after the job was created. Keep the objects of a job until it has ended",
+    412: "it was replaced after the job was created. Keep the objects of a job until it has ended",
+}
+
+
+class RemoteFault(Exception):
+    """An object cannot be read; the message names it and its endpoint, in one line."""
+
+
+class TransfersClosed(Exception):
+    """The group of transfers was closed."""
+
+
+class _Broken(Exception):
+    """An error that a further attempt may not have."""
+
+
+class Transfers:
+    """A group of transfers that can be ended together, and their shared connections. May be used by several threads.
+
+    Args:
+        stores: Where the objects lie.
+    """
+
+    def __init__(self, stores: RemoteStores) -> None:
+        self.stores = stores
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._open: set[_Connection] = set()
+        self._idle: list[_Connection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every transfer at once, even if other threads wait for it."""
+        self._closed.set()
+        with self._lock:
+            for connection in self._open:
+                connection.interrupt()
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    def check(self) -> None:
+        """Raise if the group was closed.
+
+        Raises:
+            TransfersClosed: It was closed.
+        """
+        if self._closed.is_set():
+            raise TransfersClosed
+
+    def pause(self, pause_s: float) -> None:
+        """Wait, at most until `close`."""
+        self._closed.wait(pause_s)
+
+    @contextlib.contextmanager
+    def connection(self, scheme: str, netloc: str) -> Iterator["_Connection"]:
+        """Give a connection; it is kept for the next transfer if it is `reusable` afterwards."""
+        connection = self._take(scheme, netloc)
+        try:
+            yield connection
+        except BaseException:
+            connection.reusable = False
+            raise
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+                if connection.reusable and not self._closed.is_set():
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def forget_idle(self) -> None:
+        """Close unused connections: if one was found dead, the others may be dead, too."""
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    def _take(self, scheme: str, netloc: str) -> "_Connection":
+        tls = self.stores.tls() if scheme == "https" else None
+        with self._lock:
+            self.check()
+            found = next((each for each in self._idle if each.place == (scheme, netloc)), None)
+            if found:
+                self._idle.remove(found)
+            connection = found or _Connection(scheme, netloc, tls)
+            connection.reusable = False
+            self._open.add(connection)
+            return connection
+
+
+class RemoteBody:
+    """The bytes of one object. After a broken connection, reading goes on at the next byte over a new one.
+
+    Args:
+        entry: The object.
+        transfers: The group of this transfer.
+    """
+
+    def __init__(self, entry: RemoteObject, transfers: Transfers) -> None:
+        self._entry = entry
+        self._transfers = transfers
+
+    def pieces(self, piece_bytes: int) -> Generator[bytes]:
+        """Yield the whole object in pieces of at most ``piece_bytes``.
+
+        Raises:
+            RemoteFault: It cannot be read to its end, or has changed since the job was planned.
+            TransfersClosed: The group was closed.
+        """
+        offset, failures = 0, 0
+        while True:
+            before = offset
+            try:
+                with self._response(offset) as response:
+                    while piece := response.read1(piece_bytes):
+                        offset += len(piece)
+                        yield piece
+                    if offset < self._entry.size_bytes:
+                        raise _Broken(f"the connection ended at byte {offset} of {self._entry.size_bytes}")
+                    return
+            except (OSError, HTTPException, _Broken) as error:
+                self._transfers.check()
+                self._transfers.forget_idle()
+                failures = 1 if offset > before else failures + 1
+                if failures >= _TRIES or isinstance(error, ssl.SSLCertVerificationError):
+                    raise self._fault(_words(error)) from error
+            self._transfers.pause(_FIRST_PAUSE_S * 2 ** (failures - 1))
+
+    @contextlib.contextmanager
+    def _response(self, offset: int) -> Iterator[HTTPResponse]:
+        """Return the answer to a request for all bytes from ``offset`` on."""
+        try:
+            url = urlsplit(self._transfers.stores.link(self._entry))
+        except RemoteUnusable as error:
+            raise self._fault(str(error)) from error
+        target = f"{url.path}?{url.query}" if url.query else url.path
+        headers = {"If-Match": self._entry.etag, "Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        with self._transfers.connection(url.scheme, url.netloc) as connection:
+            connection.request("GET", target, headers=headers)
+            with connection.getresponse() as response:
+                self._check(response, offset)
+                yield response
+                connection.reusable = response.length == 0 and not response.will_close
+
+    def _check(self, response: HTTPResponse, offset: int) -> None:
+        entry, status = self._entry, response.status
+        if status == _TOO_MANY or status in _SERVER_FAULTS:
+            raise _Broken(f"HTTP {status} {_code(response)}".rstrip())
+        if status not in (_OK, _PARTIAL):
+            advice = _ADVICE.get(status, "check endpoint_url, region and credentials")
+            raise self._fault(f"HTTP {status} {_code(response)}".rstrip() + f"; {advice}")
+        etag = response.headers.get("ETag")
+        if etag != entry.etag:  # from a store that ignores If-Match
+            raise self._fault(f"its ETag is {etag}, and was {entry.etag}; {_ADVICE[412]}")
+        if offset and not (response.headers.get("Content-Range") or "").startswith(f"bytes {offset}-"):
+            raise self._fault(f"the connection broke at byte {offset}, and the store does not answer ranges")
+        if response.length != entry.size_bytes - offset:
+            raise self._fault(f"its length is not {entry.size_bytes} bytes any more; {_ADVICE[412]}")
+
+    def _fault(self, reason: str) -> RemoteFault:
+        return RemoteFault(
+            f"{self._entry.uri} cannot be read from {self._transfers.stores.endpoint(self._entry)}: {reason}"
+        )
+
+
+class _Connection(HTTPConnection):
+    """A connection that another thread can interrupt.
+
+    Args:
+        scheme: ``http`` or ``https``.
+        netloc: Host and port.
+        tls: The context that verifies the server, for https.
+    """
+
+    def __init__(self, scheme: str, netloc: str, tls: ssl.SSLContext | None) -> None:
+        self.default_port = 80 if tls is None else 443
+        super().__init__(netloc)
+        self.place = (scheme, netloc)
+        self.reusable = False
+        self._tls = tls
+        self._socket: socket.socket | None = None
+        self._interrupted = False
+
+    def connect(self) -> None:
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        for number, (family, kind, protocol, _, address) in enumerate(found, 1):
+            sock = self._use(socket.socket(family, kind, protocol))
+            sock.settimeout(_CONNECT_TIMEOUT_S)
+            try:
+                sock.connect(address)
+                break
+            except OSError:
+                sock.close()
+                if number == len(found):
+                    raise
+        self._check_interrupted(sock)  # a socket that is still connecting cannot be shut down
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls:
+            # The handshake comes last, since the connected socket can be interrupted.
+            tls = self._tls.wrap_socket(sock, server_hostname=self.host, do_handshake_on_connect=False)
+            self._use(tls)
+            tls.do_handshake()
+            sock = tls
+        sock.settimeout(_SILENCE_TIMEOUT_S)
+        self.sock = sock
+
+    def close(self) -> None:
+        super().close()
+        if self._socket is not None:
+            self._socket.close()
+
+    def interrupt(self) -> None:
+        """End the operation of another thread on it, and notify the store."""
+        self._interrupted = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                # After a shutdown Linux does not announce the room that reading makes: a store whose window was full
+                # when the other thread read the rest would wait in its send for minutes. A reset ends it at once.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                # Not the TLS socket's method, which would remove the TLS object that the other thread reads with.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _use(self, sock: socket.socket) -> socket.socket:
+        self._socket = sock
+        self._check_interrupted(sock)
+        return sock
+
+    def _check_interrupted(self, sock: socket.socket) -> None:
+        if self._interrupted:
+            sock.close()
+            raise TransfersClosed
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, _Broken):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "nothing came in time; check endpoint_url and the network"
+    return f"{getattr(error, 'strerror', None) or error or type(error).__name__}; check endpoint_url and the network"
+
+
+def _code(response: HTTPResponse) -> str:
+    """Return S3's code of an error."""
+    with contextlib.suppress(OSError, HTTPException):
+        found = _CODE.search(response.read(_ERROR_BYTES))
+        return found[1].decode() if found else ""
+    return ""
