@@ -1,1 +1,1 @@
-"""Use cases: what it means to create, run, stop and clean up jobs and endpoints. Knows no HTTP."""
+"""Use cases: what it means to create, run, stop and clean up jobs and endpoints. Independent of HTTP."""

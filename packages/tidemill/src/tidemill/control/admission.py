@@ -9,19 +9,25 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.control.synced import is_mounted, synced_directories
 from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
+from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, select_training
+from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode
+from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import S3Uri
 from tidemill.errors import ValidationException
 
-__all__ = ["check_training_request"]
+__all__ = ["check_environment", "check_mounts", "check_network", "check_s3_uri", "check_training_request", "refusal"]
 
 _RESERVED_VARIABLES = re.compile(r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN)")
 _OUTCOMES = ".tidemill"
 _MAX_HYPERPARAMETERS = 100
 _MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
+_MAX_INSTANCES = 100
 _MAX_RUNTIME_S = 28 * 24 * 3600
+_OF_FIXED_PORTS = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled")
 _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
 
 
@@ -32,16 +38,59 @@ def check_training_request(request: Mapping[str, Any]) -> None:
         ValidationException: Names the member, the value and what is allowed.
     """
     _check_presence(request)
+    _check_instances(request)
     _check_legacy_mode(request)
+    _check_framework(request)
     _check_channels(request.get("InputDataConfig", ()), request["AlgorithmSpecification"])
     check_s3_uri(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
     _check_stopping(request)
     _check_hyperparameters(request.get("HyperParameters", {}))
-    _check_environment(request.get("Environment", {}))
+    check_environment(request.get("Environment", {}))
     _check_metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
+    _check_synced(request)
 
 
-def _refuse(member: str, value: object, allowed: str) -> ValidationException:
+def check_network(request: Mapping[str, Any], no_network: str) -> None:
+    """Refuse members that require a private network for the job, if the machine cannot provide one.
+
+    Args:
+        request: The members of CreateTrainingJob.
+        no_network: Why this machine cannot isolate the network of a job; empty if it can.
+
+    Raises:
+        ValidationException: Names the member and the reason.
+    """
+    if not no_network:
+        return
+    remedy = "leave it out, or let the service run jobs in isolation mode full"
+    if request.get("EnableNetworkIsolation"):
+        why = f"no network of the job's own can be closed: {no_network}; {remedy}"
+        raise refusal("enableNetworkIsolation", True, why)
+    several = sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) > 1
+    if request.get("EnableInterContainerTrafficEncryption") and several:
+        why = f"the instances share this machine's network, where others may listen: {no_network}; {remedy}"
+        raise refusal("enableInterContainerTrafficEncryption", True, why)
+    if several:
+        _check_ports(request.get("HyperParameters", {}), no_network)
+
+
+def check_mounts(request: Mapping[str, Any]) -> None:
+    """Refuse checkpoints that only a mount can show, for jobs that run without mounts.
+
+    Raises:
+        ValidationException: Names the member and the reason.
+    """
+    if is_mounted(request):
+        raise refusal(
+            "checkpointConfig.localPath",
+            request["CheckpointConfig"]["LocalPath"],
+            "in isolation mode plain nothing is mounted for a job: choose a directory below /opt/ml, or run the service"
+            " in isolation mode mount or full",
+        )
+
+
+def refusal(member: str, value: object, allowed: str) -> ValidationException:
+    """Return the error that refuses a member: its path, the value received and what is allowed."""
     shown = repr(value) if len(repr(value)) <= 200 else repr(value)[:200] + "..."
     return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 
@@ -50,11 +99,76 @@ def _check_presence(request: Mapping[str, Any]) -> None:
     """Members that AWS's model does not require, because jobs of other kinds do without them."""
     for member in ("AlgorithmSpecification", "ResourceConfig"):
         if member not in request:
-            raise _refuse(f"{member[0].lower()}{member[1:]}", None, f"a job that trains a script needs {member}")
-    if "InstanceType" not in request["ResourceConfig"]:
-        raise _refuse(
+            raise refusal(f"{member[0].lower()}{member[1:]}", None, f"a job that trains a script needs {member}")
+
+
+def _check_instances(request: Mapping[str, Any]) -> None:
+    resources = request["ResourceConfig"]
+    if resources.get("InstanceGroups"):
+        _check_groups(resources)
+    elif "InstanceType" not in resources:
+        raise refusal(
             "resourceConfig.instanceType", None, "an instance type is required, e.g. 'local' or 'ml.m5.large'"
         )
+    count = sum(len(group.hosts) for group in instance_groups(resources))
+    if not 1 <= count <= _MAX_INSTANCES:
+        raise refusal("resourceConfig.instanceCount", count, f"between 1 and {_MAX_INSTANCES}")
+    _check_names_of_groups(request)
+
+
+def _check_ports(hyperparameters: Mapping[str, str], no_network: str) -> None:
+    """Refuse clusters whose tasks listen on the same port of every instance, if the instances share their ports."""
+    for name in _OF_FIXED_PORTS:
+        if decode({name: hyperparameters.get(name, "")})[name]:
+            why = (
+                "each instance needs ports of its own, and the instances share this machine's network:"
+                f" {no_network}; let the service run jobs in isolation mode full, or train on one instance"
+            )
+            raise refusal(f"hyperParameters.{name}", hyperparameters[name], why)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _asks_for(request: Mapping[str, Any], name: str) -> bool:
+    """Whether a hyperparameter of the platform is switched on."""
+    return bool(decode({name: request.get("HyperParameters", {}).get(name, "")})[name])
+
+
+def _check_groups(resources: Mapping[str, Any]) -> None:
+    for member in ("InstanceType", "InstanceCount"):
+        if member in resources:
+            at = f"resourceConfig.{member[0].lower()}{member[1:]}"
+            raise refusal(at, resources[member], "each of the InstanceGroups has its own; leave this one out")
+    seen: set[str] = set()
+    for index, group in enumerate(resources["InstanceGroups"]):
+        at, name = f"resourceConfig.instanceGroups.{index + 1}.member", group["InstanceGroupName"]
+        if name in seen:
+            raise refusal(f"{at}.instanceGroupName", name, "names of groups are unique; rename one of them")
+        seen.add(name)
+        if group["InstanceCount"] < 1:
+            raise refusal(f"{at}.instanceCount", group["InstanceCount"], "a group has at least one instance")
+
+
+def _check_names_of_groups(request: Mapping[str, Any]) -> None:
+    """Channels and distributions may name groups, those that the job has."""
+    given = request["ResourceConfig"].get("InstanceGroups", ())
+    groups = [group["InstanceGroupName"] for group in given]
+    name = "sagemaker_distribution_instance_groups"
+    distributed = decode({name: request.get("HyperParameters", {}).get(name, "[]")})[name]
+    naming = [
+        (f"inputDataConfig.{index + 1}.member.dataSource.s3DataSource.instanceGroupNames", names)
+        for index, channel in enumerate(request.get("InputDataConfig", ()))
+        if (names := channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames"))
+    ]
+    for at, names in (*naming, (f"hyperParameters.{name}", distributed)):
+        if not isinstance(names, list):
+            raise refusal(at, names, "a list of names of groups in JSON")
+        for each in names:
+            if each not in groups:
+                allowed = f"one of {', '.join(groups)}" if groups else "the job has no InstanceGroups"
+                raise refusal(at, each, allowed)
 
 
 def _check_legacy_mode(request: Mapping[str, Any]) -> None:
@@ -67,14 +181,14 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
     if "sagemaker_requirements" in values or values.keys() >= _LEGACY_STEPS:
         given = {name: values[name] for name in sorted((*_LEGACY_STEPS, "sagemaker_requirements")) if name in values}
         instead = "; ".join(f"instead of {name}, {form}" for name, form in LEGACY_MODE.items())
-        raise _refuse(
+        raise refusal(
             "hyperParameters",
             given,
             f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
         )
     image = request["AlgorithmSpecification"].get("TrainingImage", "")
     if is_of_legacy_mode(image):
-        raise _refuse(
+        raise refusal(
             "algorithmSpecification.trainingImage",
             image,
             "it is the image of legacy mode, which ended with TensorFlow 1.12; make the module a script, and use a"
@@ -82,22 +196,37 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
         )
 
 
+def _check_framework(request: Mapping[str, Any]) -> None:
+    try:
+        framework = select_training(request).framework
+    except ValueError as error:
+        image = request["AlgorithmSpecification"].get("TrainingImage")
+        raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error
+    if framework.number < MPI_SINCE and _asks_for(request, "sagemaker_mpi_enabled"):
+        raise refusal(
+            "hyperParameters.sagemaker_mpi_enabled",
+            True,
+            f"the environment of TensorFlow {framework.version} has no MPI; choose a framework_version from"
+            f" {_dotted(MPI_SINCE)} on, and one from {_dotted(MODEL_PARALLEL_SINCE)} on for Horovod",
+        )
+
+
 def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
     if len(channels) > _MAX_INPUTS:
-        raise _refuse("inputDataConfig", f"{len(channels)} channels", f"at most {_MAX_INPUTS}")
+        raise refusal("inputDataConfig", f"{len(channels)} channels", f"at most {_MAX_INPUTS}")
     seen: dict[str, str] = {}
     modes: dict[str, str] = {}
     for index, channel in enumerate(channels):
         at = f"inputDataConfig.{index + 1}.member"
         name = channel["ChannelName"]
         if name in (".", ".."):
-            raise _refuse(
+            raise refusal(
                 f"{at}.channelName", name, "it would leave the directory of the channels; choose a plain name"
             )
         if name.upper() in seen:
             other = seen[name.upper()]
             why = "channel names are unique" if other == name else f"it shares SM_CHANNEL_{name.upper()} with {other!r}"
-            raise _refuse(f"{at}.channelName", name, f"{why}; rename one of them")
+            raise refusal(f"{at}.channelName", name, f"{why}; rename one of them")
         seen[name.upper()] = name
         mode = channel.get("InputMode") or algorithm.get("TrainingInputMode", "File")
         modes[name] = mode
@@ -111,23 +240,23 @@ def _check_names_of_pipes(modes: Mapping[str, str]) -> None:
     for index, (name, mode) in enumerate(modes.items()):
         at = f"inputDataConfig.{index + 1}.member.channelName"
         stem, _, epoch = name.rpartition("_")
-        if mode == "File" and modes.get(stem) == "Pipe" and epoch.isdecimal():
-            raise _refuse(at, name, f"it is the name of a FIFO of the Pipe channel {stem!r}; rename one of them")
+        if mode != "Pipe" and modes.get(stem) == "Pipe" and epoch.isdecimal():
+            raise refusal(at, name, f"it is the name of a FIFO of the Pipe channel {stem!r}; rename one of them")
         if name == _OUTCOMES:
-            raise _refuse(at, name, "that is where the outcomes of Pipe channels lie; choose another name")
+            raise refusal(at, name, "that is where the outcomes of Pipe channels lie; choose another name")
 
 
 def _check_source(channel: Mapping[str, Any], at: str) -> None:
     source = channel.get("DataSource", {}).get("S3DataSource")
     if source is None:
-        raise _refuse(f"{at}.dataSource", sorted(channel.get("DataSource", {})), "an S3DataSource is required")
+        raise refusal(f"{at}.dataSource", sorted(channel.get("DataSource", {})), "an S3DataSource is required")
     check_s3_uri(source["S3Uri"], f"{at}.dataSource.s3DataSource.s3Uri")
     kind, names = source["S3DataType"], source.get("AttributeNames", ())
     at_source = f"{at}.dataSource.s3DataSource"
     if kind == "AugmentedManifestFile" and not names:
-        raise _refuse(f"{at_source}.attributeNames", list(names), "name the attributes that the channel streams")
+        raise refusal(f"{at_source}.attributeNames", list(names), "name the attributes that the channel streams")
     if kind != "AugmentedManifestFile" and names:
-        raise _refuse(f"{at_source}.attributeNames", list(names), "only an AugmentedManifestFile has attributes")
+        raise refusal(f"{at_source}.attributeNames", list(names), "only an AugmentedManifestFile has attributes")
 
 
 def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
@@ -135,15 +264,15 @@ def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
     if mode == "Pipe":
         return
     if channel["DataSource"]["S3DataSource"]["S3DataType"] == "AugmentedManifestFile":
-        raise _refuse(
+        raise refusal(
             f"{at}.dataSource.s3DataSource.s3DataType", "AugmentedManifestFile", "it is streamed in Pipe mode only"
         )
     if channel.get("CompressionType", "None") != "None":
-        raise _refuse(
+        raise refusal(
             f"{at}.compressionType", channel["CompressionType"], "File mode hands files over as they are: None"
         )
     if channel.get("RecordWrapperType", "None") != "None":
-        raise _refuse(
+        raise refusal(
             f"{at}.recordWrapperType", channel["RecordWrapperType"], "records are wrapped in Pipe mode only: None"
         )
 
@@ -157,40 +286,53 @@ def check_s3_uri(uri: str, member: str) -> S3Uri:
     try:
         return S3Uri.parse(uri)
     except ValueError as error:
-        raise _refuse(member, uri, str(error)) from error
+        raise refusal(member, uri, str(error)) from error
 
 
 def _check_stopping(request: Mapping[str, Any]) -> None:
     condition = request.get("StoppingCondition", {})
     runtime_s = condition.get("MaxRuntimeInSeconds", 86400)
     if not 1 <= runtime_s <= _MAX_RUNTIME_S:
-        raise _refuse("stoppingCondition.maxRuntimeInSeconds", runtime_s, f"between 1 and {_MAX_RUNTIME_S} (28 days)")
+        raise refusal("stoppingCondition.maxRuntimeInSeconds", runtime_s, f"between 1 and {_MAX_RUNTIME_S} (28 days)")
     wait_s = condition.get("MaxWaitTimeInSeconds")
     if wait_s is not None and wait_s < runtime_s:
-        raise _refuse(
+        raise refusal(
             "stoppingCondition.maxWaitTimeInSeconds", wait_s, f"at least MaxRuntimeInSeconds, which is {runtime_s}"
         )
 
 
 def _check_hyperparameters(values: Mapping[str, str]) -> None:
     if len(values) > _MAX_HYPERPARAMETERS:
-        raise _refuse("hyperParameters", f"{len(values)} entries", f"at most {_MAX_HYPERPARAMETERS}")
+        raise refusal("hyperParameters", f"{len(values)} entries", f"at most {_MAX_HYPERPARAMETERS}")
     for name, value in values.items():
         if "\0" in name or "\0" in value:
-            raise _refuse(f"hyperParameters.{name!r}", value, "a NUL character cannot be passed as an argument")
+            raise refusal(f"hyperParameters.{name!r}", value, "a NUL character cannot be passed as an argument")
         reason = hyperparameter_refusal(name, value)
         if reason is not None:
-            raise _refuse(f"hyperParameters.{name}", value, reason)
+            raise refusal(f"hyperParameters.{name}", value, reason)
 
 
-def _check_environment(values: Mapping[str, str]) -> None:
+def check_environment(values: Mapping[str, str]) -> None:
+    """Refuse variables that the service sets itself.
+
+    Raises:
+        ValidationException: Names the variable.
+    """
     if len(values) > _MAX_ENVIRONMENT:
-        raise _refuse("environment", f"{len(values)} entries", f"at most {_MAX_ENVIRONMENT}")
+        raise refusal("environment", f"{len(values)} entries", f"at most {_MAX_ENVIRONMENT}")
     for name, value in values.items():
         if _RESERVED_VARIABLES.match(name):
-            raise _refuse(f"environment.{name}", value, "SM_*, TIDEMILL_* and AWS credentials are set by the service")
+            raise refusal(f"environment.{name}", value, "SM_*, TIDEMILL_* and AWS credentials are set by the service")
         if "\0" in value:
-            raise _refuse(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
+            raise refusal(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
+
+
+def _check_synced(request: Mapping[str, Any]) -> None:
+    try:
+        synced_directories(request)
+    except ValueError as error:
+        member, value, reason = error.args
+        raise refusal(member, value, reason) from error
 
 
 def _check_metrics(definitions: Sequence[Mapping[str, str]]) -> None:
@@ -198,7 +340,7 @@ def _check_metrics(definitions: Sequence[Mapping[str, str]]) -> None:
         try:
             re.compile(definition["Regex"])
         except (re.error, OverflowError, RecursionError) as error:
-            raise _refuse(
+            raise refusal(
                 f"algorithmSpecification.metricDefinitions.{index}.member.regex",
                 definition["Regex"],
                 f"it is not a regular expression of Python ({error})",

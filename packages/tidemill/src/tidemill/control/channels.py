@@ -1,7 +1,7 @@
-"""From a channel of a request to the objects that it is made of, in order.
+"""Resolve a channel of a request to its objects, in order.
 
-A listing may be long: it is resolved once, kept in a temporary file above a small size, and read from there as often
-as needed.
+A listing may be long. It is created once and can be iterated repeatedly; beyond a small size it is kept in a temporary
+file.
 """
 
 import hashlib
@@ -18,38 +18,39 @@ from tidemill.control.manifests import ManifestFault, augmented_values, manifest
 from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, in_order
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
-from tidemill.executors.base import ChannelSpec, Entry, InlineText, ObjectFile, RemoteObject
-from tidemill.executors.records import entry_from_json, entry_to_json
-from tidemill.store.object_rows import ObjectInfo
-from tidemill.store.objects import ObjectStore
+from tidemill.instance.spec import ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["Channels", "DataMissing", "Listing", "channel_config", "object_file"]
+__all__ = ["Channels", "DataMissing", "Listing", "channel_config", "reference"]
 
 _IN_MEMORY_BYTES = 1 << 20
 _NONE = "None"
+_FAST_FILE = "FastFile"
+_KINDS: Mapping[str, type[Input]] = {kind.__name__: kind for kind in (ObjectReference, InlineText, RemoteObject)}
 
 
 class DataMissing(Exception):
-    """The job's code or data is not where the request says; the text becomes its FailureReason."""
+    """The job's code or data does not exist at the requested URI; the message becomes the job's FailureReason."""
 
 
 class Listing:
-    """The entries of a channel, iterated as often as needed.
+    """The entries of a channel; can be iterated repeatedly.
 
     Attributes:
-        objects: How many objects there are.
-        record: What the job's record says of the channel.
-        remotes: Which remote stores have some of them.
+        objects: Number of objects.
+        record: The channel's members of the job's record.
+        remotes: Names of the remote stores that hold some of the objects.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Input]) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed with the object
         weakref.finalize(self, self._file.close)
         digest = hashlib.sha256()
         self.objects = size_bytes = 0
         self.remotes: set[str] = set()
         for entry in entries:
-            self._file.write(json.dumps(entry_to_json(entry)).encode() + b"\n")
+            self._file.write(_to_line(entry) + b"\n")
             if isinstance(entry, InlineText):
                 digest.update(f"{json.dumps(entry.text)}\n".encode())
                 continue
@@ -61,18 +62,27 @@ class Listing:
             size_bytes += entry.size_bytes
         self.record = {"objects": self.objects, "size_bytes": size_bytes, "sha256": digest.hexdigest()}
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Input]:
         self._file.seek(0)
         for line in self._file:
-            yield entry_from_json(json.loads(line))
+            yield _from_line(line)
+
+
+def _to_line(entry: Input) -> bytes:
+    return json.dumps((type(entry).__name__, {name: getattr(entry, name) for name in entry.__slots__})).encode()
+
+
+def _from_line(line: bytes) -> Input:
+    kind, members = json.loads(line)
+    return _KINDS[kind](**members)
 
 
 class Channels:
     """Resolves channels.
 
     Args:
-        objects: Where data and manifests lie.
-        remotes: Where those of buckets lie that ``objects`` does not hold, by bucket name or pattern.
+        objects: Holds data and manifests.
+        remotes: Remote stores of buckets that ``objects`` does not hold, by bucket name or pattern.
     """
 
     def __init__(self, objects: ObjectStore, remotes: Mapping[str, RemoteS3] | None = None) -> None:
@@ -80,50 +90,72 @@ class Channels:
         self._remotes = remotes or {}
 
     def resolve(self, channel: Mapping[str, Any], *, job_mode: str) -> tuple[ChannelSpec, dict[str, Any]]:
-        """The channel with its objects, and what the job's record says of it.
+        """Return the channel with its objects, and its members of the job's record.
 
-        May ask remote stores, in this thread and threads of its own.
+        It may send requests to remote stores, from this thread and from others.
 
         Args:
-            channel: Of the request.
-            job_mode: The job's TrainingInputMode, for a channel that has none of its own.
+            channel: The channel in the request.
+            job_mode: The job's TrainingInputMode, for a channel without an InputMode.
 
         Raises:
-            DataMissing: Nothing is there, or the manifest is wrong.
+            DataMissing: There are no objects, or the manifest is invalid.
         """
         source = channel["DataSource"]["S3DataSource"]
-        name, uri = channel["ChannelName"], S3Uri.parse(source["S3Uri"])
-        try:
-            place = _Place(self._objects, Remotes(self._remotes))
-            if not place.has_bucket(uri.bucket):
-                raise DataMissing(
-                    f"ClientError: channel {name!r}: the bucket of {uri} does not exist; upload the data, or say in the"
-                    " setting remote_s3 where it lies"
-                )
-            listing = Listing(_entries(place, source, uri))
-        except ManifestFault as fault:
-            raise DataMissing(f"ClientError: channel {name!r}: the manifest {uri} {fault}") from fault
-        except RemoteFault as fault:
-            raise DataMissing(f"ClientError: channel {name!r}: {fault}") from fault
-        if not listing.objects and source["S3DataType"] == "S3Prefix":
-            raise DataMissing(f"ClientError: channel {name!r}: no S3 objects found under {uri}; check the prefix")
-        if next(iter(listing), None) is None:
-            raise DataMissing(f"ClientError: channel {name!r}: the manifest {uri} names no data")
+        name = channel["ChannelName"]
+        listing = self.listing(source, what=f"channel {name!r}")
+        input_mode = channel.get("InputMode") or job_mode
+        if input_mode == _FAST_FILE and listing.remotes:
+            raise DataMissing(
+                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which lies in a"
+                " remote S3: nothing here fetches objects when they are opened. Use File, which downloads them before"
+                " the script starts, or Pipe, which streams them"
+            )
         spec = ChannelSpec(
             name=name,
             objects=listing,
-            input_mode=channel.get("InputMode") or job_mode,
+            input_mode=input_mode,
             compression=channel.get("CompressionType", _NONE),
             record_wrapper=channel.get("RecordWrapperType", _NONE),
-            distribution=source.get("S3DataDistributionType", "FullyReplicated"),
             shuffle_seed=channel.get("ShuffleConfig", {}).get("Seed"),
             entries_per_item=len(source.get("AttributeNames", ())) or 1,
         )
         return spec, listing.record
 
+    def listing(self, source: Mapping[str, Any], *, what: str) -> Listing:
+        """List the objects of an S3DataSource.
+
+        It may send requests to remote stores, from this thread and from others.
+
+        Args:
+            source: The S3DataSource, by botocore's member names.
+            what: Name of the owner of the source, for messages.
+
+        Raises:
+            DataMissing: There are no objects, or the manifest is invalid.
+        """
+        uri = S3Uri.parse(source["S3Uri"])
+        try:
+            place = _Place(self._objects, Remotes(self._remotes))
+            if not place.has_bucket(uri.bucket):
+                raise DataMissing(
+                    f"ClientError: {what}: the bucket of {uri} does not exist; upload the data, or say in the"
+                    " setting remote_s3 where it lies"
+                )
+            listing = Listing(_entries(place, source, uri))
+        except ManifestFault as fault:
+            raise DataMissing(f"ClientError: {what}: the manifest {uri} {fault}") from fault
+        except RemoteFault as fault:
+            raise DataMissing(f"ClientError: {what}: {fault}") from fault
+        if not listing.objects and source["S3DataType"] == "S3Prefix":
+            raise DataMissing(f"ClientError: {what}: no S3 objects found under {uri}; check the prefix")
+        if next(iter(listing), None) is None:
+            raise DataMissing(f"ClientError: {what}: the manifest {uri} names no data")
+        return listing
+
 
 class _Place:
-    """Where objects lie: here, or where the settings say of their bucket."""
+    """Finds objects in the service's own S3, or in the remote store that the settings name for their bucket."""
 
     def __init__(self, objects: ObjectStore, remotes: Remotes) -> None:
         self._objects = objects
@@ -132,8 +164,8 @@ class _Place:
     def has_bucket(self, bucket: str) -> bool:
         return self._objects.bucket_exists(bucket) or self._remotes.store_of(bucket) is not None
 
-    def below(self, uri: S3Uri) -> Iterator[RemoteObject | ObjectFile]:
-        """The objects below a prefix. As on SageMaker: files keep their path below the last "/" of the prefix."""
+    def below(self, uri: S3Uri) -> Iterator[RemoteObject | ObjectReference]:
+        """Yield the objects below a prefix. As on SageMaker, a file's name is its key after the prefix's last "/"."""
         store = self._remote(uri)
         found = self._objects.list_all(uri.bucket, uri.key) if store is None else store.below(uri)
         for info in found:
@@ -141,15 +173,15 @@ class _Place:
             if info.key.endswith("/"):
                 continue  # folder markers make no file
             if isinstance(info, ObjectInfo):
-                yield object_file(self._objects, info, name=name)
+                yield reference(info, name=name)
             elif store is not None:
                 yield _remote_object(store, uri.bucket, info, name=name)
 
-    def named(self, uri: S3Uri, *, name: str) -> Entry | Callable[[], Entry]:
-        """The object that a manifest names, or what finds it in a while.
+    def named(self, uri: S3Uri, *, name: str) -> Input | Callable[[], Input]:
+        """Return the object that a manifest names, or a function that finds it with a request to a remote store.
 
         Raises:
-            ManifestFault: It does not exist.
+            ManifestFault: The object does not exist.
         """
         store = self._remote(uri)
         if store is not None:
@@ -157,14 +189,14 @@ class _Place:
         info = self._objects.head(uri.bucket, uri.key)
         if info is None:
             raise _no_such(uri)
-        return object_file(self._objects, info, name=name)
+        return reference(info, name=name)
 
     @contextmanager
     def opened(self, uri: S3Uri) -> Iterator[Path]:
-        """A manifest as a file.
+        """Provide a manifest as a local file.
 
         Raises:
-            ManifestFault: It does not exist.
+            ManifestFault: The manifest does not exist.
         """
         store = self._remote(uri)
         if store is None:
@@ -182,7 +214,7 @@ class _Place:
         return None if self._objects.bucket_exists(uri.bucket) else self._remotes.store_of(uri.bucket)
 
 
-def _entries(place: _Place, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Entry]:
+def _entries(place: _Place, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Input]:
     if source["S3DataType"] == "S3Prefix":
         yield from place.below(uri)
         return
@@ -203,7 +235,7 @@ def _name_below(uri: S3Uri, key: str) -> str:
     return key[len(uri.key.rpartition("/")[0]) + 1 :] if "/" in uri.key else key
 
 
-def _pinned(store: RemoteStore, uri: S3Uri, *, name: str) -> Entry:
+def _pinned(store: RemoteStore, uri: S3Uri, *, name: str) -> Input:
     info = store.head(uri)
     if info is None:
         raise _no_such(uri)
@@ -220,19 +252,24 @@ def _remote_object(store: RemoteStore, bucket: str, info: Pinned, *, name: str) 
     )
 
 
-def object_file(objects: ObjectStore, info: ObjectInfo, *, name: str) -> ObjectFile:
-    """An object resolved to its file."""
-    return ObjectFile(
+def reference(info: ObjectInfo, *, name: str) -> ObjectReference:
+    """Return a reference to the content that an object has now.
+
+    Args:
+        info: The object.
+        name: Path of the object's file in an instance.
+    """
+    return ObjectReference(
         uri=f"s3://{info.bucket}/{info.key}",
         name=name,
-        file=str(objects.file_of(info)),
+        content_id=info.content_id,
         size_bytes=info.size_bytes,
         sha256=info.sha256,
     )
 
 
 def channel_config(channel: Mapping[str, Any], *, job_mode: str) -> dict[str, str]:
-    """What ``inputdataconfig.json`` says of a channel."""
+    """Return the entry of a channel in ``inputdataconfig.json``."""
     config = {
         "TrainingInputMode": channel.get("InputMode") or job_mode,
         "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType", "FullyReplicated"),

@@ -1,4 +1,4 @@
-"""Keys: the user's own pair, and a temporary pair for each job that ends with it.
+"""Keys: the owner's pair, the keys of additional users, and a temporary pair for each job, valid until the job ends.
 
 A temporary pair is stored with the name of the job's role and with the job's scope.
 """
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.control.resources import TRAINING_JOB
+from tidemill.control.user_keys import UserKey, UserKeys, user_arn
 from tidemill.core.clock import Clock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.training import TrainingJob
-from tidemill.store.base import Record, RecordStore, Transaction
-from tidemill.wire.credentials import Credential
+from tidemill.store.records.base import Record, RecordStore, Transaction
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["Credentials", "TemporaryKeys", "end_keys"]
 
@@ -41,33 +42,37 @@ class TemporaryKeys:
 
 
 class Credentials:
-    """Finds the secret of an access key; makes and ends the temporary ones.
+    """Finds credentials by access key id; creates and revokes temporary keys.
 
     Args:
-        user: The pair made at the first start of the service.
-        records: Where temporary keys are kept.
-        clock: For their expiry.
+        user: The owner's pair, created at the first start of the service.
+        records: Stores all other keys.
+        clock: Provides the time for their expiry.
     """
 
     def __init__(self, user: Credential, records: RecordStore, *, clock: Clock) -> None:
         self._user = user
         self._records = records
+        self._user_keys = UserKeys(records, clock=clock)
         self._clock = clock
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        """The credential of ``access_key_id``, or None for an unknown or ended key."""
+        """Return the credential of ``access_key_id``, or None if the key is unknown or no longer valid."""
         if access_key_id == self._user.access_key_id:
             return self._user
+        if access_key_id.startswith("AKIA"):
+            key = self._user_keys.get(access_key_id)
+            return _of_user(key) if key else None
         record = self._records.get(_KIND, access_key_id) if access_key_id.startswith("ASIA") else None
         return self._temporary(record) if record else None
 
     async def issue(self, job: TrainingJob, *, lifetime_s: float) -> TemporaryKeys:
-        """Make keys for a job, replacing those it had.
+        """Create keys for a job, replacing the previous ones.
 
         Args:
-            job: Whose role and scope the keys get. The access key id follows from its id, so that ending needs no
-                record.
-            lifetime_s: After that the keys are refused in any case.
+            job: The job; the keys get its role and scope. The access key id is derived from the job's id, so that
+                the keys can be revoked without looking them up.
+            lifetime_s: Time in seconds after which the keys expire even if the job still runs.
         """
         keys = TemporaryKeys(
             access_key_id=_access_key_id(job.job_id),
@@ -113,8 +118,12 @@ class Credentials:
 
 
 def end_keys(transaction: Transaction, job_id: str) -> None:
-    """Make the keys of a job worthless, in the transaction that ends it."""
+    """Revoke the keys of a job, in the transaction that ends the job."""
     transaction.delete(_KIND, _access_key_id(job_id))
+
+
+def _of_user(key: UserKey) -> Credential:
+    return Credential(key.access_key_id, key.secret_access_key, arn=user_arn(key.user), unrestricted=True)
 
 
 def _rights(job: TrainingJob) -> dict[str, Any]:

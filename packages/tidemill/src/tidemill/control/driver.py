@@ -11,29 +11,39 @@ from dataclasses import replace
 
 import structlog
 
-from tidemill.control.attention import Attention
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
-from tidemill.control.plan import DataMissing, InstancePlanner
+from tidemill.control.gang import Gang
+from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.control.resources import job_record
 from tidemill.control.slots import Slots
 from tidemill.control.training import TRAINING_JOB
+from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
+from tidemill.core.retries import (
+    attempts_allowed,
+    pause_before_restart_s,
+    run_time_left_s,
+    wait_time_left_s,
+)
+from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
 from tidemill.errors import LaunchError, ServiceUnavailable
-from tidemill.executors.base import Executor, InstanceExit, InstanceRef, InstanceStatus, Outcome, StopReason
-from tidemill.store.base import Query, Record, RecordStore, Transaction
+from tidemill.executors.base import Executor
+from tidemill.instance.spec import InstanceRef
+from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
 __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 5.0
-_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job, and nothing else happens to it
+_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; only a growing capacity has to be looked for
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
+_OURS = "InternalServerError"
 
 _OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
     Outcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
@@ -80,27 +90,27 @@ class TrainingDriver:
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
-        self._attention = Attention("training job", self._drive)
+        self._queue = WorkQueue("training job", self._drive)
 
     async def start(self) -> None:
         """Take up every job that has not ended, oldest first, those that run already before those that wait."""
         jobs = [job async for job in self._unfinished()]
-        running = {job.name for job in jobs if self._executor.observe(InstanceRef(job.job_id, 0)).launched}
+        running = {job.name for job in jobs if any(self._launched(ref) for ref in instances_of(job))}
         for job in sorted(jobs, key=lambda job: (job.name not in running, job.created_ms)):
             self.wake(job.name)
             await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
 
     def wake(self, name: str) -> None:
         """A job was created, or something about it changed."""
-        self._attention.wake(name)
+        self._queue.wake(name)
 
     def changed(self, ref: InstanceRef) -> bool:
         """The executor reports news of an instance. Returns whether it is one of a training job."""
-        return self._attention.changed(ref)
+        return self._queue.changed(ref)
 
     async def close(self) -> None:
         """Leave the jobs to themselves; their instances run on."""
-        await self._attention.close()
+        await self._queue.close()
 
     async def _unfinished(self) -> AsyncIterator[TrainingJob]:
         # One status at a time: an index answers that, however many jobs have ended.
@@ -127,26 +137,39 @@ class TrainingDriver:
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:
             return
-        ref = InstanceRef(job.job_id, 0)
-        self._attention.listen(job.job_id, job.name)
-        if self._executor.observe(ref).launched:
-            self._slots.force(1)
-        elif not await self._admit(job):
+        refs = instances_of(job)
+        self._queue.listen(job.job_id, job.name)
+        if any(self._launched(ref) for ref in refs):
+            self._slots.force(len(refs))
+        elif len(refs) > max(1, self._executor.capacity().instances):
+            await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
+            return
+        elif not await self._admit(job, len(refs)):
             await self._end(self._job(job.name), Outcome.STOPPED)
             return
         try:
-            await self._launch_and_follow(self._job(job.name), ref)
+            while await self._attempt(self._job(job.name)):
+                pass
         finally:
-            self._slots.release(1)
+            self._slots.release(len(refs))
 
-    async def _admit(self, job: TrainingJob) -> bool:
-        """Wait for room. False: the job was stopped meanwhile (and holds no slot)."""
+    def _no_capacity(self, job: TrainingJob) -> str:
+        """SageMaker's words, and what there is here."""
+        capacity = self._executor.capacity().instances
+        return (
+            "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
+            f" instance type: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
+            f" Ask for at most {capacity}, or raise the setting max_instances"
+        )
+
+    async def _admit(self, job: TrainingJob, count: int) -> bool:
+        """Wait for room for ``count`` instances. False: the job was stopped meanwhile (and holds no slots)."""
         if job.stop_requested:
             return False
-        if self._slots.try_take(1):
+        if self._slots.try_take(count):
             return True
         # The place comes first: whatever is awaited before it would let a younger job get ahead.
-        place = asyncio.create_task(self._slots.take(1))
+        place = asyncio.create_task(self._slots.take(count))
         try:
             await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
             faults.point("control.queued")
@@ -154,10 +177,10 @@ class TrainingDriver:
             if admitted:
                 await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
         except BaseException:
-            await self._give_up(place)
+            await self._give_up(place, count)
             raise
         if not admitted:
-            await self._give_up(place)
+            await self._give_up(place, count)
         return admitted
 
     async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
@@ -165,74 +188,148 @@ class TrainingDriver:
         while not place.done():
             if self._job(name).stop_requested:
                 break
-            await self._attention.wait(name, place, timeout_s=_QUEUE_LOOK_S)
+            await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
+            self._slots.look()
         return not self._job(name).stop_requested
 
-    async def _give_up(self, place: asyncio.Task[None]) -> None:
-        """Leave the queue, or give back the slot that came out of it."""
+    async def _give_up(self, place: asyncio.Task[None], count: int) -> None:
+        """Leave the queue, or give back the slots that came out of it."""
         if place.done() and not place.cancelled():
-            self._slots.release(1)
+            self._slots.release(count)
         else:
             place.cancel()
             await asyncio.wait({place})
 
-    async def _launch_and_follow(self, job: TrainingJob, ref: InstanceRef) -> None:
+    async def _attempt(self, job: TrainingJob) -> bool:
+        """Launch the current attempt and follow it to its end. Returns whether another one is due."""
+        refs = instances_of(job)
+        if job.stop_requested and not any(self._launched(ref) for ref in refs):
+            await self._end(job, Outcome.STOPPED)
+            return False
         try:
             with delayed_by_full_disk(f"training job {job.name}"):
-                await self._launch(job, ref)
+                await self._launch(job, refs)
         except DataMissing as error:
             await self._end(job, Outcome.FAILED, failure=str(error))
-            return
+            return False
         except LaunchError as error:
-            await self._end(job, Outcome.FAILED, failure=f"InternalServerError: {error}")
-            return
-        ended = await self._follow(job.name, ref)
+            await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
+            return False
+        gang = await self._follow(job.name, refs)
+        job, ended = self._job(job.name), gang.end()
+        cause = _cause_of_restart(job, gang)
+        if cause and await self._restart(job, cause):
+            return True
+        job = self._job(job.name)
+        if job.status.terminal:
+            return False
         if ended is None:
-            await self._end(self._job(job.name), Outcome.FAILED, failure="InternalServerError: instance agent lost")
+            await self._end(job, Outcome.FAILED, failure=f"{_OURS}: instance agent lost")
         else:
-            await self._finish(self._job(job.name), ended)
+            await self._finish(job, ended)
+        return False
 
-    async def _launch(self, job: TrainingJob, ref: InstanceRef) -> None:
-        if self._executor.observe(ref).launched:
-            self._executor.relaunch(ref)
+    async def _restart(self, job: TrainingJob, cause: str) -> bool:
+        """Commit the next attempt, from where a service that is killed goes on. False: the job may not have one."""
+        now_ms = self._clock.now_ms()
+        allowed = attempts_allowed(job)
+        if allowed is not None and job.attempt >= allowed:
+            return False
+        wait_left_s = wait_time_left_s(job, now_ms)
+        if run_time_left_s(job, now_ms) <= 0 or (wait_left_s is not None and wait_left_s <= 0):
+            await self._end(job, Outcome.MAX_RUNTIME)
+            return False
+        how = SecondaryStatus.INTERRUPTED if job.is_spot else SecondaryStatus.RESTARTING
+        number = f"{job.attempt + 1}" if allowed is None else f"{job.attempt + 1} of {allowed}"
+
+        def again(now: TrainingJob) -> TrainingJob:
+            if now.stop_requested or now.attempt != job.attempt or not now.may_enter(how):
+                return now
+            left = now.enter(how, at_ms=now_ms, message=f"Attempt {job.attempt} has ended: {cause}")
+            starting = left.enter(SecondaryStatus.STARTING, at_ms=now_ms, message=f"Starting attempt {number}")
+            return replace(starting, attempt=job.attempt + 1)
+
+        faults.point("control.restart.before")
+        restarted = await self._update(job.name, again)
+        faults.point("control.restart.after")
+        if restarted.attempt == job.attempt:
+            return False
+        _log.info("job.restarted", name=job.name, attempt=restarted.attempt, cause=cause)
+        pause_s = pause_before_restart_s(restarted)
+        if pause_s:
+            await self._queue.wait(job.name, timeout_s=pause_s)
+        return True
+
+    async def _launch(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> None:
+        if all(self._launched(ref) for ref in refs):
+            for ref in refs:
+                await asyncio.to_thread(self._executor.relaunch, ref)
             return
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
         keys = await self._credentials.issue(job, lifetime_s=runtime_s + _KEY_MARGIN_S)
         variables = {**self._service_variables, **keys.variables}
-        spec, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
+        specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
+        left_s = run_time_left_s(job, self._clock.now_ms())
+        if job.attempt > 1:
+            specs = tuple(replace(spec, max_runtime_s=max(1.0, left_s)) for spec in specs)
         faults.point("control.launch.before")
-        await asyncio.to_thread(self._executor.launch, spec)
+        await asyncio.to_thread(self._executor.launch, specs)
         faults.point("control.launch.after")
         await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
-    async def _follow(self, name: str, ref: InstanceRef) -> InstanceExit | None:
-        """Until the instance has ended. None: its shim died without a last word."""
-        told = False
-        while True:
-            status = await asyncio.to_thread(self._executor.observe, ref)
-            job = await self._note_phases(self._job(name), status)
-            if status.exit is not None:
-                return status.exit
-            if not status.running:
-                return None
-            if job.stop_requested and not told:
-                await asyncio.to_thread(self._executor.stop, ref, reason=StopReason.STOPPED)
-                told = True
-                faults.point("control.stop_told")
-                continue
-            await self._attention.wait(name, timeout_s=_LOOK_S)
+    def _launched(self, ref: InstanceRef) -> bool:
+        """Return whether this very attempt was launched."""
+        status = self._executor.observe(ref)
+        return status.launched and status.attempt == ref.attempt
 
-    async def _note_phases(self, job: TrainingJob, status: InstanceStatus) -> TrainingJob:
-        """Bring the job's transitions up to what the instance reports."""
+    async def _follow(self, name: str, refs: Sequence[InstanceRef]) -> Gang:
+        """Until no instance runs any more; what they have reported then."""
+        told: dict[InstanceRef, StopReason] = {}
+        while True:
+            statuses = await asyncio.to_thread(lambda: [self._executor.observe(ref) for ref in refs])
+            if any(status.attempt < ref.attempt for status, ref in zip(statuses, refs, strict=True)):
+                await self._queue.wait(name, timeout_s=_LOOK_S)
+                continue
+            job = self._job(name)
+            gang = Gang(job.hosts, statuses)
+            job = await self._note_phases(job, gang.phases)
+            if gang.over:
+                return gang
+            reason = StopReason.INTERRUPTED if job.interrupted else None
+            reason = StopReason.STOPPED if job.stop_requested else reason
+            if await self._stop(refs, statuses, gang.peers_must_stop or reason, told):
+                continue
+            await self._queue.wait(name, timeout_s=_LOOK_S)
+
+    async def _stop(
+        self,
+        refs: Sequence[InstanceRef],
+        statuses: Sequence[InstanceStatus],
+        reason: StopReason | None,
+        told: dict[InstanceRef, StopReason],
+    ) -> bool:
+        """Tell instances that run to stop, each once. Returns whether one was told."""
+        if reason is None:
+            return False
+        untold = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in told]
+        for ref in untold:
+            await asyncio.to_thread(self._executor.stop, ref, reason=reason)
+            told[ref] = reason
+        if untold:
+            faults.point("control.stop_told")
+        return bool(untold)
+
+    async def _note_phases(self, job: TrainingJob, phases: Sequence[Phase]) -> TrainingJob:
+        """Bring the job's transitions up to what the instances report."""
         advanced = job
-        for phase in status.phases:
+        for phase in phases:
             secondary = SecondaryStatus(phase.status)
             if not job.stop_requested and secondary != advanced.secondary_status and advanced.may_enter(secondary):
                 advanced = advanced.enter(secondary, at_ms=phase.started_ms, message=phase.message)
         if advanced is job:
             return job
         reached = advanced.transitions[len(job.transitions) :]
-        job = await self._update(job.name, lambda now: now if now.stop_requested else _replay(now, advanced))
+        job = await self._update(job.name, lambda now: now if now.stop_requested else _replay(now, reached))
         for transition in reached:
             faults.point(f"control.phase.{transition.status}")
         return job
@@ -273,6 +370,10 @@ class TrainingDriver:
             outcome = Outcome.STOPPED
         secondary, message = _OUTCOMES[outcome]
         at_ms = self._clock.now_ms()
+        wait_left_s = wait_time_left_s(job, at_ms)
+        if outcome is Outcome.MAX_RUNTIME and wait_left_s is not None and wait_left_s <= 0:
+            secondary = SecondaryStatus.MAX_WAIT_TIME_EXCEEDED
+            message = "Training job reached MaxWaitTimeInSeconds and was stopped"
 
         def end(now: TrainingJob) -> TrainingJob:
             if now.status.terminal:
@@ -324,13 +425,27 @@ class TrainingDriver:
         return TrainingJob.from_document(record.document)
 
 
+def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
+    """Why another attempt is due, now that this one is over; empty if none is."""
+    ended = gang.end()
+    if job.stop_requested or (ended is not None and ended.outcome in (Outcome.COMPLETED, Outcome.MAX_RUNTIME)):
+        return ""
+    if job.interrupted and gang.was_cut_short:
+        return "the instances were interrupted"
+    if gang.lost:
+        return f"{', '.join(gang.lost)} was lost"
+    if "RetryStrategy" in job.request and ended is not None and ended.failure.startswith(_OURS):
+        return ended.failure[:200]
+    return ""
+
+
 def _asks_for_metrics(job: TrainingJob) -> bool:
     return bool(job.request["AlgorithmSpecification"].get("MetricDefinitions"))
 
 
-def _replay(now: TrainingJob, advanced: TrainingJob) -> TrainingJob:
-    """The transitions of ``advanced`` on top of what is stored, where the table still allows them."""
-    for transition in advanced.transitions:
+def _replay(now: TrainingJob, reached: Sequence[Transition]) -> TrainingJob:
+    """Transitions on top of what is stored, where the table still allows them."""
+    for transition in reached:
         newer = not now.transitions or transition.started_ms >= now.transitions[-1].started_ms
         if newer and transition.status != now.secondary_status and now.may_enter(transition.status):
             now = now.enter(transition.status, at_ms=transition.started_ms, message=transition.message)

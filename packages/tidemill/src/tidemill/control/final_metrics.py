@@ -1,25 +1,20 @@
 """The last value of each metric of a training job, read from its log when it has ended.
 
-What SageMaker calls FinalMetricDataList. The user's regular expressions run in a process of their own
-(`tidemill.control.metric_search`), never in the service: one that takes too long costs its metric, and no more.
+SageMaker calls them FinalMetricDataList. The user's regular expressions run in a separate process
+(`tidemill.control.metric_search`), never in the service, so one that takes too long affects only its own metric.
 """
 
 import asyncio
-import json
-import sys
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import structlog
-
+from tidemill.control.metric_process import CPU_S, search_metrics
 from tidemill.core.training import FinalMetric
 
-__all__ = ["FoundMetrics", "find_metrics"]
+__all__ = ["FoundMetrics", "find_metrics", "latest"]
 
-_log = structlog.get_logger("tidemill.training")
-_CPU_S = 5
 _WALL_S = 300.0
 _SHOWN = 64
 
@@ -29,8 +24,8 @@ class FoundMetrics:
     """The metrics of one job.
 
     Attributes:
-        metrics: In the order of their definitions; one without a match is left out.
-        faults: A sentence for each definition that gave no value although it may have matched.
+        metrics: Metrics in the order of their definitions, without those that had no match.
+        faults: A sentence for each definition that may have matched but has no value.
     """
 
     metrics: tuple[FinalMetric, ...] = ()
@@ -38,53 +33,47 @@ class FoundMetrics:
 
 
 async def find_metrics(
-    directory: Path, definitions: Sequence[Mapping[str, str]], *, cpu_s: int = _CPU_S
+    directory: Path, definitions: Sequence[Mapping[str, str]], *, cpu_s: int = CPU_S, wall_s: float = _WALL_S
 ) -> FoundMetrics:
-    """Search a log stream for metrics.
+    """Search a log stream for the last value of each metric.
 
     Args:
-        directory: Of the stream.
+        directory: Directory of the stream.
         definitions: ``{"Name": ..., "Regex": ...}`` each.
-        cpu_s: Seconds of CPU that each regular expression may take.
+        cpu_s: Maximum CPU time in seconds of each regular expression per piece of the log.
+        wall_s: Maximum time of the whole search in seconds; metrics not found by then have no value.
     """
-    metrics: list[FinalMetric] = []
-    faults: list[str] = []
-    waiting = list(definitions)
-    while waiting:
-        answers, ended_by = await _search(directory, waiting, cpu_s=cpu_s)
-        for definition, answer in zip(waiting, answers, strict=False):
-            if "value" in answer:
-                metrics.append(FinalMetric(definition["Name"], answer["value"], answer["at_ms"]))
-            elif "text" in answer:
-                faults.append(f"metric {definition['Name']!r} has the value {answer['text'][:_SHOWN]!r}")
-        if len(answers) < len(waiting):  # the search ended at the next one; those behind it get another
-            faults.append(f"metric {waiting[len(answers)]['Name']!r} has no value: {ended_by}")
-        waiting = waiting[len(answers) + 1 :]
-    return FoundMetrics(tuple(metrics), tuple(faults))
-
-
-async def _search(
-    directory: Path, definitions: Sequence[Mapping[str, str]], *, cpu_s: int
-) -> tuple[list[dict[str, Any]], str]:
-    """The answers to the first definitions, and what ended the search if it was not the last of them."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tidemill.control.metric_search", str(directory), str(cpu_s)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    answers: list[dict[str, Any]] = []
+    names = {number: definition["Name"] for number, definition in enumerate(definitions)}
+    expressions = {number: definition["Regex"] for number, definition in enumerate(definitions)}
+    metrics: dict[int, FinalMetric] = {}
+    faults: dict[int, str] = {}
     try:
-        async with asyncio.timeout(_WALL_S):
-            stdout, stderr = await process.communicate(json.dumps(list(definitions)).encode())
+        async with (
+            asyncio.timeout(wall_s),
+            contextlib.aclosing(search_metrics(directory, expressions, order="latest", cpu_s=cpu_s)) as pieces,
+        ):
+            async for piece in pieces:
+                for number, (times, values) in piece.found.items():
+                    metrics[number] = FinalMetric(names[number], values[-1], times[-1])
+                for number, text in piece.texts.items():
+                    faults[number] = f"metric {names[number]!r} has the value {text[:_SHOWN]!r}"
+                for number, reason in piece.given_up.items():
+                    faults[number] = f"metric {names[number]!r} has no value: {reason}"
     except TimeoutError:
-        return answers, f"more than {_WALL_S:g} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    answers = [json.loads(line) for line in stdout.splitlines(keepends=True) if line.endswith(b"\n")]
-    killed = process.returncode is not None and process.returncode < 0
-    if process.returncode and not killed:
-        _log.error("metrics.search_failed", directory=str(directory), error=stderr.decode("utf-8", "replace")[-2000:])
-    return answers, f"its regular expression took more than {cpu_s} s" if killed else "the search failed"
+        missing = names.keys() - metrics.keys() - faults.keys()
+        faults |= {n: f"metric {names[n]!r} has no value: the search took more than {wall_s:g} s" for n in missing}
+    return FoundMetrics(
+        tuple(metrics[number] for number in sorted(metrics)), tuple(faults[number] for number in sorted(faults))
+    )
+
+
+def latest(found: Sequence[FoundMetrics]) -> FoundMetrics:
+    """Merge the metrics of several instances' streams: each metric gets the value that was logged last."""
+    if len(found) == 1:
+        return found[0]
+    last: dict[str, FinalMetric] = {}
+    for metric in sorted((metric for each in found for metric in each.metrics), key=lambda metric: metric.at_ms):
+        last[metric.name] = metric
+    named = dict.fromkeys(metric.name for each in found for metric in each.metrics)
+    faults = dict.fromkeys(fault for each in found for fault in each.faults)
+    return FoundMetrics(tuple(last[name] for name in named), tuple(faults))

@@ -1,4 +1,4 @@
-"""What was accepted waits for room on the disk; it does not fail for the lack of it."""
+"""Let accepted jobs and endpoints wait for space on the disk instead of failing."""
 
 import contextlib
 import errno
@@ -13,9 +13,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def delayed_by_full_disk(what: str) -> Iterator[None]:
-    """Around the start of ``what``: where its files do not fit, it is tried again later.
+    """Turn a full disk in the block, which starts ``what``, into an error after which the caller tries again later.
 
-    Everything in the block must be safe to do twice. A whole queue would fail within seconds otherwise, one job after
+    Everything in the block must be safe to repeat. Without this, all queued jobs would fail within seconds, one after
     the other, while new ones are refused with the advice to try again.
 
     Raises:

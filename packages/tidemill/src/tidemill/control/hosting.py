@@ -6,25 +6,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import check_s3_uri
-from tidemill.control.resources import endpoint_record, removal_record, resource_record
+from tidemill.control.admission import check_s3_uri, refusal
+from tidemill.control.endpoints.known import KnownEndpoints
+from tidemill.control.endpoints.updates import limit_of, resized, retaining, updated
+from tidemill.control.endpoints.variants import check_variants, deployment_of
+from tidemill.control.resources import (
+    ENDPOINT,
+    ENDPOINT_CONFIG,
+    MODEL,
+    endpoint_record,
+    removal_record,
+    resource_record,
+)
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
+from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource
 from tidemill.core.images import parse_image
-from tidemill.core.names import sagemaker_arn
-from tidemill.errors import ValidationException
-from tidemill.store.base import Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
+from tidemill.errors import AwsError, ValidationException
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
 
 __all__ = ["ENDPOINT", "ENDPOINT_CONFIG", "MODEL", "Hosting"]
 
-MODEL = "model"
-ENDPOINT_CONFIG = "endpoint-config"
-ENDPOINT = "endpoint"
-
+_TAKES_REQUESTS = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
 _TITLES = {MODEL: "model", ENDPOINT_CONFIG: "endpoint configuration", ENDPOINT: "endpoint"}
-_MAX_INSTANCES = 8
 
 _Tags = Sequence[Mapping[str, str]]
 
@@ -33,10 +39,10 @@ class Hosting:
     """The models and endpoints of the account.
 
     Args:
-        records: Where they are kept.
-        region: For ARNs.
-        clock: Time.
-        wake: Called with an endpoint that is new or has changed.
+        records: Stores models, configurations and endpoints.
+        region: Region in ARNs.
+        clock: Provides the current time.
+        wake: Called with a new or changed endpoint.
     """
 
     def __init__(self, records: RecordStore, *, region: str, clock: Clock, wake: Callable[[Endpoint], None]) -> None:
@@ -44,23 +50,30 @@ class Hosting:
         self._region = region
         self._clock = clock
         self._wake = wake
+        self._known = KnownEndpoints(records)
 
     async def create_model(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:
-        """Keep a model's container definition.
+        """Store a model's container definition.
 
         Args:
             request: The members of CreateModel without its tags.
             tags: ``{"Key": ..., "Value": ...}`` each.
 
         Raises:
-            ValidationException: No single container, its ModelDataUrl is malformed, or the name is taken.
+            ValidationException: The model has several containers or none, a malformed ModelDataUrl, or a taken name.
         """
         container = _container(request)
-        check_s3_uri(container.get("ModelDataUrl", ""), "primaryContainer.modelDataUrl")
-        if parse_image(container.get("Image", "")).serves_python_handlers:
+        url = container.get("ModelDataUrl", "")
+        check_s3_uri(url, "primaryContainer.modelDataUrl")
+        if container.get("Mode") == "MultiModel" and url.endswith(".tar.gz"):
             raise ValidationException(
-                f"Value {container['Image']!r} at 'primaryContainer.image' is not allowed: this version serves the"
-                " TensorFlow-Serving kind of endpoint; use a tensorflow-inference image"
+                f"Value {url!r} at 'primaryContainer.modelDataUrl' is not allowed: the models of a multi-model endpoint"
+                " lie below a prefix; give that, e.g. 's3://bucket/models/'"
+            )
+        if container.get("Mode") == "MultiModel" and parse_image(container.get("Image", "")).serves_python_handlers:
+            raise ValidationException(
+                f"Value {container['Image']!r} at 'primaryContainer.image' is not allowed: the Python-based kind of"
+                " endpoint has one model; use a tensorflow-inference image for Mode MultiModel"
             )
         model = self._resource(MODEL, request["ModelName"], request)
         checked_tags = check_tags(tags)
@@ -72,7 +85,7 @@ class Hosting:
         return model
 
     async def create_config(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:
-        """Keep an endpoint configuration.
+        """Store an endpoint configuration.
 
         Args:
             request: The members of CreateEndpointConfig without its tags.
@@ -82,12 +95,15 @@ class Hosting:
             ValidationException: A variant cannot be served, its model does not exist, or the name is taken.
         """
         _check_capture(request.get("DataCaptureConfig"))
-        variant = _variant(request)
+        _check_asynchronous(request.get("AsyncInferenceConfig"))
+        variants = request["ProductionVariants"]
+        check_variants(variants)
         config = self._resource(ENDPOINT_CONFIG, request["EndpointConfigName"], request)
         checked_tags = check_tags(tags)
 
         def insert(transaction: Transaction) -> None:
-            self._existing(transaction, MODEL, variant["ModelName"])
+            for variant in variants:
+                self._existing(transaction, MODEL, variant["ModelName"])
             _insert(transaction, resource_record(ENDPOINT_CONFIG, config), config.arn, checked_tags)
 
         with _taken(ENDPOINT_CONFIG, config.arn):
@@ -95,10 +111,10 @@ class Hosting:
         return config
 
     async def create_endpoint(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Endpoint:
-        """Accept an endpoint; it is Creating until its server answers.
+        """Create an endpoint; its status is Creating until its servers answer.
 
-        The name of an endpoint that is being deleted is free: the old servers drain under the id of their instance,
-        while those of the new endpoint start.
+        The name of a Deleting endpoint may be reused: its servers drain under the old endpoint's id while those of the
+        new endpoint start.
 
         Args:
             request: The members of CreateEndpoint without its tags.
@@ -109,12 +125,18 @@ class Hosting:
         """
         name = request["EndpointName"]
         checked_tags = check_tags(tags)
-        instance_id, at_ms = secrets.token_hex(16), self._clock.now_ms()
+        deployment_config = request.get("DeploymentConfig", {})
 
         def insert(transaction: Transaction) -> Endpoint:
-            config = self._existing(transaction, ENDPOINT_CONFIG, request["EndpointConfigName"])
-            model = self._existing(transaction, MODEL, _variant(config.request)["ModelName"])
-            endpoint = self._endpoint_of(config, model, name=name, instance_id=instance_id, at_ms=at_ms)
+            deployment = self._deployment(transaction, request["EndpointConfigName"], deployment_config)
+            endpoint = Endpoint(
+                name=name,
+                arn=sagemaker_arn(ENDPOINT, name, region=self._region),
+                endpoint_id=secrets.token_hex(16),
+                created_ms=deployment.begun_ms,
+                starting=deployment,
+                deployment_config=deployment_config,
+            )
             _free_name(transaction, name)
             _insert(transaction, endpoint_record(endpoint), endpoint.arn, checked_tags)
             return endpoint
@@ -125,11 +147,50 @@ class Hosting:
         self._wake(endpoint)
         return endpoint
 
+    async def update_endpoint(self, request: Mapping[str, Any]) -> Endpoint:
+        """Change the configuration of an endpoint.
+
+        Its status is Updating, and the old instances serve, until all instances of the new configuration answer.
+
+        Args:
+            request: The members of UpdateEndpoint.
+
+        Raises:
+            ValidationException: Endpoint, configuration or model does not exist, or the endpoint is not in service.
+        """
+        given = None if request.get("RetainDeploymentConfig") else request.get("DeploymentConfig", {})
+
+        def update(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
+            config = endpoint.deployment_config if given is None else given
+            deployment = self._deployment(transaction, request["EndpointConfigName"], config)
+            deployment = retaining(deployment, request, serving=endpoint.serving)
+            return updated(endpoint, deployment, config=given)
+
+        return await self._update_endpoint(request["EndpointName"], update)
+
+    async def resize_endpoint(self, request: Mapping[str, Any]) -> Endpoint:
+        """Change weights and instance counts. The endpoint's status is Updating until all instances answer.
+
+        Args:
+            request: The members of UpdateEndpointWeightsAndCapacities.
+
+        Raises:
+            ValidationException: The endpoint or a variant does not exist, or the endpoint is not in service.
+        """
+
+        def update(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
+            serving = endpoint.serving or Deployment(config_name="", variants=(), begun_ms=0)
+            begun = updated(endpoint, serving, config=None)
+            wanted = request["DesiredWeightsAndCapacities"]
+            return replace(begun, starting=resized(serving, wanted, at_ms=self._clock.now_ms()))
+
+        return await self._update_endpoint(request["EndpointName"], update)
+
     async def delete(self, kind: str, name: str) -> None:
         """Delete a model or a configuration, and its tags.
 
         Raises:
-            ValidationException: There is none.
+            ValidationException: There is no model or configuration of that name.
         """
 
         def delete(transaction: Transaction) -> None:
@@ -141,10 +202,10 @@ class Hosting:
         await self._records.change(delete)
 
     async def delete_endpoint(self, name: str) -> None:
-        """Ask an endpoint to go; it is Deleting until its server has drained, or a new one takes its name.
+        """Delete an endpoint. It stays listed as Deleting until its servers have drained or its name is taken.
 
         Raises:
-            ValidationException: There is none, or it is Deleting already.
+            ValidationException: There is no endpoint of that name, or it is Deleting already.
         """
         record = await self._records.update(ENDPOINT, name, _deleting)
         if record is None:
@@ -153,10 +214,10 @@ class Hosting:
         self._wake(Endpoint.from_document(record.document))
 
     def record(self, kind: str, name: str) -> Record:
-        """The stored record.
+        """Return a stored record.
 
         Raises:
-            ValidationException: There is none (its text has the "Could not find" that clients look for).
+            ValidationException: There is no such record. The message has the "Could not find" that clients look for.
         """
         record = self._records.get(kind, name)
         if record is None:
@@ -164,12 +225,35 @@ class Hosting:
         return record
 
     def get(self, kind: str, name: str) -> Resource:
-        """A model or configuration; raises as `record`."""
+        """Return a model or configuration. Raises as `record`."""
         return Resource.from_document(self.record(kind, name).document)
 
     def endpoint(self, name: str) -> Endpoint:
-        """An endpoint; raises as `record`."""
-        return Endpoint.from_document(self.record(ENDPOINT, name).document)
+        """Return an endpoint. Raises as `record`."""
+        endpoint = self._known.get(name)
+        if endpoint is None:
+            raise self._missing(ENDPOINT, name)
+        return endpoint
+
+    def in_service(self, name: str) -> Endpoint:
+        """Return an endpoint that accepts requests.
+
+        Raises:
+            AwsError: ValidationError, if there is none, or it takes none now.
+        """
+        try:
+            endpoint = self.endpoint(name)
+        except ValidationException:
+            raise AwsError(
+                f"Endpoint {name} of account {ACCOUNT_ID} not found.", code="ValidationError", status=400
+            ) from None
+        if endpoint.status not in _TAKES_REQUESTS:
+            raise AwsError(
+                f"Endpoint {name} of account {ACCOUNT_ID} is {endpoint.status}, not InService; wait for it first",
+                code="ValidationError",
+                status=400,
+            )
+        return endpoint
 
     async def list(self, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
         """One page of records and the token of the next.
@@ -191,20 +275,25 @@ class Hosting:
             created_ms=self._clock.now_ms(),
         )
 
-    def _endpoint_of(self, config: Resource, model: Resource, *, name: str, instance_id: str, at_ms: int) -> Endpoint:
-        variant = _variant(config.request)
-        return Endpoint(
-            name=name,
-            arn=sagemaker_arn(ENDPOINT, name, region=self._region),
-            config_name=config.name,
-            instance_id=instance_id,
-            variant=variant,
-            model=model.request,
-            log_streams=tuple(
-                f"{variant['VariantName']}/i-{instance_id[:12]}{index:05x}"
-                for index in range(variant.get("InitialInstanceCount", 1))
-            ),
-            created_ms=at_ms,
+    async def _update_endpoint(self, name: str, update: Callable[[Transaction, Endpoint], Endpoint]) -> Endpoint:
+        def work(transaction: Transaction) -> Record | None:
+            return transaction.update(
+                ENDPOINT, name, lambda record: endpoint_record(update(transaction, _endpoint(record)))
+            )
+
+        record = await self._records.change(work, grows=True)
+        if record is None:
+            raise self._missing(ENDPOINT, name)
+        faults.point("control.endpoint.updating")
+        self._wake(_endpoint(record))
+        return _endpoint(record)
+
+    def _deployment(self, transaction: Transaction, config_name: str, config: Mapping[str, Any]) -> Deployment:
+        return deployment_of(
+            self._existing(transaction, ENDPOINT_CONFIG, config_name),
+            model_of=lambda name: self._existing(transaction, MODEL, name),
+            at_ms=self._clock.now_ms(),
+            limit_s=limit_of(config),
         )
 
     def _existing(self, transaction: Transaction, kind: str, name: str) -> Resource:
@@ -255,34 +344,24 @@ def _container(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return containers[0]
 
 
-def _variant(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    variants = request["ProductionVariants"]
-    if len(variants) != 1:
-        raise ValidationException(
-            f"Value {len(variants)} at 'productionVariants' is not allowed: this version serves one variant"
-        )
-    variant = variants[0]
-    if "ModelName" not in variant:
-        raise ValidationException(
-            "Value None at 'productionVariants.1.member.modelName' is not allowed: there are no inference components;"
-            " give the name of a model"
-        )
-    count = variant.get("InitialInstanceCount", 1)
-    if not 1 <= count <= _MAX_INSTANCES:
-        raise ValidationException(
-            f"Value {count} at 'productionVariants.1.member.initialInstanceCount' is not allowed:"
-            f" between 1 and {_MAX_INSTANCES}"
-        )
-    return variant
-
-
 def _check_capture(config: Mapping[str, Any] | None) -> None:
-    """SageMaker captures unless it is told not to."""
-    if config is not None and config.get("EnableCapture", True):
-        raise ValidationException(
-            f"Value {dict(config)!r} at 'dataCaptureConfig' is not allowed: requests and replies are not captured;"
-            " leave it out, or say EnableCapture=false"
-        )
+    if config is not None:
+        check_s3_uri(config["DestinationS3Uri"], "dataCaptureConfig.destinationS3Uri")
+
+
+def _check_asynchronous(config: Mapping[str, Any] | None) -> None:
+    if config is None:
+        return
+    at, output = "asyncInferenceConfig.outputConfig", config["OutputConfig"]
+    if "S3OutputPath" not in output:
+        raise refusal(f"{at}.s3OutputPath", None, "say where results go")
+    for member in ("S3OutputPath", "S3FailurePath"):
+        if member in output:
+            check_s3_uri(output[member], f"{at}.{member[0].lower()}{member[1:]}")
+
+
+def _endpoint(record: Record) -> Endpoint:
+    return Endpoint.from_document(record.document)
 
 
 def _deleting(record: Record) -> Record:

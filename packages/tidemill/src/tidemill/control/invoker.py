@@ -1,7 +1,7 @@
-"""Calls the server of an endpoint instance over its unix socket.
+"""Call the server of an endpoint instance, over a unix socket or TCP.
 
-The socket lies deep in the state directory, where a path may be longer than the 108 bytes a socket address holds:
-it is therefore opened relative to its directory, by way of ``/proc/self/fd``.
+The path of a unix socket in a state directory may be longer than the 108 bytes of a socket address. It is therefore
+opened relative to its directory, through ``/proc/self/fd``.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import httptools
 
@@ -18,7 +19,7 @@ _MAX_IDLE = 32
 
 
 class Unreachable(Exception):
-    """The server does not answer. ``sent`` tells whether it may have seen the request."""
+    """The server does not answer. ``sent`` is whether it may have received the request."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -60,7 +61,7 @@ class _Answers:
     def on_message_complete(self) -> None:
         self.answer.body = b"".join(self._chunks)
         self.answer.status = int(self._parser.get_status_code())
-        # To be asked now: a moment later the parser has forgotten how long the body was, and says no.
+        # Only valid here: after this callback the parser has reset its state and returns False.
         self.reusable = bool(self._parser.should_keep_alive())
         self.complete = True
 
@@ -74,12 +75,12 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """Whether the server takes another request on it."""
+        """Whether the server accepts another request on this connection."""
         return self._answers.reusable
 
     @property
     def stale(self) -> bool:
-        """The other side has closed it while it was idle."""
+        """Whether the server has closed the idle connection."""
         return self._reader.at_eof() or self._writer.is_closing()
 
     async def exchange(self, request: bytes) -> Answer:
@@ -89,8 +90,8 @@ class _Connection:
         answers = self._answers
         answers.begin()
         while not answers.complete:
-            # A peer that dies with part of the request unread is an error here (ECONNRESET, or EPIPE); one that had
-            # taken all of it is an end of file.
+            # If the peer dies before it has read the whole request, this raises (ECONNRESET or EPIPE); if it dies
+            # later, this returns an end of file.
             data = await self._reader.read(1 << 18)
             self.sent = True
             if not data:
@@ -106,31 +107,39 @@ class Invoker:
     """A pool of connections to one endpoint instance.
 
     Args:
-        socket: Where its server listens.
+        url: Address of the server: ``http+unix://PATH`` with a percent-encoded path, or ``http://HOST:PORT``.
+
+    Raises:
+        ValueError: The URL is neither.
     """
 
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._address = _address(url)
         self._idle: list[_Connection] = []
+        self._closed = False
 
     async def get(self, path: str, *, timeout_s: float) -> Answer:
-        """Send a GET request; raises as `post`."""
+        """Send a GET request; raises as `send`."""
         head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
         return await self._send(head.encode(), timeout_s=timeout_s)
 
-    async def post(self, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float) -> Answer:
-        """Send a POST request.
+    async def send(
+        self, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> Answer:
+        """Send a request with a body.
 
         Raises:
             Unreachable: No server, or it went away.
             TimeoutError: No answer in time.
         """
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {path} HTTP/1.1\r\nhost: endpoint\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: endpoint\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
         return await self._send(head.encode("latin-1") + body, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Close all idle connections."""
+        """Close all idle connections; those in use are closed when they have their answer."""
+        self._closed = True
         while self._idle:
             self._idle.pop().close()
 
@@ -158,11 +167,11 @@ class Invoker:
         return None
 
     async def _exchange(self, connection: _Connection, request: bytes) -> Answer:
-        """One request and its answer; raises as `post`."""
+        """One request and its answer; raises as `send`."""
         kept = False
         try:
             answer = await connection.exchange(request)
-            kept = connection.reusable and len(self._idle) < _MAX_IDLE
+            kept = connection.reusable and not self._closed and len(self._idle) < _MAX_IDLE
         except (OSError, httptools.HttpParserError) as error:
             raise _unreachable(error, sent=connection.sent) from error
         finally:
@@ -173,11 +182,22 @@ class Invoker:
         return answer
 
     async def _connect(self) -> _Connection:
-        directory = os.open(self._socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        if not isinstance(self._address, Path):
+            return _Connection(*await asyncio.open_connection(*self._address))
+        directory = os.open(self._address.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _Connection(*await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._socket.name}"))
+            return _Connection(*await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._address.name}"))
         finally:
             os.close(directory)
+
+
+def _address(url: str) -> Path | tuple[str, int]:
+    parts = urlsplit(url)
+    if parts.scheme == "http+unix" and parts.netloc:
+        return Path(unquote(parts.netloc))
+    if parts.scheme == "http" and parts.hostname and parts.port:
+        return parts.hostname, parts.port
+    raise ValueError(f"{url!r} is no address of an endpoint; allowed are http+unix://PATH and http://HOST:PORT")
 
 
 def _unreachable(error: Exception, *, sent: bool) -> Unreachable:

@@ -1,7 +1,7 @@
 """Manifests: objects that list the data of a channel (`S3DataSource` in the API reference of SageMaker).
 
-A ManifestFile is one JSON array, ``[{"prefix": "s3://bucket/dir/"}, "name", ...]``. An AugmentedManifestFile is a line
-of JSON for each example, of which the channel names the attributes that it wants.
+A ManifestFile is one JSON array, ``[{"prefix": "s3://bucket/dir/"}, "name", ...]``. An AugmentedManifestFile has one
+JSON object per line, one for each example; the channel lists the attributes to read.
 """
 
 import json
@@ -17,14 +17,14 @@ _REFERENCE = "-ref"
 
 
 class ManifestFault(ValueError):
-    """A manifest is not what its channel says it is; the text names the place."""
+    """A manifest is not valid for its channel; the message names the position in it."""
 
 
 def manifest_names(file: Path) -> Iterator[tuple[S3Uri, str]]:
-    """Each object that a ManifestFile names, with the part of the name that stands in the manifest.
+    """Yield each object that a ManifestFile lists: its URI, and its name as written in the manifest.
 
     Raises:
-        ManifestFault: It is not of the form above.
+        ManifestFault: The file does not have the form described above.
     """
     try:
         value = json.loads(file.read_bytes())
@@ -43,9 +43,9 @@ def manifest_names(file: Path) -> Iterator[tuple[S3Uri, str]]:
 
 
 def augmented_values(file: Path, attributes: Sequence[str]) -> Iterator[S3Uri | str]:
-    """The values of ``attributes`` of every line: URIs where the name ends in ``-ref``, else text.
+    """Yield the values of ``attributes`` of every line: URIs if the attribute's name ends in ``-ref``, otherwise text.
 
-    A string stands for itself; any other value is streamed as JSON.
+    A string is passed unchanged; any other value is passed as JSON.
 
     Raises:
         ManifestFault: A line is not a JSON object, or lacks an attribute.

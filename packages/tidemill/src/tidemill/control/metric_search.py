@@ -1,11 +1,15 @@
-"""Finds the last match of each metric's regular expression in a log stream. A program of its own.
+"""Find the values of metrics in a log stream. This runs as a separate program:
 
-    python -m tidemill.control.metric_search DIRECTORY CPU_SECONDS < definitions.json
+    python -m tidemill.control.metric_search < TASK > ANSWERS
 
-The expressions are a user's, and Python's engine may need exponential time for one: each gets a limit of CPU time,
-at which the kernel ends the program. For each definition, in order, one line of JSON is written as soon as it is
-known: ``{"value": 0.25, "at_ms": 1700000000000}``, ``{"text": "nan"}`` for a match that is no finite number, or
-``{}`` for no match.
+Users write the expressions, and Python's engine may need exponential time for one. Each expression has a limit of CPU
+time per piece of the log. At the limit the kernel ends the program; the results of earlier pieces are already written.
+
+TASK is one JSON object: ``directory`` of the stream; ``expressions``, each under a number chosen by the caller;
+``cpu_s``; ``order``, which is ``forward`` or ``latest``; and for ``forward`` a cursor: ``begin`` as (segment, offset),
+and ``state``. ANSWERS are JSON objects, one per line: ``{"searches": NUMBER}`` before an expression is searched, and an
+`Answer` for each finished piece of the log. ``latest`` reads backward from the end of the stream until each expression
+has matched.
 """
 
 import json
@@ -13,60 +17,152 @@ import math
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from tidemill.store.logs import LogEvent, LogReader
+from tidemill.store.logs.blocks import blocks, blocks_backward
+from tidemill.store.logs.streams import Position
 
-__all__ = ["last_match", "main"]
+__all__ = ["Answer", "main"]
+
+# An expression such as `.*loss: (.*)` takes time quadratic in the length of a line.
+_SEARCHED_CHARACTERS = 8 * 1024
 
 
-def last_match(directory: Path, pattern: str) -> dict[str, Any]:
-    """Search a stream from its end for the last match of a pattern.
+class Answer(TypedDict):
+    """Matches in one piece of the log.
 
-    Args:
-        directory: Of the stream.
-        pattern: Its first group is the value; the whole match if it has none.
+    Attributes:
+        found: For each expression that matched: times in milliseconds since the epoch, and values, in the log's order.
+        texts: For each expression whose latest match is not a finite number: the text of that match.
+        end: Position after the piece: segment and offset.
+        state: Latest state of a progress bar, with which `_once` continues.
     """
-    expression = re.compile(pattern)
-    group = min(expression.groups, 1)
-    for event in _latest_first(LogReader(directory)):
-        found = [match[group] for match in expression.finditer(event.message)]
-        if found:
-            return _valued(found[-1] or "", event.timestamp_ms)
-    return {}
+
+    found: dict[int, tuple[list[int], list[float]]]
+    texts: dict[int, str]
+    end: tuple[int, int]
+    state: str
+
+
+_Line = tuple[str, str]
+"""Milliseconds since the epoch (unparsed, because most lines match nothing) and the message."""
+_Match = tuple[int, str]
+"""Milliseconds since the epoch, and the text of the value."""
 
 
 def main() -> None:
-    """Answer the definitions on standard input."""
-    directory, cpu_s = Path(sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the end at the limit is no crash
-    for definition in json.load(sys.stdin):
-        _limit_cpu(cpu_s)
-        sys.stdout.write(json.dumps(last_match(directory, definition["Regex"])) + "\n")
-        sys.stdout.flush()
+    """Perform the task read from standard input."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # being ended at the CPU limit must not write a core file
+    task = json.load(sys.stdin)
+    directory, cpu_s = Path(task["directory"]), task["cpu_s"]
+    expressions = {int(number): re.compile(text) for number, text in task["expressions"].items()}
+    if task["order"] == "latest":
+        _search_latest(directory, expressions, cpu_s=cpu_s)
+    else:
+        _search_forward(directory, expressions, Position(*task["begin"]), task["state"], cpu_s=cpu_s)
 
 
-def _limit_cpu(further_s: int) -> None:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    hard_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime) + further_s, hard_s))
+def _search_forward(
+    directory: Path, expressions: Mapping[int, re.Pattern[str]], begin: Position, state: str, *, cpu_s: int
+) -> None:
+    for block, end in blocks(directory, begin):
+        lines, state = _once(_lines(block), state)
+        answer = Answer(found={}, texts={}, end=(end.segment, end.offset), state=state)
+        for number, expression in _limited(expressions, cpu_s=cpu_s):
+            _collect(answer, number, _matches(expression, lines))
+        _say(answer)
 
 
-def _latest_first(reader: LogReader) -> Iterator[LogEvent]:
-    page = reader.read()
-    while page.events:
-        yield from reversed(page.events)
-        page = reader.read(token=page.backward_token)
+def _search_latest(directory: Path, expressions: Mapping[int, re.Pattern[str]], *, cpu_s: int) -> None:
+    missing = dict(expressions)
+    for block in blocks_backward(directory):
+        lines = _lines(block)
+        lines.reverse()
+        answer = Answer(found={}, texts={}, end=(0, 0), state="")
+        for number, expression in _limited(dict(missing), cpu_s=cpu_s):
+            latest = next(_matches(expression, lines), None)
+            if latest is not None:
+                _collect(answer, number, (latest,))
+                del missing[number]
+        _say(answer)
+        if not missing:
+            return
 
 
-def _valued(text: str, at_ms: int) -> dict[str, Any]:
+def _lines(block: bytes) -> list[_Line]:
+    """Split a block into lines. `_matches` drops damaged lines, whose time is not a number."""
+    parts = (line.partition(" ") for line in block.decode("utf-8", "replace").split("\n")[:-1])
+    return [(head, message[:_SEARCHED_CHARACTERS]) for head, _, message in parts]
+
+
+def _once(lines: list[_Line], state: str) -> tuple[list[_Line], str]:
+    """Return the lines with each state of a progress bar once, without its carriage return, and the latest state.
+
+    A state that was passed on while the bar was on the screen comes again as a line when the bar ends
+    (`tidemill.shim.lines`), possibly after lines of the other stream of output.
+    """
+    if not state and not any(text.endswith("\r") for _, text in lines):
+        return lines, state
+    kept: list[_Line] = []
+    for head, text in lines:
+        if text.endswith("\r"):
+            state = text[:-1]
+            kept.append((head, state))
+        elif state and text == state:
+            state = ""
+        else:
+            kept.append((head, text))
+    return kept, state
+
+
+def _limited(expressions: Mapping[int, re.Pattern[str]], *, cpu_s: int) -> Iterator[tuple[int, re.Pattern[str]]]:
+    """Yield each expression after announcing it on standard output and setting its CPU limit."""
+    for number, expression in expressions.items():
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        hard_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s, hard_s))
+        _say({"searches": number})
+        yield number, expression
+
+
+def _matches(expression: re.Pattern[str], lines: Iterable[_Line]) -> Iterator[_Match]:
+    """Yield the first match of each line: its first group, or the whole match if the expression has no group."""
+    group, search = min(expression.groups, 1), expression.search
+    for head, text in lines:
+        match = search(text)
+        if match is not None and head.isdecimal():
+            yield int(head), match[group] or ""
+
+
+def _collect(answer: Answer, number: int, matches: Iterable[_Match]) -> None:
+    times: list[int] = []
+    values: list[float] = []
+    latest: str | None = None
+    for at_ms, text in matches:
+        value = _number(text)
+        latest = text if value is None else None
+        if value is not None:
+            times.append(at_ms)
+            values.append(value)
+    if latest is not None:
+        answer["texts"][number] = latest
+    if times:
+        answer["found"][number] = times, values
+
+
+def _number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        return {"text": text}
-    return {"value": value, "at_ms": at_ms} if math.isfinite(value) else {"text": text}
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _say(message: Any) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,27 +1,48 @@
 """From a training job to the spec of its instance: the files, variables and inputs that its script is promised."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, object_file
-from tidemill.core.hosting import Endpoint
+from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, reference
+from tidemill.control.synced import restored_checkpoints, synced_directories
+from tidemill.core.frameworks import select_serving, select_training
+from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.core.hyperparameters import decode
 from tidemill.core.images import parse_image
-from tidemill.core.names import S3Uri
+from tidemill.core.instance_groups import InstanceGroup, hosts_of_channel, instance_groups
+from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.executors.base import ChannelSpec, InstanceRef, InstanceSpec, ObjectFile
-from tidemill.executors.environments import choose
-from tidemill.store.objects import ObjectStore
+from tidemill.core.transform import MEBIBYTE, TransformJob
+from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["ENDPOINT_LOG_GROUP", "TRAINING_LOG_GROUP", "DataMissing", "InstancePlanner"]
+__all__ = [
+    "ENDPOINT_LOG_GROUP",
+    "TRAINING_LOG_GROUP",
+    "TRANSFORM_LOG_GROUP",
+    "DataMissing",
+    "InstancePlanner",
+    "instances_of",
+]
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+TRANSFORM_LOG_GROUP = "/aws/sagemaker/TransformJobs"
 ENDPOINT_LOG_GROUP = "/aws/sagemaker/Endpoints/"
 _DEFAULT_RUNTIME_S = 86400
 _DRAIN_S = 40.0
+_ASYNC_TIMEOUT_S = "3600"
+_USER_CODE_LIMITS = ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS")
+_MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
+_MIRRORED = "sagemaker_multi_worker_mirrored_strategy_enabled"
+_COMPILER = "sagemaker_training_compiler_enabled"
+_SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
 
 
 class InstancePlanner:
@@ -54,8 +75,10 @@ class InstancePlanner:
         self._grace_s = grace_s
         self._warm = warm
 
-    def plan(self, job: TrainingJob, *, variables: Mapping[str, str]) -> tuple[InstanceSpec, dict[str, Any]]:
-        """The spec of the job's instance, and the part of its record that names inputs by digest.
+    def plan(
+        self, job: TrainingJob, *, variables: Mapping[str, str]
+    ) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]:
+        """The specs of the job's instances, and the part of its record that names inputs by digest.
 
         May list many objects: call it outside the event loop.
 
@@ -67,59 +90,150 @@ class InstancePlanner:
             DataMissing: Code or data is not there.
         """
         request = job.request
-        version = parse_image(request["AlgorithmSpecification"].get("TrainingImage", "")).framework_version
-        environment = choose(version)
+        try:
+            selection = select_training(request)
+        except ValueError as error:  # admitted by a version of tidemill that did not look
+            raise DataMissing(f"ClientError: {error}") from error
         code = self._code(request)
         mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
-        inputs = [self._channels.resolve(each, job_mode=mode) for each in request.get("InputDataConfig", ())]
-        spec = InstanceSpec(
-            ref=InstanceRef(job.job_id, 0),
+        channels = request.get("InputDataConfig", ())
+        inputs = [self._channels.resolve(each, job_mode=mode) for each in channels]
+        groups = instance_groups(request["ResourceConfig"])
+        takers = [hosts_of_channel(groups, each) for each in channels]
+        refs = instances_of(job)
+        first = InstanceSpec(
+            ref=refs[0],
             kind="training",
             job_name=job.name,
             hosts=job.hosts,
-            framework_version=environment.name.removeprefix("tf-"),
-            log_directory=create_stream(self._logs, TRAINING_LOG_GROUP, job.log_streams[0]),
-            notices=(environment.notice,) if environment.notice else (),
+            framework_version=selection.framework.version,
+            python=selection.python,
+            log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
+            notices=selection.notices,
             variables=self._variables(job) | dict(variables),
-            config=_config_files(job),
             code=code,
-            channels=tuple(channel for channel, _ in inputs),
             remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
+            synced=synced_directories(request),
+            restored=tuple(restored_checkpoints(self._objects, request)),
             entrypoint=_entrypoint(request["AlgorithmSpecification"]),
             max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME_S),
             grace_s=self._grace_s,
             warm=self._warm,
+            closed=bool(request.get("EnableNetworkIsolation")),
+            serves_network=bool(decode({_MIRRORED: request.get("HyperParameters", {}).get(_MIRRORED, "")})[_MIRRORED]),
+            compiler_cache=_compiler_cache(request),
         )
         record = {
             "code": {"uri": code.uri, "sha256": code.sha256} if code else None,
             "inputs": {channel.name: digest for channel, digest in inputs},
         }
-        return spec, record
+        specs = tuple(
+            replace(
+                first,
+                ref=ref,
+                log=self._stream(TRAINING_LOG_GROUP, job.log_streams[ref.instance_index]),
+                config=_config_files(job, groups, host=job.hosts[ref.instance_index]),
+                channels=tuple(
+                    _share(channel, source, hosts.index(job.hosts[ref.instance_index]), len(hosts))
+                    for (channel, _), source, hosts in zip(inputs, channels, takers, strict=True)
+                    if job.hosts[ref.instance_index] in hosts
+                ),
+            )
+            for ref in refs
+        )
+        return specs, record
 
-    def plan_endpoint(self, endpoint: Endpoint, index: int) -> InstanceSpec:
-        """The spec of one instance of an endpoint. It gets no keys: a model needs none, and a model is code.
+    def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
+        """The spec of an instance of a variant. It gets no keys: a model needs none, and a model is code.
 
         Raises:
             DataMissing: The model archive is not there.
         """
-        container = endpoint.model.get("PrimaryContainer") or endpoint.model["Containers"][0]
-        uri = S3Uri.parse(container["ModelDataUrl"])
+        return self._server(
+            variant.container,
+            variables=self._endpoint_variables(variant, asynchronous=_is_asynchronous(endpoint, instance)),
+            ref=InstanceRef(instance.job_id, instance.index),
+            kind="endpoint",
+            job_name=endpoint.name,
+            hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not know of each other
+            log=self._stream(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
+        )
+
+    def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
+        """The spec of one instance of a transform job: a server of the model, as an endpoint has it, without keys.
+
+        Raises:
+            DataMissing: The model archive is not there.
+        """
+        return self._server(
+            job.container,
+            variables=self._transform_variables(job),
+            ref=InstanceRef(job.job_id, index),
+            kind="transform",
+            job_name=job.name,
+            hosts=tuple(f"algo-{i + 1}" for i in range(len(job.log_streams))),
+            log=self._stream(TRANSFORM_LOG_GROUP, job.log_streams[index]),
+        )
+
+    def _server(self, container: Mapping[str, Any], *, variables: Mapping[str, str], **place: Any) -> InstanceSpec:
+        """The spec of an instance that serves a container."""
+        image = parse_image(container.get("Image", ""))
+        code = variables.get(_SUBMIT_DIRECTORY, "") if image.serves_python_handlers else ""
+        model = None if _MULTI_MODEL in variables else self._archive(container["ModelDataUrl"])
+        selection = select_serving(image)
+        return InstanceSpec(
+            **place,
+            framework_version=selection.framework.version,
+            notices=selection.notices,
+            serves="python" if image.serves_python_handlers else "tensorflow-serving",
+            variables=variables,
+            code=self._source(code, name=_SUBMIT_DIRECTORY),
+            model=model,
+            grace_s=min(self._grace_s, _DRAIN_S),
+        )
+
+    def target_archive(self, variant: Variant, target: str) -> ObjectReference:
+        """The archive of one model of a multi-model variant.
+
+        Raises:
+            DataMissing: It is not there.
+        """
+        return self._archive(variant.container["ModelDataUrl"].removesuffix("/") + "/" + target.removeprefix("/"))
+
+    def _archive(self, url: str) -> ObjectReference:
+        uri = S3Uri.parse(url)
         info = self._objects.head(uri.bucket, uri.key)
         if info is None:
             raise DataMissing(f"ClientError: the model archive {uri} does not exist")
-        environment = choose(parse_image(container.get("Image", "")).framework_version)
-        return InstanceSpec(
-            ref=InstanceRef(endpoint.instance_id, index),
-            kind="endpoint",
-            job_name=endpoint.name,
-            hosts=tuple(f"algo-{i + 1}" for i in range(len(endpoint.log_streams))),
-            framework_version=environment.name.removeprefix("tf-"),
-            log_directory=create_stream(self._logs, ENDPOINT_LOG_GROUP + endpoint.name, endpoint.log_streams[index]),
-            notices=(environment.notice,) if environment.notice else (),
-            variables={**container.get("Environment", {}), "AWS_REGION": self._region},
-            model=object_file(self._objects, info, name="model.tar.gz"),
-            grace_s=min(self._grace_s, _DRAIN_S),
-        )
+        return reference(info, name="model.tar.gz")
+
+    def _endpoint_variables(self, variant: Variant, *, asynchronous: bool) -> dict[str, str]:
+        patience = dict.fromkeys(_USER_CODE_LIMITS, _ASYNC_TIMEOUT_S) if asynchronous else {}
+        variables = {**patience, **variant.container.get("Environment", {}), "AWS_REGION": self._region}
+        variables.pop(_MULTI_MODEL, None)  # the container's Mode says it
+        return variables | ({_MULTI_MODEL: "true"} if variant.is_multi_model else {})
+
+    def _transform_variables(self, job: TransformJob) -> dict[str, str]:
+        """Those of the model and of the job, and what SageMaker tells a container of a transform job."""
+        timeout_s = job.request.get("ModelClientConfig", {}).get("InvocationsTimeoutInSeconds", 600)
+        variables = {
+            # The job waits that long for an answer: so do the server's limits of user code, unless they are set.
+            **dict.fromkeys(_USER_CODE_LIMITS, str(timeout_s)),
+            **job.container.get("Environment", {}),
+            **job.request.get("Environment", {}),
+            "AWS_REGION": self._region,
+            "SAGEMAKER_BATCH": "true",
+            "SAGEMAKER_BATCH_STRATEGY": job.strategy,
+            "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(job.max_payload_bytes // MEBIBYTE),
+            "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": str(job.max_concurrent),
+        }
+        variables.pop(_MULTI_MODEL, None)  # a transform job has one model
+        return variables
+
+    def _stream(self, group: str, stream: str) -> StreamName:
+        """Make a log stream: it is listed from now on, before its first line."""
+        create_stream(self._logs, group, stream)
+        return StreamName(group, stream)
 
     def _variables(self, job: TrainingJob) -> dict[str, str]:
         return {
@@ -131,45 +245,87 @@ class InstancePlanner:
             "TRAINING_JOB_ARN": job.arn,
         }
 
-    def _code(self, request: Mapping[str, Any]) -> ObjectFile | None:
-        text = _decoded(request.get("HyperParameters", {}).get("sagemaker_submit_directory", ""))
+    def _code(self, request: Mapping[str, Any]) -> ObjectReference | None:
+        name = _SUBMIT_DIRECTORY.lower()
+        return self._source(_decoded(request.get("HyperParameters", {}).get(name, "")), name=name)
+
+    def _source(self, text: str, *, name: str) -> ObjectReference | None:
+        """The submitted code; None if it is no object of S3."""
         if not text.startswith("s3://"):
             return None
         try:
             uri = S3Uri.parse(text)
         except ValueError as error:
-            raise DataMissing(f"ClientError: sagemaker_submit_directory: {error}") from error
+            raise DataMissing(f"ClientError: {name}: {error}") from error
         info = self._objects.head(uri.bucket, uri.key)
         if info is None:
-            raise DataMissing(f"ClientError: the training code {uri} does not exist; upload it before creating the job")
-        return object_file(self._objects, info, name="sourcedir.tar.gz")
+            what = "training code" if name.islower() else "code of the endpoint"
+            raise DataMissing(f"ClientError: the {what} {uri} does not exist; upload it before creating the job")
+        return reference(info, name="sourcedir.tar.gz")
+
+
+def _is_asynchronous(endpoint: Endpoint, instance: Instance) -> bool:
+    """Whether an instance is one of a deployment with an AsyncInferenceConfig."""
+    return any(
+        deployment.asynchronous and instance.key in {each.key for each in deployment.instances}
+        for deployment in endpoint.deployments
+    )
+
+
+def instances_of(job: TrainingJob) -> tuple[InstanceRef, ...]:
+    """Return the current attempt of a job's instances, ``algo-1`` first."""
+    return tuple(InstanceRef(job.job_id, index, job.attempt) for index in range(len(job.log_streams)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Every ``step``-th of some inputs, from ``first`` on; iterated as often as they are."""
+
+    inputs: Iterable[Input]
+    first: int
+    step: int
+
+    def __iter__(self) -> Iterator[Input]:
+        return islice(iter(self.inputs), self.first, None, self.step)
+
+
+def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instances: int) -> ChannelSpec:
+    """A channel as one of its instances has it. In Pipe mode the feeder deals out the items, in every epoch anew."""
+    if source["DataSource"]["S3DataSource"].get("S3DataDistributionType") != "ShardedByS3Key" or instances == 1:
+        return channel
+    if channel.input_mode == "Pipe":
+        return replace(channel, share=(index, instances))
+    return replace(channel, objects=_Part(channel.objects, index, instances))
 
 
 def _remotes_of(channel: ChannelSpec) -> set[str]:
     return channel.objects.remotes if isinstance(channel.objects, Listing) else set()
 
 
-def _config_files(job: TrainingJob) -> dict[str, Any]:
+def _config_files(job: TrainingJob, groups: Sequence[InstanceGroup], *, host: str) -> dict[str, Any]:
     request = job.request
-    instance_type = request["ResourceConfig"]["InstanceType"]
     mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
-    group = "homogeneousCluster"
+    (own,) = (group for group in groups if host in group.hosts)
     return {
         "hyperparameters": request.get("HyperParameters", {}),
         "inputdataconfig": {
-            c["ChannelName"]: channel_config(c, job_mode=mode) for c in request.get("InputDataConfig", ())
+            c["ChannelName"]: channel_config(c, job_mode=mode)
+            for c in request.get("InputDataConfig", ())
+            if host in hosts_of_channel(groups, c)
         },
         "resourceconfig": {
-            "current_host": job.hosts[0],
-            "current_instance_type": instance_type,
-            "current_group_name": group,
-            "current_instance_group": group,
+            "current_host": host,
+            "current_instance_type": own.instance_type,
+            "current_group_name": own.name,
+            "current_instance_group": own.name,
             "hosts": sorted(job.hosts),
             "network_interface_name": "lo",
             "instance_groups": [
-                {"instance_group_name": group, "instance_type": instance_type, "hosts": sorted(job.hosts)}
+                {"instance_group_name": group.name, "instance_type": group.instance_type, "hosts": sorted(group.hosts)}
+                for group in groups
             ],
         },
+        **({"checkpointconfig": request["CheckpointConfig"]} if "CheckpointConfig" in request else {}),
         "trainingjobconfig": request,
         "metric-definition-regex": request["AlgorithmSpecification"].get("MetricDefinitions", []),
     }
@@ -186,3 +342,11 @@ def _decoded(value: str) -> str:
     except ValueError:
         return value
     return decoded if isinstance(decoded, str) else value
+
+
+def _compiler_cache(request: Mapping[str, Any]) -> str:
+    """Name the directory of the compiler's decisions: one for each role, whose jobs may write it; "" without it."""
+    enabled = _decoded(request.get("HyperParameters", {}).get(_COMPILER, ""))
+    if str(enabled).strip().lower() != "true":
+        return ""
+    return hashlib.sha256(role_name(request["RoleArn"]).encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""Listing and pinning objects of remote S3 stores, for training data of buckets that this service does not hold.
+"""List and pin objects of remote S3 stores, for training data in buckets that this service does not hold.
 
-Everything here talks to the network: never call it in a transaction or in the event loop.
+Everything here uses the network: never call it in a transaction or in the event loop.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
-from tidemill.executors.remote_s3 import RemoteUnusable, remote_client
+from tidemill.instance.remote_s3 import RemoteUnusable, remote_client
 
 __all__ = ["Pinned", "RemoteFault", "RemoteStore", "Remotes", "in_order"]
 
@@ -24,12 +24,12 @@ _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
 class RemoteFault(Exception):
-    """A remote S3 does not give what was asked for; the text names it, and says what to do."""
+    """A request to a remote S3 failed; the message names the S3 and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """An object as it is now."""
+    """The current version of an object."""
 
     key: str
     size_bytes: int
@@ -41,10 +41,10 @@ class RemoteStore:
 
     Args:
         name: The pattern in the settings.
-        remote: Where it is.
+        remote: Its address and credentials, from the settings.
 
     Raises:
-        RemoteFault: There are no credentials for it.
+        RemoteFault: There are no credentials for the remote S3.
     """
 
     def __init__(self, name: str, remote: RemoteS3) -> None:
@@ -56,7 +56,7 @@ class RemoteStore:
             raise RemoteFault(str(error)) from error
 
     def below(self, uri: S3Uri) -> Iterator[Pinned]:
-        """Every object below a prefix, in the order of keys.
+        """Yield every object below a prefix, in the order of keys.
 
         Raises:
             RemoteFault: The bucket does not exist there, or cannot be listed.
@@ -67,10 +67,10 @@ class RemoteStore:
                     yield Pinned(found["Key"], found["Size"], found["ETag"])
 
     def head(self, uri: S3Uri) -> Pinned | None:
-        """An object; None where there is none.
+        """Return an object, or None if it does not exist.
 
         Raises:
-            RemoteFault: It cannot be asked for.
+            RemoteFault: The request failed.
         """
         from botocore.exceptions import ClientError
 
@@ -84,10 +84,10 @@ class RemoteStore:
         return Pinned(uri.key, found["ContentLength"], found["ETag"])
 
     def fetch(self, uri: S3Uri, file: IO[bytes]) -> bool:
-        """Copy a small object, e.g. a manifest, into ``file``. False where there is none.
+        """Copy a small object, e.g. a manifest, into ``file``; return False if it does not exist.
 
         Raises:
-            RemoteFault: It cannot be read.
+            RemoteFault: The object cannot be read.
         """
         from botocore.exceptions import ClientError
 
@@ -105,7 +105,7 @@ class RemoteStore:
 
     @contextmanager
     def _named(self, uri: S3Uri) -> Iterator[None]:
-        """Give botocore's errors the words of a FailureReason."""
+        """Turn botocore's errors into messages for a FailureReason."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         place = f"{self.remote.endpoint_url} (remote_s3 {self.name!r})"
@@ -124,9 +124,9 @@ class RemoteStore:
 
 
 class Remotes:
-    """The remote stores of the settings, each opened when it is first asked for.
+    """The remote stores of the settings, each opened on first use.
 
-    Made anew for every channel: credentials may have changed since the last job.
+    It is created for every channel, because credentials may have changed since the last job.
 
     Args:
         remotes: By bucket name or pattern.
@@ -137,10 +137,10 @@ class Remotes:
         self._opened: dict[str, RemoteStore] = {}
 
     def store_of(self, bucket: str) -> RemoteStore | None:
-        """Where a bucket lies that is not here; None where the settings name no place.
+        """Return the remote store of a bucket, or None if the settings name none.
 
         Raises:
-            RemoteFault: There are no credentials for it.
+            RemoteFault: There are no credentials for the store.
         """
         pattern = pattern_for(bucket, self._remotes)
         if pattern is not None and pattern not in self._opened:
@@ -149,10 +149,10 @@ class Remotes:
 
 
 def in_order(items: Iterable[Result | Callable[[], Result]]) -> Iterator[Result]:
-    """The items in order, calls among them made several at once: each waits for a network.
+    """Yield the items in order, with callables replaced by their results; several calls run at once.
 
     Raises:
-        Exception: What the first call that failed raised.
+        Exception: The exception of the first call that failed.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="remote-s3") as pool:
         waiting: deque[Future[Result]] = deque()

@@ -1,44 +1,69 @@
-"""How domain objects are kept as records."""
+"""Convert domain objects to records."""
 
 from typing import Any
 
+from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.hosting import Endpoint, Resource
 from tidemill.core.training import TrainingJob
-from tidemill.store.base import Record
+from tidemill.core.transform import TransformJob
+from tidemill.store.records.base import Record
 
 __all__ = [
+    "ASYNC_INVOCATION",
+    "ENDPOINT",
+    "ENDPOINT_CONFIG",
     "ENDPOINT_REMOVAL",
+    "MODEL",
     "TRAINING_JOB",
+    "TRANSFORM_JOB",
+    "async_invocation_record",
     "endpoint_record",
     "job_record",
     "removal_record",
     "resource_record",
+    "transform_record",
 ]
 
+MODEL = "model"
+ENDPOINT_CONFIG = "endpoint-config"
+ENDPOINT = "endpoint"
 ENDPOINT_REMOVAL = "endpoint-removal"
-"""Kind of an endpoint that is being deleted and whose name a new endpoint has taken; named by its instance id."""
+"""Kind of an endpoint that is being deleted; its record is named by the endpoint's id, so that its name is free."""
 TRAINING_JOB = "training-job"
+TRANSFORM_JOB = "transform-job"
+ASYNC_INVOCATION = "async-invocation"
+"""Kind of a request of an asynchronous endpoint that has no result yet."""
 
 
 def job_record(job: TrainingJob) -> Record:
-    """A training job as a record."""
+    """Return a training job as a record."""
     return _record(TRAINING_JOB, job.name, str(job.status), job.created_ms, job.to_document())
 
 
+def async_invocation_record(invocation: AsyncInvocation) -> Record:
+    """Return a request to an asynchronous endpoint as a record."""
+    return _record(ASYNC_INVOCATION, invocation.invocation_id, "", invocation.created_ms, invocation.to_document())
+
+
+def transform_record(job: TransformJob) -> Record:
+    """Return a batch transform job as a record."""
+    return _record(TRANSFORM_JOB, job.name, str(job.status), job.created_ms, job.to_document())
+
+
 def endpoint_record(endpoint: Endpoint) -> Record:
-    """An endpoint as a record."""
-    return _record("endpoint", endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
+    """Return an endpoint as a record."""
+    return _record(ENDPOINT, endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
 
 
 def removal_record(endpoint: Endpoint) -> Record:
-    """An endpoint that is being deleted, as a record that leaves its name free."""
+    """Return an endpoint that is being deleted as a record that does not occupy its name."""
     return _record(
-        ENDPOINT_REMOVAL, endpoint.instance_id, str(endpoint.status), endpoint.created_ms, endpoint.to_document()
+        ENDPOINT_REMOVAL, endpoint.endpoint_id, str(endpoint.status), endpoint.created_ms, endpoint.to_document()
     )
 
 
 def resource_record(kind: str, resource: Resource) -> Record:
-    """A model or an endpoint configuration as a record."""
+    """Return a model or an endpoint configuration as a record."""
     return _record(kind, resource.name, "", resource.created_ms, resource.to_document())
 
 

@@ -1,43 +1,44 @@
-"""The machine's room for training instances, given out first come, first served."""
+"""Slots for training instances of the executor, first come, first served."""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 __all__ = ["Slots"]
 
 
 class Slots:
-    """Counts instances that run.
+    """Counts running instances.
 
-    A job that wants more instances than there are gets all of them together once nothing else runs: a machine that
-    is too small runs it slowly, and no job waits for ever.
+    A job that needs more instances than there are slots starts when nothing else runs, so that it runs slowly instead
+    of waiting forever.
 
     Args:
-        capacity: Instances that may run at the same time.
+        capacity: Returns the maximum number of concurrent instances, which may change.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: Callable[[], int]) -> None:
         self._capacity = capacity
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
     def free(self) -> int:
-        return max(0, self._capacity - self._taken)
+        return max(0, self._capacity() - self._taken)
 
     def try_take(self, count: int) -> bool:
-        """Take slots now, unless others wait or there is no room."""
+        """Take slots if enough are free and no job waits; return whether they were taken."""
         if self._waiting or not self._fits(count):
             return False
         self._taken += count
         return True
 
     def force(self, count: int) -> None:
-        """Take slots for instances that run already (after a restart)."""
+        """Take slots for instances that are already running, after a restart of the service."""
         self._taken += count
 
     async def take(self, count: int) -> None:
-        """Wait for slots. Cancelling gives up the place in the queue."""
+        """Wait for slots and take them. Cancellation leaves the queue."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = (count, granted)
         self._waiting.append(place)
@@ -53,12 +54,16 @@ class Slots:
             raise
 
     def release(self, count: int) -> None:
-        """Give slots back."""
+        """Return slots."""
         self._taken -= count
         self._grant()
 
+    def look(self) -> None:
+        """Grant waiting requests after an increase of the capacity."""
+        self._grant()
+
     def _fits(self, count: int) -> bool:
-        return self._taken + count <= self._capacity or self._taken == 0
+        return self._taken + count <= self._capacity() or self._taken == 0
 
     def _grant(self) -> None:
         while self._waiting and self._fits(self._waiting[0][0]):

@@ -1,23 +1,22 @@
-"""At the start: finish what the last server could not, between the end of a job and the end of its clean-up."""
+"""At the start: finish what the last service could not, between the end of a job and the end of its clean-up."""
 
 import asyncio
-import os
-from pathlib import Path
+from dataclasses import replace
 
 import structlog
 
-from tidemill.control.hosting import ENDPOINT
-from tidemill.control.publish import PUBLISHED_FILE, Publisher
-from tidemill.control.resources import ENDPOINT_REMOVAL
+from tidemill.control.job_archive import JobArchive
+from tidemill.control.publish import Publisher
+from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL
 from tidemill.control.training import TRAINING_JOB
+from tidemill.control.transform.driver import TransformDriver
+from tidemill.control.transform.jobs import TRANSFORM_JOB
 from tidemill.core.clock import Clock
-from tidemill.core.files import read_json, write_json
 from tidemill.core.hosting import Endpoint
 from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
 from tidemill.executors.base import Executor
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.records import SpecRecord
-from tidemill.store.base import RecordStore
+from tidemill.store.records.base import Query, RecordStore
 
 __all__ = ["sweep"]
 
@@ -28,49 +27,41 @@ async def sweep(
     records: RecordStore,
     executor: Executor,
     publisher: Publisher,
+    transforms: TransformDriver,
     *,
-    state_dir: Path,
+    archive: JobArchive,
     clock: Clock,
 ) -> None:
-    """Clean up after jobs that have ended, and after instances that belong to nothing any more.
+    """Clean up after jobs that have ended, and after instances that belong to no job or endpoint any more.
 
     Args:
-        records: What there is.
-        executor: Removes what instances leave.
-        publisher: Cleans up after ended jobs.
-        state_dir: Of the service.
+        records: The jobs and endpoints that there are.
+        executor: Knows the instances, and removes what they leave.
+        publisher: Cleans up after ended training jobs.
+        transforms: Cleans up after ended transform jobs.
+        archive: Knows which jobs are finished.
         clock: Time.
     """
-    for directory in await asyncio.to_thread(_unfinished, state_dir):
-        job_id = directory.ref.job_id
-        try:
-            spec = SpecRecord.from_json(read_json(directory.spec_file) or {}).spec
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # Whoever drives it says what is wrong; the service starts all the same.
-            _log.warning("sweep.unreadable", file=str(directory.spec_file), reason=f"{type(error).__name__}: {error}")
-            continue
-        if spec.kind == "training":
-            job = _job(records, spec.job_name, job_id)
+    owned = await _owned(records)
+    recovered = await asyncio.to_thread(executor.recover, finished=archive.is_finished)
+    # Instances and attempts of one job are cleaned up together.
+    for job_id, known in {each.ref.job_id: each for each in recovered}.items():
+        if known.kind == "training":
+            job = _job(records, known.job_name, job_id)
             if job is not None and job.status.terminal:
                 await asyncio.to_thread(publisher.clean_up, job)
             orphaned = job is None
+        elif known.kind == "transform":
+            transform = _transform(records, known.job_name, job_id)
+            if transform is not None and transform.status.terminal:
+                await asyncio.to_thread(transforms.clean_up, transform)
+            orphaned = transform is None
         else:
-            orphaned = not _serves(records, spec.job_name, job_id)
+            orphaned = job_id not in owned
         if orphaned:
-            _log.info("sweep.orphan", kind=spec.kind, name=spec.job_name, job_id=job_id)
+            _log.info("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id)
             await asyncio.to_thread(executor.reap, job_id)
-            done = {"version": 1, "name": spec.job_name, "ended_ms": clock.now_ms()}
-            write_json(directory.path.parent / PUBLISHED_FILE, done)
-
-
-def _unfinished(state_dir: Path) -> list[InstanceDirectory]:
-    """Instances of jobs that are not through. Those that are may be very many; they cost one look each."""
-    found: list[InstanceDirectory] = []
-    with os.scandir(state_dir / "jobs") as jobs:
-        for job in jobs:
-            if not os.path.exists(f"{job.path}/{PUBLISHED_FILE}"):  # noqa: PTH110 - half the time of a Path
-                found += InstanceDirectory.all_below(state_dir, job.name)
-    return found
+            archive.finish(job_id, name=known.job_name, ended_ms=clock.now_ms())
 
 
 def _job(records: RecordStore, name: str, job_id: str) -> TrainingJob | None:
@@ -79,8 +70,22 @@ def _job(records: RecordStore, name: str, job_id: str) -> TrainingJob | None:
     return job if job is not None and job.job_id == job_id else None
 
 
-def _serves(records: RecordStore, name: str, instance_id: str) -> bool:
-    record = records.get(ENDPOINT, name)
-    if record is not None and Endpoint.from_document(record.document).instance_id == instance_id:
-        return True
-    return records.get(ENDPOINT_REMOVAL, instance_id) is not None
+def _transform(records: RecordStore, name: str, job_id: str) -> TransformJob | None:
+    record = records.get(TRANSFORM_JOB, name)
+    job = TransformJob.from_document(record.document) if record else None
+    return job if job is not None and job.job_id == job_id else None
+
+
+async def _owned(records: RecordStore) -> set[str]:
+    """Return the names of the directories that belong to endpoints, those too that are being deleted."""
+    owned: set[str] = set()
+    for kind in (ENDPOINT, ENDPOINT_REMOVAL):
+        query = Query(limit=100)
+        while True:
+            page = await records.list(kind, query)
+            for record in page.records:
+                owned |= Endpoint.from_document(record.document).owns
+            if page.next_token is None:
+                break
+            query = replace(query, after=page.next_token)
+    return owned

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tidemill.core.clock import Clock
 from tidemill.errors import ValidationException
-from tidemill.store.base import Record, RecordStore, Transaction
+from tidemill.store.records.base import Record, RecordStore, Transaction
 
 __all__ = ["Tags", "check_tags", "delete_tags", "insert_tags"]
 
@@ -52,8 +52,8 @@ class Tags:
     """Reads and changes the tags of resources that exist.
 
     Args:
-        records: Where resources and tags are kept.
-        clock: Time.
+        records: Stores resources and tags.
+        clock: Provides the current time.
     """
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
@@ -117,7 +117,7 @@ def _check_count(tags: Mapping[str, str]) -> None:
 
 
 def _check_exists(transaction: Transaction, arn: str) -> None:
-    """Inside the transaction: tags stored after a deletion would be those of the next resource of that name."""
+    """Check inside the transaction: tags added after a deletion would end up on the next resource of that name."""
     kind, _, name = arn.rpartition(":")[2].partition("/")
     record = transaction.get(kind, name)
     if record is None or record.document["arn"] != arn:

@@ -1,20 +1,22 @@
-"""Training jobs: create, look up, list, stop. What happens to a created job is `tidemill.control.driver`'s business."""
+"""Training jobs: create, look up, list, stop. `tidemill.control.driver` runs them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import check_s3_uri, check_training_request
+from tidemill.control.admission import check_mounts, check_network, check_s3_uri, check_training_request
 from tidemill.control.resources import TRAINING_JOB, job_record
+from tidemill.control.synced import synced_uris
 from tidemill.control.tags import check_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import ResourceInUse, ValidationException
-from tidemill.store.base import Query, Record, RecordExists, RecordStore, Transaction
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
 
 __all__ = ["TRAINING_JOB", "Training"]
 
@@ -23,11 +25,13 @@ class Training:
     """The training jobs of the account.
 
     Args:
-        records: Where jobs are kept.
-        objects: To check that a job's output has somewhere to go.
-        region: For ARNs.
-        clock: Time.
-        wake: Called with the name of a job that wants attention.
+        records: Stores the jobs.
+        objects: Used to check that the bucket of a job's output exists.
+        region: Region in ARNs.
+        clock: Provides the current time.
+        wake: Called with the name of a new or changed job.
+        no_network: Reason why jobs cannot have their own networks; empty if they can.
+        mounts: Whether directories are mounted for jobs.
     """
 
     def __init__(
@@ -38,15 +42,19 @@ class Training:
         region: str,
         clock: Clock,
         wake: Callable[[str], None],
+        no_network: str = "",
+        mounts: bool = True,
     ) -> None:
         self._records = records
         self._objects = objects
         self._region = region
         self._clock = clock
         self._wake = wake
+        self._no_network = no_network
+        self._mounts = mounts
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
-        """Accept a job. When this returns, the job and its tags survive kill -9.
+        """Accept a job. After this returns, the job and its tags survive kill -9.
 
         Args:
             request: The members of CreateTrainingJob without its tags.
@@ -58,7 +66,12 @@ class Training:
         """
         checked_tags = check_tags(tags)
         check_training_request(request)
-        self._check_output_bucket(request["OutputDataConfig"]["S3OutputPath"])
+        check_network(request, self._no_network)
+        if not self._mounts:
+            check_mounts(request)
+        self._check_bucket(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
+        for member, uri in synced_uris(request):
+            self._check_bucket(uri, member)
         job = self._new_job(request)
 
         def insert(transaction: Transaction) -> None:
@@ -77,25 +90,25 @@ class Training:
         return job
 
     def get(self, name: str) -> TrainingJob:
-        """The job.
+        """Return a job.
 
         Raises:
-            ValidationException: There is none of that name (the code that SageMaker answers here).
+            ValidationException: There is no job of that name. SageMaker answers with the same code.
         """
         return TrainingJob.from_document(self.record(name).document)
 
     def record(self, name: str) -> Record:
-        """The stored record of a job; raises as `get`."""
+        """Return the stored record of a job; raises the errors of `get`."""
         record = self._records.get(TRAINING_JOB, name)
         if record is None:
             raise ValidationException(f"Requested resource not found: there is no training job {name!r}")
         return record
 
     async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """One page of records and the token of the next.
+        """Return one page of records and the token of the next page.
 
         Raises:
-            ValidationException: The token is not one of ours for this query.
+            ValidationException: The token was not issued for this query.
         """
         try:
             page = await self._records.list(TRAINING_JOB, query)
@@ -104,7 +117,7 @@ class Training:
         return page.records, page.next_token
 
     async def stop(self, name: str) -> None:
-        """Ask a job to stop; it goes Stopping now and Stopped when its script has had its time.
+        """Ask a job to stop: it is Stopping from now on, and Stopped after its script has ended.
 
         Raises:
             ValidationException: There is no such job, or it has ended.
@@ -120,26 +133,54 @@ class Training:
         faults.point("control.stopping")
         self._wake(name)
 
+    async def interrupt(self, name: str) -> None:
+        """Interrupt the instances of a job on spot instances; it starts again from its checkpoints.
+
+        Raises:
+            ValidationException: There is no such job, it is not on spot instances, or it is not InProgress.
+        """
+        job = self.get(name)
+        if not job.is_spot:
+            raise ValidationException(
+                f"The training job {name!r} cannot be interrupted: it was created without EnableManagedSpotTraining"
+                " (use_spot_instances=True), so its instances are never taken away. Create it with that"
+            )
+        if job.status is not TrainingStatus.IN_PROGRESS:
+            raise ValidationException(
+                f"The training job {name!r} cannot be interrupted: it is in status {job.status}; only a job that is"
+                " InProgress can be interrupted"
+            )
+        await self._records.update(TRAINING_JOB, name, _interrupted)
+        self._wake(name)
+
     def _new_job(self, request: Mapping[str, Any]) -> TrainingJob:
         now_ms = self._clock.now_ms()
         name = request["TrainingJobName"]
+        hosts = [host for group in instance_groups(request["ResourceConfig"]) for host in group.hosts]
         job = TrainingJob(
             name=name,
             arn=sagemaker_arn("training-job", name, region=self._region),
             job_id=secrets.token_hex(16),
             request=dict(request),
             created_ms=now_ms,
-            log_streams=(f"{name}/algo-1-{now_ms // 1000}",),
+            log_streams=tuple(f"{name}/{host}-{now_ms // 1000}" for host in hosts),
         )
         return job.enter(SecondaryStatus.STARTING, at_ms=now_ms, message="Starting the training job")
 
-    def _check_output_bucket(self, path: str) -> None:
-        uri = check_s3_uri(path, "outputDataConfig.s3OutputPath")
+    def _check_bucket(self, path: str, member: str) -> None:
+        uri = check_s3_uri(path, member)
         if not self._objects.bucket_exists(uri.bucket):
             raise ValidationException(
-                f"Value {path!r} at 'outputDataConfig.s3OutputPath' is not allowed: the bucket {uri.bucket!r} does not"
+                f"Value {path!r} at '{member}' is not allowed: the bucket {uri.bucket!r} does not"
                 " exist; create it first"
             )
+
+
+def _interrupted(record: Record) -> Record | None:
+    job = TrainingJob.from_document(record.document)
+    if job.status is not TrainingStatus.IN_PROGRESS or job.interrupted:
+        return None
+    return job_record(replace(job, interrupted_attempt=job.attempt))
 
 
 def _stopping(record: Record, at_ms: int) -> Record | None:

@@ -1,0 +1,374 @@
+"""Reconcile endpoints: start missing instances, watch running ones, and end retired ones.
+
+The state is in the store and in the instances' files, as for training jobs; the servers outlive this process. Each
+reconcile compares the stored endpoint with its running instances, and does the next step, which is idempotent:
+
+- An instance is stored before it is started, so every server process has a record.
+- A starting deployment takes over in one commit, once all its instances answer. Before that commit every request goes
+  to the old instances, after it to the new ones.
+- A retired instance is stopped once it has answered all its requests. Its record is deleted after its files.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import structlog
+
+from tidemill.control.endpoints.capture import Capture, Captured
+from tidemill.control.endpoints.instances import Instances, failure_of
+from tidemill.control.endpoints.replacements import Replacements
+from tidemill.control.endpoints.serverless import Serverless
+from tidemill.control.endpoints.traffic import Call, Traffic
+from tidemill.control.endpoints.variants import new_instance
+from tidemill.control.invoker import Answer
+from tidemill.control.plan import DataMissing, InstancePlanner
+from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_record
+from tidemill.control.tags import delete_tags
+from tidemill.control.target_models import TargetModels
+from tidemill.control.work_queue import WorkQueue
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
+from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.executors.base import Executor
+from tidemill.instance.spec import InstanceRef
+from tidemill.store.records.base import Query, Record, RecordStore, Transaction
+
+__all__ = ["EndpointDriver"]
+
+_log = structlog.get_logger("tidemill.endpoints")
+_SOON_S = 0.1
+_LOOK_S = 5.0
+_UNHEALTHY_S = 120.0
+"""A running instance that answers no /ping for this long is replaced. Long, as it may be busy with one request."""
+
+_Change = Callable[[Endpoint], Endpoint]
+
+
+class EndpointDriver:
+    """Reconcile every endpoint, with one task per endpoint.
+
+    Args:
+        records: Stores the endpoints.
+        executor: Runs their instances.
+        planner: Creates the specs of instances.
+        clock: Provides the current time.
+        capture: Stores requests and answers of endpoints with a DataCaptureConfig; None captures nothing.
+        serverless_idle_s: Seconds without a request after which a serverless variant's server ends.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        executor: Executor,
+        *,
+        planner: InstancePlanner,
+        clock: Clock,
+        capture: Capture | None = None,
+        serverless_idle_s: float = 300.0,
+    ) -> None:
+        self._records = records
+        self._clock = clock
+        self._queue = WorkQueue("endpoint", self._drive)
+        self._instances = Instances(executor, planner)
+        self._serverless = Serverless(clock, idle_s=serverless_idle_s)
+        self._traffic = Traffic(
+            self._instances,
+            TargetModels(executor),
+            lambda v, t: planner.target_archive(v, t),
+            serverless=self._serverless,
+            awaken=self._awaken,
+        )
+        self._replacements = Replacements(clock)
+        self._capture = capture
+        self._taken_up: set[tuple[str, int]] = set()
+
+    async def start(self) -> None:
+        """Start a task for every stored endpoint, including deleted ones that still drain under their ids."""
+        for kind in (ENDPOINT, ENDPOINT_REMOVAL):
+            async for endpoint in self._all(kind):
+                self.wake(endpoint)
+
+    def wake(self, endpoint: Endpoint) -> None:
+        """Reconcile an endpoint that was created or changed."""
+        self._queue.wake(_key(endpoint))
+
+    def changed(self, ref: InstanceRef) -> bool:
+        """Reconcile the endpoint of an instance whose state changed. Return whether it belongs to an endpoint."""
+        return self._queue.changed(ref)
+
+    async def close(self) -> None:
+        """Stop reconciling and close connections; the servers keep running."""
+        await self._queue.close()
+        self._instances.close()
+
+    async def invoke(self, current: Callable[[], Endpoint], call: Call) -> tuple[Answer, Variant]:
+        """Send a request to one of an endpoint's servers, and capture it if configured; see `Traffic.send`."""
+        endpoint = current()
+        answer, variant = await self._traffic.send(current, call)
+        config = endpoint.serving.capture if endpoint.serving else None
+        if config is not None and self._capture is not None:
+            captured = Captured(
+                endpoint=endpoint.name, variant=variant.name, config=config, inference_id=call.inference_id
+            )
+            self._capture.note(captured, call, answer)
+        return answer, variant
+
+    async def _awaken(self, endpoint: Endpoint, variant: Variant) -> None:
+        """Add an instance to a serverless variant that has a request but no instance."""
+        faults.point("control.endpoint.awakened")
+        await self._change(_key(endpoint), lambda now: now.resized(variant.name, 1))
+        self.wake(endpoint)
+
+    async def _all(self, kind: str) -> AsyncIterator[Endpoint]:
+        query = Query(descending=False, limit=100)
+        while True:
+            page = await self._records.list(kind, query)
+            for record in page.records:
+                yield Endpoint.from_document(record.document)
+            if page.next_token is None:
+                return
+            query = replace(query, after=page.next_token)
+
+    async def _drive(self, key: str) -> None:
+        while True:
+            try:
+                await self._follow(key)
+            except ServiceUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - a fault of ours must end in the FailureReason, not in silence
+                _log.exception("endpoint.driver_failed", endpoint=key)
+                await self._give_up(key, f"InternalServerError: {type(error).__name__}: {error}")
+                # Keep the task: a failed endpoint can still be deleted, and a failed deletion is retried.
+                await self._queue.wait(key, timeout_s=_LOOK_S)
+            else:
+                return
+
+    async def _follow(self, key: str) -> None:
+        """Reconcile an endpoint until it is deleted."""
+        while (endpoint := self._endpoint(key)) is not None:
+            for job_id in endpoint.owns:
+                self._queue.listen(job_id, key)
+            if endpoint.status is EndpointStatus.DELETING:
+                if await self._removed(endpoint):
+                    return
+            else:
+                await self._step(key, endpoint)
+            await self._queue.wait(key, timeout_s=_SOON_S if self._moves(key) else _LOOK_S)
+
+    def _moves(self, key: str) -> bool:
+        """Return whether instances are starting or retiring, so that the next reconcile should come soon."""
+        endpoint = self._endpoint(key)
+        if endpoint is None or endpoint.status is EndpointStatus.FAILED:
+            return bool(endpoint and endpoint.retiring)
+        serving = endpoint.serving
+        return bool(endpoint.starting or endpoint.retiring or (serving and not serving.complete))
+
+    async def _step(self, key: str, endpoint: Endpoint) -> None:
+        """Bring the running instances one step closer to the stored endpoint."""
+        if endpoint.status is not EndpointStatus.FAILED:
+            endpoint = await self._filled(key, endpoint)
+            if endpoint.serving is not None:
+                await self._watch(key, endpoint, endpoint.serving)
+                await self._put_to_sleep(key, endpoint.endpoint_id)
+            if endpoint.starting is not None:
+                await self._bring_up(key, endpoint, endpoint.starting)
+        for instance in (self._endpoint(key) or endpoint).retiring:
+            if not self._traffic.in_flight(instance):
+                await self._retire(key, instance)
+
+    async def _filled(self, key: str, endpoint: Endpoint) -> Endpoint:
+        """Add instances for those that the serving deployment lacks, unless replacements must still wait."""
+        serving = endpoint.serving
+        lacking = [each for each in serving.variants if each.missing > 0] if serving else []
+        if not lacking or endpoint.starting is not None or not self._replacements.due(key):
+            return endpoint
+        at_ms = self._clock.now_ms()
+        more = {each.name: [new_instance(each.name, at_ms=at_ms) for _ in range(each.missing)] for each in lacking}
+
+        def fill(now: Endpoint) -> Endpoint:
+            if now.starting is not None or now.serving is None:
+                return now
+            filled = now.serving.with_instances(lambda v: (*v.instances, *more.get(v.name, ())[: max(v.missing, 0)]))
+            return replace(now, serving=filled)
+
+        changed = await self._change(key, fill) or endpoint
+        faults.point("control.endpoint.replaced")
+        for job_id in changed.owns:
+            self._queue.listen(job_id, key)
+        return changed
+
+    async def _put_to_sleep(self, key: str, endpoint_id: str) -> None:
+        """Retire the instances of idle serverless variants."""
+        endpoint = self._endpoint(key)
+        serving = endpoint.serving if endpoint else None
+        for variant in serving.variants if serving else ():
+            if self._serverless.idle(endpoint_id, variant):
+                await self._change(key, lambda now, name=variant.name: now.resized(name, 0))
+                _log.info("endpoint.idle", endpoint=key, variant=variant.name)
+
+    async def _bring_up(self, key: str, endpoint: Endpoint, starting: Deployment) -> None:
+        """Start a deployment; promote it when all its instances answer, or roll back if one cannot."""
+        kept = {each.key for each in endpoint.serving.instances} if endpoint.serving else set()
+        for variant in starting.variants:
+            for instance in variant.instances:
+                if instance.key not in kept and not instance.ready:
+                    failure = await self._warmed(key, endpoint, variant, instance, starting.limit_s)
+                    if failure:
+                        await self._give_up(key, failure)
+                        return
+        now = self._endpoint(key)
+        if now is None or now.starting is None:
+            return
+        if not now.starting.complete:
+            if any(each.missing > 0 for each in now.starting.variants):
+                await self._give_up(key, "InternalServerError: an instance that was to be kept has died")
+            return
+        faults.point("control.endpoint.warmed")
+        await self._change(key, Endpoint.promoted)
+        faults.point("control.endpoint.swapped")
+        _log.info("endpoint.in_service", name=endpoint.name, config=starting.config_name)
+
+    async def _warmed(
+        self, key: str, endpoint: Endpoint, variant: Variant, instance: Instance, limit_s: int | None
+    ) -> str:
+        """Start an instance and mark it ready when it answers. Return why it failed; empty if it has not."""
+        try:
+            await self._started(endpoint, variant, instance)
+        except (DataMissing, LaunchError) as error:
+            return str(error)
+        state = await self._instances.observe(instance)
+        if failure := failure_of(state):
+            return failure
+        if state.phases and state.phases[-1].status == "Serving" and await self._instances.healthy(instance):
+            await self._change(key, lambda now: now.made_ready(instance))
+            return ""
+        within_s = min(variant.healthy_within_s, limit_s or variant.healthy_within_s)
+        if self._clock.now_ms() - instance.created_ms > within_s * 1000:
+            return f"The server did not answer /ping within {within_s} s; see its logs"
+        return ""
+
+    async def _started(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> None:
+        """Start an instance, once per process: this also completes a launch that a kill interrupted."""
+        if instance.key not in self._taken_up:
+            await self._instances.start(endpoint, variant, instance)
+            self._taken_up.add(instance.key)
+            faults.point("control.endpoint.launched")
+
+    async def _watch(self, key: str, endpoint: Endpoint, serving: Deployment) -> None:
+        """Check the instances of the serving deployment, and replace those that died."""
+        for variant in serving.variants:
+            for instance in variant.instances:
+                failure = (
+                    await self._silent(endpoint, variant, instance)
+                    if instance.ready
+                    else await self._warmed(key, endpoint, variant, instance, None)
+                )
+                if failure:
+                    await self._lose(key, instance, failure)
+
+    async def _silent(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> str:
+        """Return why an instance that was ready has failed; empty if it has not."""
+        try:
+            await self._started(endpoint, variant, instance)
+        except (DataMissing, LaunchError) as error:
+            return str(error)
+        if failure := failure_of(await self._instances.observe(instance)):
+            return failure
+        if not self._replacements.ping_due(instance, every_s=_LOOK_S):
+            return ""
+        answers = await self._instances.healthy(instance)
+        self._traffic.suspect(instance, suspected=not answers)
+        if self._replacements.silent_s(instance, answers=answers) > _UNHEALTHY_S:
+            return f"The server did not answer /ping for {_UNHEALTHY_S:g} s; see its logs"
+        return ""
+
+    async def _lose(self, key: str, instance: Instance, reason: str) -> None:
+        """Retire an instance that died. The endpoint fails if no instance is left and replacements keep dying."""
+        again = self._replacements.died(key, instance)
+        endpoint = await self._change(key, lambda now: now.retired(instance))
+        _log.warning("endpoint.instance_lost", endpoint=key, instance=instance.job_id, reason=reason)
+        serving = endpoint.serving if endpoint else None
+        if not again and serving is not None and not any(each.ready for each in serving.instances):
+            await self._change(key, lambda now: now.failed(reason))
+            _log.warning("endpoint.failed", endpoint=key, reason=reason)
+
+    async def _retire(self, key: str, instance: Instance) -> None:
+        """Ask a retired instance to end; forget it when it has."""
+        faults.point("control.endpoint.drained")
+        if not await self._instances.ended(instance):
+            return
+        endpoint = self._endpoint(key)
+        if endpoint is None:
+            return
+        if sum(each.job_id == instance.job_id for each in endpoint.instances) == 1:
+            await self._instances.reap(instance.job_id)
+        faults.point("control.endpoint.ended")
+        await self._change(key, lambda now: now.cleared(instance))
+        faults.point("control.endpoint.retired")
+        self._forget(instance)
+
+    async def _removed(self, endpoint: Endpoint) -> bool:
+        """Stop the running instances; delete the endpoint and return True once all have ended."""
+        if not all([await self._instances.ended(each) for each in endpoint.instances]):
+            return False
+        for job_id in endpoint.owns:
+            await self._instances.reap(job_id)
+        await self._records.change(lambda transaction: _remove(transaction, endpoint))
+        faults.point("control.endpoint.deleted")
+        for instance in endpoint.instances:
+            self._forget(instance)
+        self._traffic.forget_endpoint(endpoint)
+        self._serverless.forget(endpoint.endpoint_id)
+        self._replacements.forget(_key(endpoint))
+        return True
+
+    def _forget(self, instance: Instance) -> None:
+        self._taken_up.discard(instance.key)
+        self._traffic.forget(instance)
+        self._replacements.forget_instance(instance)
+
+    async def _give_up(self, key: str, reason: str) -> None:
+        """Abandon the starting deployment: the endpoint keeps the serving one, or fails if there is none."""
+        _log.warning("endpoint.deployment_failed", endpoint=key, reason=reason)
+        await self._change(key, lambda now: now.rolled_back(reason) if now.starting else now)
+        faults.point("control.endpoint.rolled_back")
+
+    async def _change(self, key: str, change: _Change) -> Endpoint | None:
+        """Change the stored endpoint, unless it is deleted or Deleting. Return the stored endpoint."""
+        name, _, endpoint_id = key.partition("/")
+
+        def change_record(record: Record) -> Record | None:
+            now = Endpoint.from_document(record.document)
+            if now.endpoint_id != endpoint_id or now.status is EndpointStatus.DELETING:
+                return None
+            new = change(now)
+            return None if new == now else endpoint_record(new)
+
+        record = await self._records.update(ENDPOINT, name, change_record)
+        found = Endpoint.from_document(record.document) if record else None
+        return found if found is not None and found.endpoint_id == endpoint_id else None
+
+    def _endpoint(self, key: str) -> Endpoint | None:
+        name, _, endpoint_id = key.partition("/")
+        # In this order: a record moves from its name to its own id, never back.
+        for kind, record_name in ((ENDPOINT, name), (ENDPOINT_REMOVAL, endpoint_id)):
+            record = self._records.get(kind, record_name)
+            endpoint = Endpoint.from_document(record.document) if record else None
+            if endpoint is not None and endpoint.endpoint_id == endpoint_id:
+                return endpoint
+        return None
+
+
+def _key(endpoint: Endpoint) -> str:
+    """Key of an endpoint's task. It contains the id, as another endpoint may take the name."""
+    return f"{endpoint.name}/{endpoint.endpoint_id}"
+
+
+def _remove(transaction: Transaction, endpoint: Endpoint) -> None:
+    """Delete the records of a removed endpoint, but not those of a new endpoint with its name."""
+    record = transaction.get(ENDPOINT, endpoint.name)
+    if record is not None and Endpoint.from_document(record.document).endpoint_id == endpoint.endpoint_id:
+        transaction.delete(ENDPOINT, endpoint.name)
+        delete_tags(transaction, endpoint.arn)
+    transaction.delete(ENDPOINT_REMOVAL, endpoint.endpoint_id)

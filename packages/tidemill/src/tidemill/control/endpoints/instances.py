@@ -1,0 +1,113 @@
+"""Start, call and stop the instances of endpoints through an executor."""
+
+import asyncio
+from collections.abc import Mapping
+
+from tidemill.control.full_disk import delayed_by_full_disk
+from tidemill.control.invoker import Answer, Invoker, Unreachable
+from tidemill.control.plan import InstancePlanner
+from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.executors.base import Executor
+from tidemill.instance.spec import InstanceRef
+from tidemill.instance.status import InstanceStatus, StopReason
+
+__all__ = ["Instances", "failure_of", "ref_of"]
+
+_PING_TIMEOUT_S = 10.0
+
+
+class Instances:
+    """Runs and calls instances.
+
+    Args:
+        executor: Runs the instances.
+        planner: Creates their specs.
+    """
+
+    def __init__(self, executor: Executor, planner: InstancePlanner) -> None:
+        self._executor = executor
+        self._planner = planner
+        self._invokers: dict[InstanceRef, Invoker] = {}
+        self._asked: set[InstanceRef] = set()
+
+    async def start(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> None:
+        """Launch an instance; if it was launched already, complete that launch.
+
+        Raises:
+            DataMissing: The model archive does not exist.
+            LaunchError: The instance cannot be started.
+            ServiceUnavailable: The disk is full.
+        """
+        ref = ref_of(instance)
+        if self._executor.observe(ref).launched:
+            self._executor.relaunch(ref)
+            return
+        with delayed_by_full_disk(f"endpoint {endpoint.name}"):
+            spec = await asyncio.to_thread(self._planner.plan_endpoint, endpoint, variant, instance)
+            await asyncio.to_thread(self._executor.launch, [spec])
+
+    async def observe(self, instance: Instance) -> InstanceStatus:
+        """Return what an instance has reported."""
+        return await asyncio.to_thread(self._executor.observe, ref_of(instance))
+
+    async def healthy(self, instance: Instance) -> bool:
+        """Return whether an instance answers /ping with 200."""
+        try:
+            return (await self._invoker(ref_of(instance)).get("/ping", timeout_s=_PING_TIMEOUT_S)).status == 200
+        except (Unreachable, TimeoutError):
+            return False
+
+    async def send(
+        self, instance: Instance, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> Answer:
+        """Send a request to an instance; raises as `Invoker.send`."""
+        return await self._invoker(ref_of(instance)).send(method, path, body, headers=headers, timeout_s=timeout_s)
+
+    async def ended(self, instance: Instance) -> bool:
+        """Ask an instance to end after answering its requests. Return whether it has ended."""
+        ref = ref_of(instance)
+        state = await self.observe(instance)
+        if state.launched and state.running and state.exit is None:
+            if ref not in self._asked:
+                await asyncio.to_thread(self._executor.stop, ref, reason=StopReason.STOPPED)
+                self._asked.add(ref)
+            return False
+        self._asked.discard(ref)
+        if ref in self._invokers:
+            self._invokers.pop(ref).close()
+        return True
+
+    async def reap(self, job_id: str) -> None:
+        """Remove the files of ended instances."""
+        await asyncio.to_thread(self._executor.reap, job_id)
+
+    def close(self) -> None:
+        """Close all connections; the instances run on."""
+        for invoker in self._invokers.values():
+            invoker.close()
+
+    def _invoker(self, ref: InstanceRef) -> Invoker:
+        url = self._executor.endpoint_url(ref)
+        if url is None:
+            raise Unreachable("the endpoint's server has not reported its address yet", sent=False)
+        known = self._invokers.get(ref)
+        if known is not None and known.url == url:
+            return known
+        if known is not None:  # its server restarted on another port
+            known.close()
+        self._invokers[ref] = Invoker(url)
+        return self._invokers[ref]
+
+
+def ref_of(instance: Instance) -> InstanceRef:
+    """Return an executor's reference to an instance."""
+    return InstanceRef(instance.job_id, instance.index)
+
+
+def failure_of(state: InstanceStatus) -> str:
+    """Return why an instance ended; empty if it has not."""
+    if state.exit is not None:
+        return state.exit.failure or "The server ended"
+    if state.launched and not state.running:
+        return "InternalServerError: instance agent lost"
+    return ""

@@ -1,0 +1,124 @@
+"""Combine the reports of all instances of a training job's attempt: its phases, whether it is over, how it ended.
+
+Everything is computed from the reports and nothing is stored, so a restarted service gets the same results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+
+__all__ = ["Gang"]
+
+_REASON_LIMIT = 1024
+_LOST = "InternalServerError: instance agent lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The reports of all instances of an attempt, ``algo-1`` first.
+
+    Attributes:
+        hosts: Names of the instances.
+        statuses: The status of each instance, in the same order.
+    """
+
+    hosts: Sequence[str]
+    statuses: Sequence[InstanceStatus]
+
+    @property
+    def over(self) -> bool:
+        """Whether all instances have ended."""
+        return not any(status.running for status in self.statuses)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases that every running instance has reached, each with the time of the last one to reach it.
+
+        Ended instances do not count, so they do not delay the phases of the others.
+        """
+        running = [status for status in self.statuses if status.running] or list(self.statuses)
+        reached = []
+        for phase in max(running, key=lambda status: len(status.phases)).phases:
+            same = [[each for each in status.phases if each.status == phase.status] for status in running]
+            if all(same):
+                reached.append(replace(phase, started_ms=max(each[0].started_ms for each in same)))
+        return tuple(reached)
+
+    @property
+    def peers_must_stop(self) -> StopReason | None:
+        """Why the remaining instances must be stopped; None if they may continue."""
+        if self._first_failure is not None:
+            return StopReason.PEER_FAILED
+        ends = [status.exit for status in self.statuses if status.exit is not None]
+        if any(ended.outcome is Outcome.MAX_RUNTIME for ended in ends):
+            return StopReason.MAX_RUNTIME
+        return None
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Names of the instances that ended without a report, e.g. since they were killed from outside."""
+        pairs = zip(self.hosts, self.statuses, strict=True)
+        return tuple(host for host, status in pairs if status.exit is None and not status.running)
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether an instance was lost, or stopped before its script had ended."""
+        stopped = any(status.exit is not None and status.exit.outcome is Outcome.STOPPED for status in self.statuses)
+        return stopped or bool(self.lost)
+
+    def end(self) -> InstanceExit | None:
+        """Return how the job as a whole ended, with the archives of ``algo-1``; None if no instance reported its end.
+
+        A job has failed as soon as one instance has, and the one that failed first says why.
+        """
+        ends = [status.exit for status in self.statuses if status.exit is not None]
+        if not ends:
+            return None
+        first = self.statuses[0].exit
+        failed = self._first_failure
+        base = first or ends[0]
+        outcome = base.outcome
+        if failed is not None:
+            outcome = Outcome.FAILED
+        else:
+            for worse in (Outcome.MAX_RUNTIME, Outcome.STOPPED):
+                if any(ended.outcome is worse for ended in ends):
+                    outcome = worse
+                    break
+        artifacts = dict(first.artifacts) if first is not None else {}
+        if outcome is Outcome.FAILED:
+            artifacts.pop("model", None)
+        started = [ended.training_started_ms for ended in ends if ended.training_started_ms is not None]
+        stopped = [ended.training_ended_ms for ended in ends if ended.training_ended_ms is not None]
+        return replace(
+            base,
+            outcome=outcome,
+            failure=self._reason(failed) if failed is not None else "",
+            ended_ms=max(ended.ended_ms for ended in ends),
+            training_started_ms=min(started, default=None),
+            training_ended_ms=max(stopped, default=None),
+            artifacts=artifacts,
+            peak_rss_bytes=max(ended.peak_rss_bytes for ended in ends),
+        )
+
+    @property
+    def _first_failure(self) -> int | None:
+        """Index of the instance that failed first: by its own report, else one that was lost; None if none has."""
+        reported = [
+            (status.exit.training_ended_ms or status.exit.ended_ms, index)
+            for index, status in enumerate(self.statuses)
+            if status.exit is not None and status.exit.outcome is Outcome.FAILED
+        ]
+        lost = [index for index, status in enumerate(self.statuses) if status.exit is None and not status.running]
+        # What a lost instance brings down fails after it: then the loss is the cause. No report says when it was
+        # lost, so a failure of the user's code counts first: it is the one that can be repaired there.
+        return min(reported)[1] if reported else (lost[0] if lost else None)
+
+    def _reason(self, index: int) -> str:
+        ended = self.statuses[index].exit
+        reason = ended.failure if ended is not None else _LOST
+        if len(self.statuses) == 1:
+            return reason
+        where = f", instance: {self.hosts[index]}"
+        return reason[: _REASON_LIMIT - len(where)] + where

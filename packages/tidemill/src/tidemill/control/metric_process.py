@@ -1,0 +1,141 @@
+"""Run `tidemill.control.metric_search`; if an expression takes too long, run it again without that expression."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+
+__all__ = ["CPU_S", "Cursor", "Piece", "search_metrics"]
+
+CPU_S = 5
+"""Seconds of CPU that an expression may take for a piece of the log. Ordinary expressions take milliseconds."""
+
+_log = structlog.get_logger("tidemill.training")
+_ANSWER_MAX_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Position at which a search continues.
+
+    Attributes:
+        segment: Number of the log segment; 0 before the first one.
+        offset: Offset in the segment, in bytes.
+        state: Last state of a progress bar, which the log may repeat as a line; else empty.
+    """
+
+    segment: int = 0
+    offset: int = 0
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Matches in a piece of the log. The keys are the numbers of the expressions.
+
+    Attributes:
+        cursor: Position after the piece.
+        found: Times in milliseconds since the epoch and values, in the order of the log.
+        texts: The latest match of an expression, if it is not a finite number.
+        given_up: Reasons why expressions are no longer searched.
+    """
+
+    cursor: Cursor
+    found: Mapping[int, tuple[list[int], list[float]]] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)
+    given_up: Mapping[int, str] = field(default_factory=dict)
+
+
+async def search_metrics(
+    directory: Path,
+    expressions: Mapping[int, str],
+    *,
+    order: Literal["forward", "latest"],
+    cursor: Cursor | None = None,
+    cpu_s: int = CPU_S,
+) -> AsyncGenerator[Piece]:
+    """Search a log stream in a separate process, which ends with the iteration.
+
+    Args:
+        directory: Directory of the stream.
+        expressions: Python regular expressions, each under a number.
+        order: ``forward`` finds every match from the cursor to the end; ``latest`` the last match of each expression.
+        cursor: Start position; None starts at the beginning.
+        cpu_s: Seconds of CPU that each expression may take for a piece.
+
+    Yields:
+        Results in the order of the search, one per piece of the log, and one for each expression given up.
+    """
+    cursor, waiting = cursor or Cursor(), dict(expressions)
+    while waiting:
+        task = {"directory": str(directory), "expressions": waiting, "order": order, "cpu_s": cpu_s}
+        task |= {"begin": (cursor.segment, cursor.offset), "state": cursor.state}
+        searched = None
+        async with contextlib.aclosing(_answers(task)) as answers:
+            async for answer in answers:
+                if "ended_by" in answer:
+                    yield Piece(cursor=cursor, given_up=_blamed(searched, waiting, answer["ended_by"], cpu_s=cpu_s))
+                    waiting.pop(searched, None) if searched is not None else waiting.clear()
+                    break
+                if "searches" in answer:
+                    searched = answer["searches"]
+                    continue
+                piece = _piece(answer)
+                cursor = piece.cursor
+                if order == "latest":
+                    for number in (*piece.found, *piece.texts):
+                        waiting.pop(number, None)
+                yield piece
+            else:
+                return
+
+
+async def _answers(task: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    """Yield the program's answers; if it failed or was killed, at last its exit status as ``ended_by``."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "tidemill.control.metric_search"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=_ANSWER_MAX_BYTES,
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    errors = asyncio.create_task(process.stderr.read())
+    try:
+        process.stdin.write(json.dumps(task).encode())
+        process.stdin.close()
+        async for line in process.stdout:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+        status = await process.wait()
+        if status > 0:
+            text = (await errors).decode("utf-8", "replace")[-2000:]
+            _log.error("metrics.search_failed", directory=task["directory"], error=text)
+        if status != 0:
+            yield {"ended_by": status}
+    finally:
+        errors.cancel()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _piece(answer: Mapping[str, Any]) -> Piece:
+    segment, offset = answer["end"]
+    return Piece(
+        cursor=Cursor(segment, offset, answer["state"]),
+        found={int(number): (times, values) for number, (times, values) in answer["found"].items()},
+        texts={int(number): text for number, text in answer["texts"].items()},
+    )
+
+
+def _blamed(searched: int | None, waiting: Mapping[int, str], status: int, *, cpu_s: int) -> dict[int, str]:
+    """Return the expressions to give up, with the reason: the one searched last, or all if none was searched."""
+    reason = f"its regular expression took more than {cpu_s} s" if status < 0 else "the search failed"
+    return {searched: reason} if searched is not None else dict.fromkeys(waiting, reason)

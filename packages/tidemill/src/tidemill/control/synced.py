@@ -1,0 +1,131 @@
+"""The directories of a training job that are uploaded while it runs: checkpoints, TensorBoard's and others.
+
+The targets are SageMaker's: AWS's SDK v2 looks for TensorBoard's files below ``NAME/tensorboard-output``, and the
+training toolkit writes the others below ``NAME/output/intermediate``. Checkpoints go to the prefix itself: all jobs
+that name it, and all instances of a job, share it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidemill.control.channels import reference
+from tidemill.core.hyperparameters import decode
+from tidemill.core.names import S3Uri
+from tidemill.instance.spec import ObjectReference, SyncedDirectory
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.store import ObjectStore
+
+__all__ = ["TENSORBOARD_DIRECTORY", "is_mounted", "restored_checkpoints", "synced_directories", "synced_uris"]
+
+TENSORBOARD_DIRECTORY = "tensorboard-output"
+
+_ML = "/opt/ml/"
+_DEFAULT_LOCAL_PATH = "/opt/ml/output/tensorboard"
+_NOT_OF_THE_SCRIPT = frozenset({"input", "code"})
+_NO_CHECKPOINTS = _NOT_OF_THE_SCRIPT | {"model", "output", ".tidemill"}
+_CHECKPOINTS = "checkpointConfig"
+_CHECKPOINTS_LOCAL_PATH = "/opt/ml/checkpoints"
+_MOUNTED_BELOW = ("opt", "tmp")
+_TENSORBOARD = "tensorBoardOutputConfig"
+_INTERMEDIATE = "hyperParameters.sagemaker_s3_output"
+
+
+def synced_directories(request: Mapping[str, Any]) -> tuple[SyncedDirectory, ...]:
+    """Return the directories to upload for a CreateTrainingJob request.
+
+    Raises:
+        ValueError: A path or a URI cannot be used; the arguments are the member, its value and the reason.
+    """
+    name = request["TrainingJobName"]
+    found: list[SyncedDirectory] = []
+    for member, text in synced_uris(request):
+        try:
+            uri = S3Uri.parse(text.rstrip("/"))
+        except ValueError as error:
+            raise ValueError(member, text, str(error)) from error
+        if member == _INTERMEDIATE:
+            found.append(
+                SyncedDirectory(path="output/intermediate", uri=str(uri / name / "output/intermediate"), whole=True)
+            )
+        elif member == f"{_CHECKPOINTS}.s3Uri":
+            found.append(_checkpoints(request, uri))
+        else:
+            path = _relative(request["TensorBoardOutputConfig"].get("LocalPath") or _DEFAULT_LOCAL_PATH)
+            found.append(SyncedDirectory(path=path, uri=str(uri / name / TENSORBOARD_DIRECTORY)))
+    return tuple(found)
+
+
+def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the members of a request that set a target for such files, each with its S3 URI."""
+    if "CheckpointConfig" in request:
+        yield f"{_CHECKPOINTS}.s3Uri", request["CheckpointConfig"]["S3Uri"]
+    tensorboard = request.get("TensorBoardOutputConfig", {})
+    if tensorboard:
+        yield f"{_TENSORBOARD}.s3OutputPath", tensorboard["S3OutputPath"]
+    output = decode({"": request.get("HyperParameters", {}).get("sagemaker_s3_output", "")})[""]
+    if output and not str(output).startswith("file://"):
+        yield _INTERMEDIATE, str(output)
+
+
+def is_mounted(request: Mapping[str, Any]) -> bool:
+    """Whether the checkpoints of a request lie outside ``/opt/ml``, where only a sandbox with mounts can show them."""
+    return any(each.mounted_at for each in synced_directories(request))
+
+
+def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> Iterator[ObjectReference]:
+    """Yield what lies below the prefix of a job's checkpoints now.
+
+    A script may have put a file where a directory was, or the reverse. Nothing is deleted in the bucket, so both are
+    there: what was written last counts.
+    """
+    config = request.get("CheckpointConfig")
+    if config is None:
+        return
+    uri = S3Uri.parse(config["S3Uri"].rstrip("/"))
+    prefix = f"{uri.key}/"
+    found: dict[str, ObjectInfo] = {}
+    for info in objects.list_all(uri.bucket, prefix):
+        if not info.key.endswith("/"):
+            found[info.key.removeprefix(prefix)] = info
+    replaced: set[str] = set()
+    for name, info in found.items():
+        for parent in (name[:at] for at, character in enumerate(name) if character == "/"):
+            if parent in found:
+                replaced.add(parent if found[parent].modified_ms < info.modified_ms else name)
+    for name, info in found.items():
+        if name not in replaced:
+            yield reference(info, name=name)
+
+
+def _checkpoints(request: Mapping[str, Any], uri: S3Uri) -> SyncedDirectory:
+    if not uri.key:
+        text = request["CheckpointConfig"]["S3Uri"]
+        raise ValueError(f"{_CHECKPOINTS}.s3Uri", text, f"name a prefix of the bucket, e.g. {uri}checkpoints")
+    text = request["CheckpointConfig"].get("LocalPath") or _CHECKPOINTS_LOCAL_PATH
+    first, *below = text.rstrip("/").split("/")
+    clean = first == "" and below and not {"", ".", ".."} & set(below) and "\0" not in text
+    of_ml = clean and below[:2] == ["opt", "ml"]
+    if of_ml and len(below) > 2 and below[2] not in _NO_CHECKPOINTS:
+        return SyncedDirectory(path="/".join(below[2:]), uri=str(uri), whole=True, restored=True)
+    if clean and not of_ml and len(below) > 1 and below[0] in _MOUNTED_BELOW:
+        at = "/" + "/".join(below)
+        return SyncedDirectory(path="checkpoints", uri=str(uri), whole=True, restored=True, mounted_at=at)
+    raise ValueError(
+        f"{_CHECKPOINTS}.localPath",
+        text,
+        "expected a directory below /opt/ml, not in its input, code, model or output, e.g. /opt/ml/checkpoints; or one"
+        " below /opt or /tmp",
+    )
+
+
+def _relative(local_path: str) -> str:
+    """Return a path relative to /opt/ml, e.g. ``output/tensorboard`` for ``/opt/ml/output/tensorboard``."""
+    segments = [segment for segment in local_path.removeprefix(_ML).split("/") if segment]
+    clean = local_path.startswith(_ML) and segments and not {".", ".."} & set(segments)
+    if not clean or segments[0] in _NOT_OF_THE_SCRIPT or "\0" in local_path:
+        raise ValueError(
+            f"{_TENSORBOARD}.localPath",
+            local_path,
+            "expected a directory below /opt/ml, not in its input or code, e.g. /opt/ml/output/tensorboard",
+        )
+    return "/".join(segments)

@@ -1,0 +1,175 @@
+"""The metrics of training jobs over time, read from their logs.
+
+Points are not stored but derived from the log, which has every line exactly once, even after crashes. They are cached
+in memory, so that each request for a running job only reads the lines that are new since the last one.
+"""
+
+import asyncio
+import contextlib
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tidemill.control.metric_process import Cursor, search_metrics
+from tidemill.control.plan import TRAINING_LOG_GROUP
+from tidemill.control.resources import TRAINING_JOB
+from tidemill.core.segments import stream_directory
+from tidemill.core.training import TrainingJob
+from tidemill.store.logs.streams import LogReader
+from tidemill.store.records.base import Query, RecordStore
+
+__all__ = ["JobMetric", "Points", "TrainingMetrics"]
+
+_JOBS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The points of one metric in the order of the log, 16 bytes each.
+
+    Attributes:
+        times_ms: Milliseconds since the epoch.
+        values: Finite numbers.
+    """
+
+    times_ms: "array[int]" = field(default_factory=lambda: array("q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        return zip(self.times_ms, self.values, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetric:
+    """A metric that has points."""
+
+    job: str
+    name: str
+
+
+class TrainingMetrics:
+    """The metrics that the MetricDefinitions of training jobs define.
+
+    Args:
+        records: Stores the jobs.
+        logs: Root directory of the log segments.
+    """
+
+    def __init__(self, records: RecordStore, *, logs: Path) -> None:
+        self._records = records
+        self._logs = logs
+        self._series: OrderedDict[str, Sequence[_Series]] = OrderedDict()
+
+    async def points(self, job_name: str, metric: str) -> Sequence[Points]:
+        """Return the points of a metric so far, one series per definition and instance; empty if there are none."""
+        record = self._records.get(TRAINING_JOB, job_name)
+        if record is None:
+            return ()
+        job = TrainingJob.from_document(record.document)
+        if metric not in _names(job):
+            return ()
+        found: list[Points] = []
+        for series in self._series_of(job):
+            await series.read_on()
+            found += [points for name, points in series.points if name == metric]
+        return found
+
+    async def names(self, job_name: str) -> tuple[JobMetric, ...]:
+        """Return the metrics of a job that have points; empty if there is no such job."""
+        record = self._records.get(TRAINING_JOB, job_name)
+        return () if record is None else await self._with_points(TrainingJob.from_document(record.document))
+
+    async def pages(
+        self, *, jobs: int, after: str | None = None, ended_after_ms: int | None = None
+    ) -> AsyncIterator[tuple[tuple[JobMetric, ...], str | None]]:
+        """Go through the metrics of all jobs that have points, newest job first.
+
+        Args:
+            jobs: Number of jobs per page.
+            after: Token of an earlier page.
+            ended_after_ms: Skip jobs that ended earlier than this, in milliseconds since the epoch.
+
+        Yields:
+            Metrics, and the token of the next page.
+
+        Raises:
+            ValueError: The token was not made here.
+        """
+        query = Query(limit=jobs, after=after)
+        while True:
+            page = await self._records.list(TRAINING_JOB, query)
+            found: list[JobMetric] = []
+            for record in page.records:
+                job = TrainingJob.from_document(record.document)
+                if ended_after_ms is None or job.ended_ms is None or job.ended_ms >= ended_after_ms:
+                    found += await self._with_points(job)
+            yield tuple(found), page.next_token
+            if page.next_token is None:
+                return
+            query = replace(query, after=page.next_token)
+
+    async def _with_points(self, job: TrainingJob) -> tuple[JobMetric, ...]:
+        if job.status.terminal:
+            # A metric has a point exactly if it has a final value.
+            found = {metric.name for metric in job.final_metrics}
+        elif _names(job):
+            found = set()
+            for series in self._series_of(job):
+                await series.read_on()
+                found |= {name for name, points in series.points if points.values}
+        else:
+            found = set()
+        return tuple(JobMetric(job.name, name) for name in sorted(found))
+
+    def _series_of(self, job: TrainingJob) -> "Sequence[_Series]":
+        """Return one series per instance."""
+        series = self._series.get(job.job_id)
+        if series is None:
+            directories = [stream_directory(self._logs, TRAINING_LOG_GROUP, stream) for stream in job.log_streams]
+            series = [_Series(directory, _definitions(job)) for directory in directories]
+            self._series[job.job_id] = series
+            if len(self._series) > _JOBS_KEPT:
+                self._series.popitem(last=False)
+        self._series.move_to_end(job.job_id)
+        return series
+
+
+class _Series:
+    """The points of all metrics of one log stream."""
+
+    def __init__(self, directory: Path, definitions: Sequence[Mapping[str, str]]) -> None:
+        self.points = [(definition["Name"], Points()) for definition in definitions]
+        self._directory = directory
+        self._expressions = {number: definition["Regex"] for number, definition in enumerate(definitions)}
+        self._cursor = Cursor()
+        self._read_bytes = -1
+        self._lock = asyncio.Lock()
+
+    async def read_on(self) -> None:
+        """Search the new lines."""
+        async with self._lock:
+            stored_bytes = await asyncio.to_thread(LogReader(self._directory).stored_bytes)
+            if stored_bytes == self._read_bytes:
+                return
+            search = search_metrics(self._directory, self._expressions, order="forward", cursor=self._cursor)
+            async with contextlib.aclosing(search) as pieces:
+                async for piece in pieces:
+                    for number, (times, values) in piece.found.items():
+                        points = self.points[number][1]
+                        points.times_ms.extend(times)
+                        points.values.extend(values)
+                    # A driver says so in the job's last StatusMessage.
+                    for number in piece.given_up:
+                        del self._expressions[number]
+                    self._cursor = piece.cursor
+            self._read_bytes = stored_bytes
+
+
+def _definitions(job: TrainingJob) -> Sequence[Mapping[str, str]]:
+    return job.request["AlgorithmSpecification"].get("MetricDefinitions") or ()
+
+
+def _names(job: TrainingJob) -> set[str]:
+    return {definition["Name"] for definition in _definitions(job)}

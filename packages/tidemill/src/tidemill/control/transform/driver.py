@@ -1,0 +1,369 @@
+"""Drives every transform job from its creation to its end: one task a job.
+
+The truth is in the store, in the instances' files and in the results: after kill -9 the next driver starts a task for
+each job that has not ended, finds its servers running, and goes on with the objects that have no result yet.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from tidemill.control.channels import Channels
+from tidemill.control.full_disk import delayed_by_full_disk
+from tidemill.control.job_archive import JobArchive
+from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
+from tidemill.control.resources import TRANSFORM_JOB, transform_record
+from tidemill.control.slots import Slots
+from tidemill.control.transform.model_server import ModelServer, Patience
+from tidemill.control.transform.one_object import Assembly
+from tidemill.control.transform.payloads import Cutter
+from tidemill.control.transform.processing import Processing
+from tidemill.control.transform.records import splitter
+from tidemill.control.transform.rights import Rights
+from tidemill.control.transform.run import Transformed, TransformRun
+from tidemill.control.work_queue import WorkQueue
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.remotes import RemoteS3
+from tidemill.core.roles import Roles
+from tidemill.core.segments import SegmentWriter, create_stream
+from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.executors.base import Executor
+from tidemill.instance.spec import InstanceRef
+from tidemill.instance.status import InstanceStatus, StopReason
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import Query, Record, RecordStore
+
+__all__ = ["TransformDriver"]
+
+_log = structlog.get_logger("tidemill.transform")
+_LOOK_S = 5.0
+_PING_EVERY_S = 0.1
+_HEALTHY_WITHIN_S = 15 * 60
+_END_WITHIN_S = 60.0
+_FAILURE_LIMIT = 1024
+
+_T = TypeVar("_T")
+
+
+class _Failed(Exception):
+    """The job cannot go on; the text is its FailureReason."""
+
+
+class _StopRequested(Exception):
+    """The user asked for a stop."""
+
+
+class TransformDriver:
+    """Runs the accepted transform jobs.
+
+    Args:
+        records: Where jobs are kept.
+        objects: Where data lies and results go.
+        executor: Runs their instances.
+        planner: Makes specs of instances.
+        slots: Room for instances, which training jobs take from, too.
+        archive: Marks the jobs that are cleaned up.
+        roles: The policies of roles.
+        remotes: Where the data of other buckets lies, by bucket name or pattern.
+        logs: Root directory of the log segments.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        objects: ObjectStore,
+        executor: Executor,
+        *,
+        planner: InstancePlanner,
+        slots: Slots,
+        archive: JobArchive,
+        roles: Roles,
+        remotes: Mapping[str, RemoteS3],
+        logs: Path,
+        clock: Clock,
+    ) -> None:
+        self._records = records
+        self._objects = objects
+        self._executor = executor
+        self._planner = planner
+        self._slots = slots
+        self._archive = archive
+        self._roles = roles
+        self._remotes = remotes
+        self._logs = logs
+        self._clock = clock
+        self._queue = WorkQueue("transform job", self._drive)
+
+    async def start(self) -> None:
+        """Take up every job that has not ended, those that run already first, then the oldest."""
+        jobs = [job async for job in self._unfinished()]
+        for job in sorted(jobs, key=lambda job: (not self._launched(job), job.created_ms)):
+            self.wake(job.name)
+            await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
+
+    def wake(self, name: str) -> None:
+        """A job was created, or something about it changed."""
+        self._queue.wake(name)
+
+    def changed(self, ref: InstanceRef) -> bool:
+        """The executor reports news of an instance. Returns whether it is one of a transform job."""
+        return self._queue.changed(ref)
+
+    async def close(self) -> None:
+        """Leave the jobs to themselves; their servers run on, and the next service goes on with their objects."""
+        await self._queue.close()
+
+    async def _unfinished(self) -> AsyncIterator[TransformJob]:
+        for status in (TransformStatus.IN_PROGRESS, TransformStatus.STOPPING):
+            query = Query(statuses=(status,), descending=False, limit=100)
+            while True:
+                page = await self._records.list(TRANSFORM_JOB, query)
+                for record in page.records:
+                    yield TransformJob.from_document(record.document)
+                if page.next_token is None:
+                    break
+                query = replace(query, after=page.next_token)
+
+    async def _drive(self, name: str) -> None:
+        status, reason = TransformStatus.COMPLETED, ""
+        try:
+            await self._run(self._job(name))
+        except ServiceUnavailable:
+            raise
+        except _StopRequested:
+            status = TransformStatus.STOPPED
+        except (DataMissing, _Failed) as error:
+            status, reason = TransformStatus.FAILED, str(error)
+        except LaunchError as error:
+            status, reason = TransformStatus.FAILED, f"InternalServerError: {error}"
+        except Exception as error:  # noqa: BLE001 - a fault of ours must end in the job's FailureReason, not in silence
+            _log.exception("transform.driver_failed", name=name)
+            status, reason = TransformStatus.FAILED, f"InternalServerError: {type(error).__name__}: {error}"
+        await self._end(self._job(name), status, reason=reason)
+
+    async def _run(self, job: TransformJob) -> None:
+        if job.decided:
+            return
+        self._queue.listen(job.job_id, job.name)
+        count = len(job.log_streams)
+        if self._launched(job):
+            self._slots.force(count)
+        else:
+            await self._admitted(job, count)
+        try:
+            await self._launch(job)
+            await self._transform(job)
+        finally:
+            self._slots.release(count)
+
+    async def _admitted(self, job: TransformJob, count: int) -> None:
+        """Wait for room, in one queue with training jobs."""
+        self._raise_if_stopping(job.name)
+        place = asyncio.create_task(self._slots.take(count))
+        try:
+            while not place.done():
+                self._raise_if_stopping(job.name)
+                await self._queue.wait(job.name, place, timeout_s=_LOOK_S)
+                self._slots.look()
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self._slots.release(count)
+            place.cancel()
+            raise
+
+    async def _launch(self, job: TransformJob) -> None:
+        refs = _refs(job)
+        if self._launched(job):
+            for ref in refs:
+                self._executor.relaunch(ref)
+            return
+        with delayed_by_full_disk(f"transform job {job.name}"):
+            specs = await asyncio.to_thread(
+                lambda: [self._planner.plan_transform(job, ref.instance_index) for ref in refs]
+            )
+            await asyncio.to_thread(self._executor.launch, specs)
+        faults.point("control.transform.launched")
+
+    async def _transform(self, job: TransformJob) -> None:
+        """Transform the objects once the servers answer, and watch job and servers meanwhile."""
+        source = job.request["TransformInput"]["DataSource"]["S3DataSource"]
+        inputs = await asyncio.to_thread(
+            lambda: Channels(self._objects, self._remotes).listing(source, what="TransformInput")
+        )
+        with SegmentWriter(create_stream(self._logs, TRANSFORM_LOG_GROUP, job.data_log_stream)) as log:
+            servers = [self._server(job, ref, log) for ref in _refs(job)]
+            run = TransformRun(
+                job=job,
+                inputs=inputs,
+                servers=servers,
+                assembly=_assembly(job),
+                rights=Rights(
+                    self._roles,
+                    model=job.model,
+                    name=job.name,
+                    output=job.request["TransformOutput"]["S3OutputPath"],
+                ),
+                objects=self._objects,
+                remotes=self._remotes,
+                log=log,
+            )
+            try:
+                await self._watched(job, self._answering(job, servers))
+                await self._started(job)
+                _judge(await self._watched(job, run.run()), job)
+            finally:
+                for server in servers:
+                    server.close()
+
+    def _server(self, job: TransformJob, ref: InstanceRef, log: SegmentWriter) -> ModelServer:
+        return ModelServer(
+            self._executor,
+            ref,
+            patience=Patience.of_request(job.request),
+            note=lambda line: log.write(line.encode()),
+        )
+
+    async def _answering(self, job: TransformJob, servers: list[ModelServer]) -> None:
+        """Until every server has loaded the model."""
+        deadline_s = self._clock.monotonic_s() + _HEALTHY_WITHIN_S
+        waiting = list(servers)
+        while waiting:
+            waiting = [each for each in waiting if not (self._serves(each.ref) and await each.healthy())]
+            if waiting and self._clock.monotonic_s() > deadline_s:
+                raise _Failed(f"The server did not answer /ping within {_HEALTHY_WITHIN_S} s; see the job's log")
+            if waiting:
+                await asyncio.sleep(_PING_EVERY_S)
+
+    def _serves(self, ref: InstanceRef) -> bool:
+        phases = self._executor.observe(ref).phases
+        return bool(phases) and phases[-1].status == "Serving"
+
+    async def _watched(self, job: TransformJob, work: Coroutine[Any, Any, _T]) -> _T:
+        """The result of ``work``, unless the job is stopped or an instance ends before."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                self._raise_if_stopping(job.name)
+                for ref in _refs(job):
+                    _raise_if_ended(await asyncio.to_thread(self._executor.observe, ref))
+                await self._queue.wait(job.name, task, timeout_s=_LOOK_S)
+            return task.result()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def _raise_if_stopping(self, name: str) -> None:
+        if self._job(name).status is TransformStatus.STOPPING:
+            raise _StopRequested
+
+    def _launched(self, job: TransformJob) -> bool:
+        return all(self._executor.observe(ref).launched for ref in _refs(job))
+
+    async def _started(self, job: TransformJob) -> None:
+        at_ms = self._clock.now_ms()
+        await self._update(job.name, lambda now: now if now.started_ms else replace(now, started_ms=at_ms))
+
+    async def _end(self, job: TransformJob, status: TransformStatus, *, reason: str) -> None:
+        """Decide the end, end the servers, commit the end, then clean up. A terminal state is never left again.
+
+        A service that is killed here leaves servers that have ended: the next one must not take that for a failure.
+        """
+        if not job.status.terminal:
+            job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason[:_FAILURE_LIMIT]))
+            await self._end_servers(job)
+            at_ms = self._clock.now_ms()
+            faults.point("control.transform.end.before")
+            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms))
+            _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
+        faults.point("control.transform.end.after")
+        await asyncio.to_thread(self.clean_up, job)
+
+    async def _end_servers(self, job: TransformJob) -> None:
+        """Let the servers end in order, so that the log has all they wrote."""
+        deadline_s = self._clock.monotonic_s() + _END_WITHIN_S
+        for ref in _refs(job):
+            state = await asyncio.to_thread(self._executor.observe, ref)
+            if state.running:
+                await asyncio.to_thread(self._executor.stop, ref, reason=StopReason.STOPPED)
+        for ref in _refs(job):
+            while (await asyncio.to_thread(self._executor.observe, ref)).running:
+                if self._clock.monotonic_s() > deadline_s:
+                    break  # they are killed when the job is cleaned up
+                await self._queue.wait(job.name, timeout_s=_PING_EVERY_S)
+
+    def clean_up(self, job: TransformJob) -> None:
+        """Remove what the ended job needs no more, keep what repeats it, and mark it as finished."""
+        states = [self._executor.observe(ref) for ref in _refs(job)]
+        self._executor.reap(job.job_id)
+        if any(state.launched for state in states):
+            ended = next((state.exit for state in states if state.exit is not None), None)
+            record = {"name": job.name, "status": str(job.status), "request": job.request, "model": job.model}
+            self._archive.keep(job.job_id, {**record, **(ended.record if ended else {})})
+            self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)
+
+    async def _update(self, name: str, change: Callable[[TransformJob], TransformJob]) -> TransformJob:
+        def change_record(record: Record) -> Record | None:
+            now = TransformJob.from_document(record.document)
+            new = change(now)
+            return None if new is now else transform_record(new)
+
+        record = await self._records.update(TRANSFORM_JOB, name, change_record)
+        if record is None:
+            raise LookupError(f"transform job {name!r} is gone from the store")
+        return TransformJob.from_document(record.document)
+
+    def _job(self, name: str) -> TransformJob:
+        record = self._records.get(TRANSFORM_JOB, name)
+        if record is None:
+            raise LookupError(f"transform job {name!r} is gone from the store")
+        return TransformJob.from_document(record.document)
+
+
+def _refs(job: TransformJob) -> list[InstanceRef]:
+    return [InstanceRef(job.job_id, index) for index in range(len(job.log_streams))]
+
+
+def _assembly(job: TransformJob) -> Assembly:
+    source, target = job.request["TransformInput"], job.request["TransformOutput"]
+    split, single = source.get("SplitType", "None"), job.strategy == "SingleRecord"
+    processing = Processing.of_request(job.request)
+    headers = {"content-type": source.get("ContentType"), "accept": target.get("Accept")}
+    return Assembly(
+        cutter=Cutter(
+            split=splitter(split),
+            framed=not single and split != "None",
+            single=single,
+            limit_bytes=job.max_payload_bytes,
+            gzipped=source.get("CompressionType") == "Gzip",
+            processing=processing,
+        ),
+        processing=processing,
+        headers={name: value for name, value in headers.items() if value},
+        by_line=target.get("AssembleWith") == "Line",
+    )
+
+
+def _judge(transformed: Transformed, job: TransformJob) -> None:
+    """Raise unless every object has a result."""
+    if not transformed.failed:
+        return
+    others = transformed.failed - 1
+    also = f" ({others} more objects have no result; see the log stream {job.data_log_stream})" if others else ""
+    room = _FAILURE_LIMIT - len(also)
+    raise _Failed(transformed.first_failure[:room] + also)
+
+
+def _raise_if_ended(state: InstanceStatus) -> None:
+    if state.exit is not None:
+        raise _Failed(state.exit.failure or "InternalServerError: the model's server ended")
+    if state.launched and not state.running:
+        raise _Failed("InternalServerError: instance agent lost")

@@ -1,0 +1,155 @@
+"""Transform jobs: create, look up, list, stop. `tidemill.control.transform.driver` runs them."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill.control.admission import refusal
+from tidemill.control.hosting import MODEL
+from tidemill.control.resources import TRANSFORM_JOB, transform_record
+from tidemill.control.tags import check_tags, insert_tags
+from tidemill.control.transform.admission import check_transform_model, check_transform_request
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.names import S3Uri, sagemaker_arn
+from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+
+__all__ = ["TRANSFORM_JOB", "TransformJobs"]
+
+
+class TransformJobs:
+    """The transform jobs of the account.
+
+    Args:
+        records: Stores jobs and models.
+        objects: Used to check that the bucket of the results exists.
+        region: Region in ARNs.
+        clock: Provides the current time.
+        wake: Called with the name of a new or changed job.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        objects: ObjectStore,
+        *,
+        region: str,
+        clock: Clock,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._records = records
+        self._objects = objects
+        self._region = region
+        self._clock = clock
+        self._wake = wake
+
+    async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TransformJob:
+        """Accept a job. After this returns, the job and its tags survive kill -9.
+
+        Args:
+            request: The members of CreateTransformJob without its tags.
+            tags: ``{"Key": ..., "Value": ...}`` each.
+
+        Raises:
+            ValidationException: The request cannot be honoured, or its model does not exist.
+            ResourceInUse: The name is taken.
+        """
+        checked_tags = check_tags(tags)
+        check_transform_request(request)
+        output = S3Uri.parse(request["TransformOutput"]["S3OutputPath"])
+        if not self._objects.bucket_exists(output.bucket):
+            raise refusal(
+                "transformOutput.s3OutputPath",
+                str(output),
+                f"the bucket {output.bucket!r} does not exist; create it first",
+            )
+
+        def insert(transaction: Transaction) -> TransformJob:
+            job = self._new_job(request, self._model(transaction, request["ModelName"]))
+            transaction.insert(transform_record(job))
+            insert_tags(transaction, job.arn, checked_tags, at_ms=job.created_ms)
+            return job
+
+        try:
+            job = await self._records.change(insert, grows=True)
+        except RecordExists as error:
+            name = request["TransformJobName"]
+            raise ResourceInUse(
+                f"Transform job names must be unique: there is already a transform job {name!r}; choose another name"
+            ) from error
+        faults.point("control.transform.created")
+        self._wake(job.name)
+        return job
+
+    def record(self, name: str) -> Record:
+        """Return the stored record of a job.
+
+        Raises:
+            ValidationException: There is no job of that name. SageMaker answers with the same code.
+        """
+        record = self._records.get(TRANSFORM_JOB, name)
+        if record is None:
+            raise ValidationException(f"Could not find requested job with name: {name}")
+        return record
+
+    async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
+        """Return one page of records and the token of the next.
+
+        Raises:
+            ValidationException: The token was not issued for this query.
+        """
+        try:
+            page = await self._records.list(TRANSFORM_JOB, query)
+        except ValueError as error:
+            raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
+        return page.records, page.next_token
+
+    async def stop(self, name: str) -> None:
+        """Ask a job to stop; it is Stopping until its servers have ended. Existing results are kept.
+
+        Raises:
+            ValidationException: There is no such job, or it has ended.
+        """
+        job = TransformJob.from_document(self.record(name).document)
+        if job.status.terminal:
+            raise ValidationException(
+                f"The request was rejected because the transform job {name!r} is in status {job.status}; only a job"
+                " that is InProgress can be stopped"
+            )
+        await self._records.update(TRANSFORM_JOB, name, _stopping)
+        faults.point("control.transform.stopping")
+        self._wake(name)
+
+    def _model(self, transaction: Transaction, name: str) -> Mapping[str, Any]:
+        record = transaction.get(MODEL, name)
+        if record is None:
+            raise ValidationException(f'Could not find model "{sagemaker_arn(MODEL, name, region=self._region)}".')
+        model: Mapping[str, Any] = record.document["request"]
+        check_transform_model(model)
+        return model
+
+    def _new_job(self, request: Mapping[str, Any], model: Mapping[str, Any]) -> TransformJob:
+        now_ms, name = self._clock.now_ms(), request["TransformJobName"]
+        return TransformJob(
+            name=name,
+            arn=sagemaker_arn(TRANSFORM_JOB, name, region=self._region),
+            job_id=secrets.token_hex(16),
+            request=dict(request),
+            model=model,
+            created_ms=now_ms,
+            log_streams=tuple(
+                f"{name}/algo-{index + 1}-{now_ms // 1000}"
+                for index in range(request["TransformResources"]["InstanceCount"])
+            ),
+        )
+
+
+def _stopping(record: Record) -> Record | None:
+    job = TransformJob.from_document(record.document)
+    if job.status is not TransformStatus.IN_PROGRESS:
+        return None
+    return transform_record(replace(job, status=TransformStatus.STOPPING))

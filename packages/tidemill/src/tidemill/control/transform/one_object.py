@@ -1,0 +1,143 @@
+"""Transform one object of a job: split it, send its records, and assemble the results in the order of the records.
+
+The number of concurrent requests is limited by the job, and a request counts until its result is written. So memory
+depends on the size of requests and answers, never on the size of the object.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import IO
+
+from tidemill.control.invoker import Answer
+from tidemill.control.transform.model_server import ModelServer, RecordFailed
+from tidemill.control.transform.payloads import Cutter, Payload
+from tidemill.control.transform.processing import Processing, ProcessingFault
+from tidemill.control.transform.records import BadObject
+
+__all__ = ["Assembly", "ObjectFailed", "ObjectTransform"]
+
+_AHEAD_BYTES = 256 * 1024
+_IN_LOOP_BYTES = 64 * 1024
+
+
+class ObjectFailed(Exception):
+    """An object has no result; the text names object and record and says why, in the form of a FailureReason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """How requests are built and results assembled.
+
+    Attributes:
+        cutter: Splits objects into request bodies.
+        processing: Joins and filters results.
+        headers: Headers of the requests.
+        by_line: Append a line feed to each result.
+    """
+
+    cutter: Cutter
+    processing: Processing
+    headers: dict[str, str] = field(default_factory=dict)
+    by_line: bool = False
+
+
+class ObjectTransform:
+    """Transforms one object.
+
+    Args:
+        uri: URI of the object, for messages.
+        file: Content of the object.
+        assembly: How requests are built and results assembled.
+        server: The server that gets the requests.
+        room: Limits the concurrent requests to that server.
+    """
+
+    def __init__(
+        self, uri: str, file: IO[bytes], *, assembly: Assembly, server: ModelServer, room: asyncio.Semaphore
+    ) -> None:
+        self.requests = 0
+        self.content_type = ""
+        self._uri = uri
+        self._file = file
+        self._assembly = assembly
+        self._server = server
+        self._room = room
+
+    async def results(self) -> AsyncGenerator[bytes, None]:
+        """Yield the parts of the result in order.
+
+        Raises:
+            ObjectFailed: A record has no result.
+        """
+        flying: deque[asyncio.Task[bytes]] = deque()
+        with ExitStack() as stack:
+            stack.callback(self._cancel, flying)
+            try:
+                async for payload in self._payloads():
+                    while self._room.locked() and flying:
+                        yield await self._landed(flying)
+                    await self._room.acquire()
+                    flying.append(asyncio.create_task(self._transform(payload)))
+                    while flying and flying[0].done():
+                        yield await self._landed(flying)
+                while flying:
+                    yield await self._landed(flying)
+            except BadObject as error:
+                raise ObjectFailed(f"ClientError: {self._uri}: {error}") from error
+
+    async def _landed(self, flying: "deque[asyncio.Task[bytes]]") -> bytes:
+        """Wait for the result of the oldest request, and release its place for another request."""
+        try:
+            return await flying[0]
+        finally:
+            flying.popleft().cancel()
+            self._room.release()
+
+    def _cancel(self, flying: "deque[asyncio.Task[bytes]]") -> None:
+        for task in flying:
+            task.cancel()
+            self._room.release()
+
+    async def _transform(self, payload: Payload) -> bytes:
+        try:
+            return await self._result(payload)
+        except RecordFailed as error:
+            raise ObjectFailed(f"AlgorithmError: {self._uri}: {payload.place}: {error}") from error
+        except ProcessingFault as error:
+            raise ObjectFailed(f"ClientError: {self._uri}: {payload.place}: {error}") from error
+
+    async def _result(self, payload: Payload) -> bytes:
+        place = f"{self._uri}: {payload.place}"
+        answer = await self._server.transform(payload.body, headers=self._assembly.headers, place=place)
+        self.requests += 1
+        self.content_type = self.content_type or answer.headers.get("content-type", "")
+        if len(answer.body) > _IN_LOOP_BYTES:
+            result = await asyncio.to_thread(self._kept, payload, answer)
+        else:
+            result = self._kept(payload, answer)
+        return result + b"\n" if self._assembly.by_line and not result.endswith(b"\n") else result
+
+    def _kept(self, payload: Payload, answer: Answer) -> bytes:
+        content_type = answer.headers.get("content-type", "")
+        return self._assembly.processing.output_of(payload.records, answer.body, content_type)
+
+    async def _payloads(self) -> AsyncIterator[Payload]:
+        """Yield the payloads of the object, read and filtered in a thread in small batches."""
+        payloads = self._assembly.cutter.payloads(self._file)
+        while some := await asyncio.to_thread(_some, payloads):
+            for payload in some:
+                yield payload
+
+
+def _some(payloads: Iterator[Payload]) -> list[Payload]:
+    some: list[Payload] = []
+    size_bytes = 0
+    for payload in payloads:
+        some.append(payload)
+        size_bytes += len(payload.body)
+        if size_bytes >= _AHEAD_BYTES:
+            break
+    return some
