@@ -8,10 +8,13 @@
     │   └── ...                   one class per code that several places raise
     ├── ConfigurationError        settings, state directory or keys cannot be used
     ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be made
+    │   └── MissingInterpreterError   no Python that the environment runs on is on this machine
     ├── LaunchError               an instance cannot be started
     ├── StateCorrupt              stored state fails its checksum
     ├── JobFailed                 the SDK waited for a job that failed
-    └── EndpointFailed            the SDK waited for an endpoint that failed
+    ├── EndpointFailed            the SDK waited for an endpoint that failed
+    ├── InferenceFailed           a request at an asynchronous endpoint failed
+    └── ResultPending             a request at an asynchronous endpoint has no result yet
 
 Codes are AWS's own; `tests/contract` compares them with botocore's models. A message says what was wrong,
 the value received, what is allowed and what to do next.
@@ -22,10 +25,13 @@ __all__ = [
     "ConfigurationError",
     "EndpointFailed",
     "EnvironmentBuildError",
+    "InferenceFailed",
     "JobFailed",
     "LaunchError",
+    "MissingInterpreterError",
     "ResourceInUse",
     "ResourceNotFound",
+    "ResultPending",
     "ServiceUnavailable",
     "StateCorrupt",
     "TidemillError",
@@ -115,6 +121,10 @@ class EnvironmentBuildError(TidemillError):
     """An environment for jobs or endpoints could not be made."""
 
 
+class MissingInterpreterError(EnvironmentBuildError):
+    """No Python that an environment runs on is on this machine."""
+
+
 class LaunchError(TidemillError):
     """An instance could not be started."""
 
@@ -129,3 +139,11 @@ class JobFailed(TidemillError):
 
 class EndpointFailed(TidemillError):
     """An endpoint, awaited by the SDK, ended in a state other than InService."""
+
+
+class InferenceFailed(TidemillError):
+    """A request at an asynchronous endpoint failed."""
+
+
+class ResultPending(TidemillError):
+    """A request at an asynchronous endpoint has no result yet."""

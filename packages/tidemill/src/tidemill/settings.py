@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.core.names import DEFAULT_REGION
 from tidemill.core.policy import Policy
 from tidemill.core.policy_document import read_policy
@@ -35,32 +36,50 @@ class Settings(BaseSettings):
     """Where the service keeps its database, objects, logs and jobs. One service at a time."""
     environments_dir: Path = Field(default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache") / "environments")
     """Where environments for jobs and endpoints are built. May be shared by several services of one user."""
+    database_url: SecretStr | None = None
+    """PostgreSQL for the records, as ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. Unset: a file in the state
+    directory. One service at a time uses a database, and always with the same state directory."""
     endpoint_url: str | None = None
     """Which service clients talk to. Unset: this user's local service, started when need be."""
 
     host: str = "127.0.0.1"
+    """Address that the service listens on. One that other machines reach needs ``tls_certificate`` and ``tls_key``; the
+    clients and jobs of this machine then use another port, on 127.0.0.1."""
     port: int = Field(default=8780, ge=0, le=65535)
-    """Port of the service; 0 takes a free one."""
+    """Port of the service; 0 takes a free one. If the default one is taken, the service takes the next free one; a
+    port that was chosen and is taken is an error."""
+    tls_certificate: Path | None = None
+    """PEM file with the certificate and those between it and its root: the service answers HTTPS on ``host``."""
+    tls_key: Path | None = None
+    """PEM file with the private key of the certificate, without a passphrase."""
+    allow_plain_http: bool = False
+    """Listen without TLS on an address that other machines reach. Who can read the network can then read data, and
+    repeat a request for 15 minutes."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names accepted in requests besides loopback names."""
+    """Host names accepted in requests besides loopback names, and besides ``host`` if that is no wildcard."""
     region: str = DEFAULT_REGION
     """A real AWS region: AWS's SDKs look it up."""
 
-    isolation: Literal["auto", "mount", "plain"] = "auto"
-    """How jobs are separated from the machine; ``auto`` takes the best mode that works here."""
+    isolation: Literal["auto", "full", "mount", "plain"] = "auto"
+    """How jobs are separated from the machine. ``full`` gives every training job a network of its own, in which it
+    reaches its instances and the service, not the internet; ``mount`` gives none; ``auto``, where they work, gives one
+    to jobs of several instances and to jobs with EnableNetworkIsolation, and leaves the machine's network to the
+    others, whose scripts may download data as on SageMaker."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Training instances that run at the same time; further jobs wait in order."""
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Time between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
     warm: bool = False
     """Fork scripts from a process that has TensorFlow imported already."""
-    default_framework: str = "2.21"
-    """TensorFlow version of jobs that name none that can be had."""
+    default_framework: str = DEFAULT_TENSORFLOW
+    """TensorFlow version of `tidemill train` without ``--framework-version``, and of warm processes."""
 
     invoke_max_bytes: int = 6 * 1024 * 1024
     """Largest InvokeEndpoint request body."""
     invoke_timeout_s: float = 60.0
     """Longest time that a model may take to answer InvokeEndpoint."""
+    serverless_idle_s: float = Field(default=300.0, gt=0)
+    """A serverless endpoint's server that had no request for so long is ended; the next request starts another."""
     object_max_bytes: int = 5 * 1024**3
     """Largest body of one S3 PUT."""
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
@@ -70,6 +89,12 @@ class Settings(BaseSettings):
     """By role name: what the keys of a job with that RoleArn may do, as an IAM policy document. A job whose role is
     not named here gets the built-in policy (`tidemill.core.roles`)."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe events that go to the service's log: debug, info, warning or error."""
+
+    @property
+    def port_is_chosen(self) -> bool:
+        """Whether a flag, the environment or the settings file names the port."""
+        return "port" in self.model_fields_set
 
     @classmethod
     def settings_customise_sources(

@@ -1,32 +1,44 @@
 """The composition root: every part is made here, once, and handed what it needs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from typing import Any
 
 import structlog
 
 from tidemill import __version__
+from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.credentials import Credentials
 from tidemill.control.driver import TrainingDriver
 from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.endpoints.capture import Capture
 from tidemill.control.hosting import Hosting
+from tidemill.control.job_archive import JobArchive
 from tidemill.control.plan import InstancePlanner
 from tidemill.control.publish import Publisher
 from tidemill.control.slots import Slots
 from tidemill.control.sweep import sweep
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
+from tidemill.control.training_metrics import TrainingMetrics
+from tidemill.control.transform.driver import TransformDriver
+from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
 from tidemill.core.roles import Roles
 from tidemill.errors import TidemillError
+from tidemill.executors.base import Executor
 from tidemill.executors.local import LocalExecutor
+from tidemill.instance.spec import Isolation
+from tidemill.server.database import open_postgresql, open_sqlite
 from tidemill.server.health import answer_health, is_health_request
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.services.authorization import Authorization
+from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
@@ -34,21 +46,21 @@ from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sts import StsService
 from tidemill.settings import Settings
-from tidemill.store.backup import Backups
-from tidemill.store.ballast import Ballast
-from tidemill.store.database import Database
-from tidemill.store.logs import LogStreams
-from tidemill.store.objects import ObjectStore
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
-from tidemill.wire.credentials import Credential
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.backup import Backups
+from tidemill.store.logs.streams import LogStreams
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import BodyLimits, Gateway
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["create_app"]
 
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
 
+_Driver = TrainingDriver | TransformDriver | EndpointDriver
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
@@ -88,15 +100,19 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> Gateway:
         settings, state, clock = self._settings, self._state, SystemClock()
-        database = stack.enter_context(
-            Database.open(state.database, metadata=metadata, ballast=Ballast(state.root / "ballast"))
-        )
+        database = self._open_database(stack)
         records = SqlRecordStore(database, clock=clock)
         objects = ObjectStore(database, state.objects, clock=clock)
         stack.push_async_callback(objects.close)
         await objects.ensure_bucket(default_bucket(settings.region))
         executor = LocalExecutor(
-            state_dir=state.root, environments_dir=settings.environments_dir, isolation=settings.isolation
+            state_dir=state.root,
+            environments_dir=settings.environments_dir,
+            isolation=settings.isolation,
+            instances=settings.max_instances,
+            content_file=objects.contents.path,
+            logs=state.logs,
+            service_url=self._url(),
         )
         stack.callback(executor.close)
         if settings.warm:
@@ -118,41 +134,78 @@ class Application:
             unrestricted=True,
         )
         credentials = Credentials(user, records, clock=clock)
-        publisher = Publisher(objects, executor, jobs=state.jobs, logs=state.logs)
+        archive = JobArchive(state.jobs)
+        publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
+        slots, roles = Slots(lambda: executor.capacity().instances), Roles(settings.roles)
         jobs = TrainingDriver(
             records,
             executor,
             planner=planner,
             publisher=publisher,
             credentials=credentials,
-            slots=Slots(settings.max_instances),
+            slots=slots,
             service_variables={"AWS_ENDPOINT_URL": self._url()},
             clock=clock,
         )
-        endpoints = EndpointDriver(records, executor, planner=planner, clock=clock)
-        training = Training(records, objects, region=settings.region, clock=clock, wake=jobs.wake)
+        capture = Capture(objects, clock=clock)
+        stack.push_async_callback(capture.flush)
+        _background(stack, capture.run(), "data capture")
+        endpoints = EndpointDriver(
+            records,
+            executor,
+            planner=planner,
+            clock=clock,
+            capture=capture,
+            serverless_idle_s=settings.serverless_idle_s,
+        )
+        transforms = TransformDriver(
+            records,
+            objects,
+            executor,
+            planner=planner,
+            slots=slots,
+            archive=archive,
+            roles=roles,
+            remotes=settings.remote_s3,
+            logs=state.logs,
+            clock=clock,
+        )
+        training = Training(
+            records,
+            objects,
+            region=settings.region,
+            clock=clock,
+            wake=jobs.wake,
+            no_network=executor.no_network,
+            mounts=executor.isolation is not Isolation.PLAIN,
+        )
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
-        await sweep(records, executor, publisher, state_dir=state.root, clock=clock)
-        await self._run_in_background(stack, jobs, endpoints, executor)
-        _background(stack, _make_backups(Backups(database, state.root / "backups", clock=clock)), "backups")
+        transform_jobs = TransformJobs(records, objects, region=settings.region, clock=clock, wake=transforms.wake)
+        await sweep(records, executor, publisher, transforms, archive=archive, clock=clock)
+        await self._run_in_background(stack, (jobs, transforms, endpoints), executor)
+        queue = AsyncQueue(records, objects, endpoints, endpoint_of=hosting.in_service, roles=roles, clock=clock)
+        stack.push_async_callback(queue.close)
+        await queue.start()
         _background(stack, _sweep_objects(objects), "sweep of objects")
         self._health |= {"isolation": str(executor.isolation), "isolation_reason": executor.isolation_reason}
         _log.info("service.isolation", mode=str(executor.isolation), reason=executor.isolation_reason)
+        _log.info("service.capacity", **asdict(executor.capacity()))
         gateway = Gateway(
             {
-                "sagemaker": SageMakerService(training, hosting, tags),
+                "sagemaker": SageMakerService(training, hosting, transform_jobs, tags),
                 "sagemaker-runtime": RuntimeService(
-                    hosting, endpoints, region=settings.region, timeout_s=settings.invoke_timeout_s
+                    hosting, endpoints, queue, region=settings.region, timeout_s=settings.invoke_timeout_s
                 ),
                 "logs": LogsService(LogStreams(state.logs), region=settings.region),
+                "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
                 "sts": StsService(),
-                "iam": IamService(),
+                "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
                 "s3": S3Service(objects, region=settings.region),
             },
             credentials,
-            authorizer=Authorization(Roles(settings.roles)),
+            authorizer=Authorization(roles),
             region=settings.region,
-            allowed_hosts=settings.allowed_hosts,
+            allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
             clock=clock,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
@@ -160,21 +213,28 @@ class Application:
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway
 
-    async def _run_in_background(
-        self, stack: AsyncExitStack, jobs: TrainingDriver, endpoints: EndpointDriver, executor: LocalExecutor
-    ) -> None:
-        stack.push_async_callback(jobs.close)
-        stack.push_async_callback(endpoints.close)
-        await jobs.start()
-        await endpoints.start()
-        _background(stack, _dispatch(executor, jobs, endpoints), "executor changes")
+    def _open_database(self, stack: AsyncExitStack) -> Database:
+        url, state = self._settings.database_url, self._state
+        if url is not None:
+            return stack.enter_context(open_postgresql(url.get_secret_value(), state, metadata=metadata))
+        database = stack.enter_context(open_sqlite(state, metadata=metadata))
+        backups = Backups(database, state.root / "backups", clock=SystemClock())
+        _background(stack, _make_backups(backups), "backups")
+        return database
+
+    async def _run_in_background(self, stack: AsyncExitStack, drivers: Sequence[_Driver], executor: Executor) -> None:
+        for driver in drivers:
+            stack.push_async_callback(driver.close)
+        for driver in drivers:
+            await driver.start()
+        _background(stack, _dispatch(executor, drivers), "executor changes")
 
 
-async def _dispatch(executor: LocalExecutor, jobs: TrainingDriver, endpoints: EndpointDriver) -> None:
+async def _dispatch(executor: Executor, drivers: Sequence[_Driver]) -> None:
     """Bring news of instances to whoever drives them."""
     while True:
         for ref in await executor.changed(timeout_s=60):
-            if not jobs.changed(ref) and not endpoints.changed(ref):
+            if not any(driver.changed(ref) for driver in drivers):
                 _log.debug("instance.unknown", job_id=ref.job_id)
 
 

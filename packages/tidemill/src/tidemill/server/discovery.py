@@ -25,6 +25,7 @@ class ServiceRecord:
         url: Where it listens, e.g. ``http://127.0.0.1:8780``.
         region: The AWS region that it plays.
         started_ms: When the socket began to listen, in milliseconds since the epoch.
+        public_url: Where other machines reach it; empty if they do not.
     """
 
     pid: int
@@ -33,10 +34,11 @@ class ServiceRecord:
     url: str
     region: str
     started_ms: int
+    public_url: str = ""
     version: int = 1
 
     @classmethod
-    def of_this_process(cls, *, url: str, region: str, clock: Clock) -> "ServiceRecord":
+    def of_this_process(cls, *, url: str, region: str, clock: Clock, public_url: str = "") -> "ServiceRecord":
         """The record of the calling process."""
         own = ProcessId.own()
         return cls(
@@ -46,6 +48,7 @@ class ServiceRecord:
             url=url,
             region=region,
             started_ms=clock.now_ms(),
+            public_url=public_url,
         )
 
     @property
@@ -82,7 +85,7 @@ def find_service(state: StateDirectory) -> ServiceRecord | None:
 
 
 def connect(state: StateDirectory) -> Connection | None:
-    """The live service of a state directory with its keys, or None where none runs.
+    """Return the running service of a state directory, with its keys, or None if no service runs.
 
     Raises:
         ConfigurationError: The keys cannot be used.

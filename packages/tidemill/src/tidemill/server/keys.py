@@ -41,7 +41,7 @@ class Keys:
 
     @classmethod
     def load(cls, file: Path) -> "Keys | None":
-        """The pair in ``file``, or None where there is no such file.
+        """Return the key pair in ``file``, or None if the file does not exist.
 
         Raises:
             ConfigurationError: Others may read the file, or it does not hold a key pair.

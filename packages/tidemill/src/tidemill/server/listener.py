@@ -2,52 +2,41 @@
 
 import contextlib
 import errno
-import ipaddress
 import socket
 from collections.abc import Generator
+from urllib.parse import urlsplit
 
 from tidemill.errors import ConfigurationError
 
-__all__ = ["listener_url", "listening", "require_loopback"]
+__all__ = ["listener_url", "listening", "moved_port"]
 
 _BACKLOG = 2048
-
-
-def require_loopback(host: str) -> str:
-    """The loopback address that ``host`` means.
-
-    Raises:
-        ConfigurationError: It is not a loopback address. Requests are signed, yet not encrypted.
-    """
-    address = "127.0.0.1" if host == "localhost" else host.strip("[]")
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(address).is_loopback:
-            return address
-    raise ConfigurationError(
-        f"host {host!r} is not a loopback address: the service speaks plain HTTP, so others on the network could read"
-        " and run what you send. Use 127.0.0.1, ::1 or localhost, and reach it from another machine through a"
-        " tunnel, e.g. `ssh -L 8780:127.0.0.1:8780 THIS_MACHINE`"
-    )
+_PORTS_TRIED = 100
 
 
 @contextlib.contextmanager
-def listening(*, host: str, port: int) -> Generator[socket.socket]:
+def listening(*, host: str, port: int, or_next: bool = False) -> Generator[socket.socket]:
     """A socket that listens on ``host``:``port``; port 0 takes a free one.
 
+    Args:
+        host: A loopback address.
+        or_next: Take the next free port if ``port`` is taken, of up to 99.
+
     Raises:
-        ConfigurationError: The host is not loopback, or the port is taken; the text names the owner if it can.
+        ConfigurationError: The port is taken; the text names the owner if it can.
     """
-    address = require_loopback(host)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    address = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    last = min(port + _PORTS_TRIED - 1, 65535) if or_next and port else port
+    for candidate in range(port, last + 1):
         try:
-            sock.bind((address, port))
-            # Two bound sockets may share a port until one listens: listen now, not when the app is ready.
-            sock.listen(_BACKLOG)
+            sock = _listen(address, candidate)
         except OSError as error:
-            raise ConfigurationError(_refusal(error, address=address, port=port)) from error
-        yield sock
+            if error.errno != errno.EADDRINUSE or candidate == last:
+                raise ConfigurationError(_refusal(error, address=address, port=port, last=last)) from error
+        else:
+            with sock:
+                yield sock
+            return
 
 
 def listener_url(sock: socket.socket) -> str:
@@ -56,12 +45,39 @@ def listener_url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _refusal(error: OSError, *, address: str, port: int) -> str:
+def moved_port(url: str, *, wanted: int) -> str | None:
+    """Return the sentence for a service that listens elsewhere than on the port that it wanted, or None."""
+    port = urlsplit(url).port
+    if wanted in (0, port):
+        return None
+    return (
+        f"port {wanted} is in use by {_owner(wanted)}, so the service took {port}: clients find it by the state"
+        " directory; --port N or TIDEMILL_PORT chooses a port"
+    )
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        # Two bound sockets may share a port until one listens: listen now, not when the app is ready.
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _refusal(error: OSError, *, address: str, port: int, last: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} on {address} is in use by {_owner(port)}; end that, or take another with --port N"
-            " (--port 0 finds a free one)"
+        taken = (
+            f"port {port} on {address} is in use by {_owner(port)}; end that"
+            if last == port
+            else f"the ports {port} to {last} on {address} are all in use"
         )
+        return f"{taken}, or take another with --port N or TIDEMILL_PORT (0 finds a free one)"
     return f"cannot listen on {address} port {port}: {error.strerror}; choose another with --host and --port"
 
 

@@ -4,35 +4,34 @@ What serves is made by `tidemill.server.app.create_app`; this module does not kn
 children of this process in any way that matters: it may die at any line here and they run on.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from typing import Any, Protocol
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
-import uvicorn
+import uvloop
 
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
+from tidemill.server.asgi import AsgiApp, AsgiServer, lifespan
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.keys import Keys
-from tidemill.server.listener import listener_url, listening, require_loopback
+from tidemill.server.listener import listener_url, listening, moved_port
+from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory
 from tidemill.settings import Settings
 
-__all__ = ["AppFactory", "AsgiApp", "serve"]
+__all__ = ["AppFactory", "serve"]
 
 DRAIN_S = 5
-KEEP_ALIVE_S = 75
-
-_Message = MutableMapping[str, Any]
-AsgiApp = Callable[
-    [_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]
-]
 
 _log = structlog.get_logger()
 
@@ -57,103 +56,92 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     with _Ready(ready_fd) as ready:
         # Everything made from here on is for its owner alone.
         os.umask(0o077)
-        require_loopback(settings.host)
+        public = PublicAddress.of(settings)
         state = StateDirectory(settings.state_dir.absolute())
         state.create()
-        with state.locked(), listening(host=settings.host, port=settings.port) as sock:
-            _serve_locked(settings, state=state, sock=sock, ready=ready, clock=clock or SystemClock())
+        with state.locked(), _sockets(settings, public) as sockets:
+            _serve_locked(settings, state=state, sockets=sockets, ready=ready, clock=clock or SystemClock())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sockets:
+    """The listening sockets: one on loopback, and optionally one on an address for other machines."""
+
+    local: socket.socket
+    public: socket.socket | None = None
+    tls: ssl.SSLContext | None = None
+    public_url: str = ""
+
+
+@contextlib.contextmanager
+def _sockets(settings: Settings, public: PublicAddress | None) -> Generator[_Sockets]:
+    if public is None:
+        # If the user did not choose the port, take the next free one: a first try must not fail because it is in use.
+        with listening(host=settings.host, port=settings.port, or_next=not settings.port_is_chosen) as sock:
+            yield _Sockets(sock)
+        return
+    with public.listen() as outside, listening(host="127.0.0.1", port=0) as sock:
+        yield _Sockets(sock, outside, public.tls, public.url(outside))
 
 
 def _serve_locked(
-    settings: Settings, *, state: StateDirectory, sock: socket.socket, ready: "_Ready", clock: Clock
+    settings: Settings, *, state: StateDirectory, sockets: _Sockets, ready: "_Ready", clock: Clock
 ) -> None:
     from tidemill.server.app import create_app
 
     keys = Keys.load_or_create(state.keys_file)
     events.configure(level=settings.log_level, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
-    url = listener_url(sock)
+    url = listener_url(sockets.local)
     factory: AppFactory = create_app
-    app = _Watched(factory(settings, state=state, keys=keys, url=lambda: url))
-    record = ServiceRecord.of_this_process(url=url, region=settings.region, clock=clock)
+    app = factory(settings, state=state, keys=keys, url=lambda: url)
+    record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
     def started() -> None:
         record.publish(state)
+        moved = None if settings.port_is_chosen or sockets.public else moved_port(url, wanted=settings.port)
+        if moved:
+            _log.warning("service.port_taken", reason=moved)
+        if sockets.public is not None:
+            _log.info("service.public", url=sockets.public_url, tls=sockets.tls is not None)
         _log.info("service.started", url=url, pid=record.pid, state_dir=str(state.root), region=settings.region)
         ready.say(url)
 
     def ending() -> None:
-        # First of all, so that nobody is sent to a service that is on its way out.
+        # First, so that clients no longer find this service.
         state.service_file.unlink(missing_ok=True)
         _log.info("service.ending", url=url)
 
-    server = _Server(_config(app), started=started, ending=ending)
-    try:
-        with _signals_end_quietly():
-            server.run(sockets=[sock])
-    except SystemExit:
-        # uvicorn's way to say that the application's start failed; its status would collide with ours.
-        raise _start_failure(app.failure) from app.failure
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve_until_signal(app, sockets, started=started, ending=ending))
     _log.info("service.ended", url=url)
 
 
-def _config(app: AsgiApp) -> uvicorn.Config:
-    from tidemill.server.http import limited_protocol
-
-    return uvicorn.Config(
-        app,
-        loop="uvloop",
-        http=limited_protocol(),
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=DRAIN_S,
-    )
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which tells when its socket is served and when it is about to close."""
-
-    def __init__(self, config: uvicorn.Config, *, started: Callable[[], None], ending: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._tell_started = started
-        self._tell_ending = ending
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started and not self.should_exit:
-            self._tell_started()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._tell_ending()
-        await super().shutdown(sockets=sockets)
-
-
-class _Watched:
-    """Passes everything to the application, and remembers what its lifespan died of: uvicorn only logs that."""
-
-    def __init__(self, app: AsgiApp) -> None:
-        self._app = app
-        self.failure: Exception | None = None
-
-    async def __call__(
-        self,
-        scope: _Message,
-        receive: Callable[[], Awaitable[_Message]],
-        send: Callable[[_Message], Awaitable[None]],
-    ) -> None:
-        if scope["type"] != "lifespan":
-            await self._app(scope, receive, send)
-            return
+async def _serve_until_signal(
+    app: AsgiApp, sockets: _Sockets, *, started: Callable[[], None], ending: Callable[[], None]
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = AsgiServer(app)
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            await self._app(scope, receive, send)
-        except Exception as error:
-            self.failure = error
+            await stack.enter_async_context(lifespan(app))
+        except TidemillError as error:
+            _log.error("service.start_failed", reason=str(error))
             raise
+        except Exception as error:
+            _log.exception("service.start_failed")
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigurationError(f"the service could not start ({reason}); its log has the details") from error
+        if not stop.is_set():
+            await server.listener.open(sockets.local)
+            if sockets.public is not None:
+                await server.listener.open(sockets.public, tls=sockets.tls)
+            started()
+            await stop.wait()
+        ending()
+        await server.drain(timeout_s=DRAIN_S)
 
 
 class _Ready:
@@ -182,21 +170,3 @@ class _Ready:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-@contextlib.contextmanager
-def _signals_end_quietly() -> Generator[None]:
-    """uvicorn raises the signal again after its orderly end; here that must end nothing: the end is in order."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _start_failure(failure: Exception | None) -> TidemillError:
-    if isinstance(failure, TidemillError):
-        return failure
-    what = f"{type(failure).__name__}: {failure}" if failure is not None else "no reason was given"
-    return ConfigurationError(f"the service could not start ({what}); its log has the details")

@@ -35,11 +35,11 @@ _NETWORK_FILESYSTEMS = {
 
 
 class StateInUse(ConfigurationError):
-    """Another live service holds the state directory.
+    """Another running service has locked the state directory.
 
     Attributes:
-        pid: Its process, where the lock file names it.
-        url: Its address, where it has said one.
+        pid: Its process ID; None if the lock file does not contain one.
+        url: Its URL; None if it has not published one yet.
     """
 
     def __init__(self, root: Path, *, pid: int | None, url: str | None) -> None:
@@ -54,18 +54,18 @@ class StateInUse(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
-    """Paths of the state directory, and the right to use it. Making this object touches nothing."""
+    """The state directory: its paths and its lock. Creating this object does not access the file system."""
 
     root: Path
 
     @property
     def lock_file(self) -> Path:
-        """Held with flock for the life of the service; names its holder."""
+        """File that the service locks with flock as long as it runs; contains its process ID."""
         return self.root / "lock"
 
     @property
     def service_file(self) -> Path:
-        """Says where the service listens, while it does."""
+        """File with the URL of the running service; exists only while it listens."""
         return self.root / "service.json"
 
     @property
@@ -75,6 +75,11 @@ class StateDirectory:
     @property
     def database(self) -> Path:
         return self.root / "state.db"
+
+    @property
+    def database_owner(self) -> Path:
+        """The name that a PostgreSQL database knows this directory by."""
+        return self.root / "database.json"
 
     @property
     def objects(self) -> Path:
@@ -210,12 +215,12 @@ class StateDirectory:
 
 
 def network_filesystem(path: Path, *, magic: Callable[[Path], int] | None = None) -> str | None:
-    """Name of the network file system that holds ``path``, or None where it is a local one."""
+    """Return the name of the network file system that holds ``path``, or None if the file system is local."""
     return _NETWORK_FILESYSTEMS.get((magic or _filesystem_magic)(path))
 
 
 def _filesystem_magic(path: Path) -> int:
-    """The kernel's number for the type of the file system that holds ``path``; 0 where it cannot be asked."""
+    """Return the kernel's number for the type of the file system that holds ``path``; 0 if it is unknown."""
     if not sys.platform.startswith("linux"):
         return 0
     libc = ctypes.CDLL(None, use_errno=True)

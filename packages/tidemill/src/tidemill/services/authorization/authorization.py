@@ -15,8 +15,8 @@ from tidemill.errors import AwsError
 from tidemill.services.authorization.batch import needs_of_entries, split_batch
 from tidemill.services.authorization.denial import denial, denial_of_keys, denial_of_operation
 from tidemill.services.authorization.needs import needs_of
-from tidemill.wire.credentials import Credential
 from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["Authorization"]
 

@@ -2,8 +2,8 @@
 
 from tidemill.core.policy import Permission, Ruling
 from tidemill.errors import AwsError
-from tidemill.wire.credentials import Credential
 from tidemill.wire.exchange import Context
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["denial", "denial_of_keys", "denial_of_operation"]
 

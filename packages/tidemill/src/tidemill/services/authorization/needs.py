@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
+from tidemill.services.authorization.cloudwatch import CLOUDWATCH
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
@@ -16,10 +17,19 @@ from tidemill.wire.exchange import Context
 __all__ = ["NEEDS", "needs_of"]
 
 
+def _on_user(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (Permission(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT_ID}:user/{request.get('UserName', '')}"),)
+
+    return rule
+
+
 IAM: Mapping[str, Rule] = {
     "GetRole": lambda request, region: (
         Permission("iam:GetRole", f"arn:aws:iam::{ACCOUNT_ID}:role/{request['RoleName']}"),
-    )
+    ),
+    # The service refuses these to everybody but its owner, whatever a policy allows.
+    **{name: _on_user(name) for name in ("CreateAccessKey", "DeleteAccessKey", "ListAccessKeys", "ListUsers")},
 }
 
 STS: Mapping[str, Rule] = {
@@ -28,6 +38,7 @@ STS: Mapping[str, Rule] = {
 }
 
 NEEDS: Mapping[str, Mapping[str, Rule]] = {
+    "cloudwatch": CLOUDWATCH,
     "iam": IAM,
     "logs": LOGS,
     "s3": S3,

@@ -11,6 +11,7 @@ __all__ = ["RUNTIME", "SAGEMAKER"]
 
 _KINDS = {
     "TrainingJob": "training-job",
+    "TransformJob": "transform-job",
     "Model": "model",
     "EndpointConfig": "endpoint-config",
     "Endpoint": "endpoint",
@@ -58,6 +59,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
     "CreateModel": _create("CreateModel", "Model", role="ExecutionRoleArn"),
     "CreateTrainingJob": _create("CreateTrainingJob", "TrainingJob", role="RoleArn"),
+    "CreateTransformJob": _create("CreateTransformJob", "TransformJob", "Model"),
     "DeleteEndpoint": _named("DeleteEndpoint", "Endpoint"),
     "DeleteEndpointConfig": _named("DeleteEndpointConfig", "EndpointConfig"),
     "DeleteModel": _named("DeleteModel", "Model"),
@@ -66,14 +68,24 @@ SAGEMAKER: Mapping[str, Rule] = {
     "DescribeEndpointConfig": _named("DescribeEndpointConfig", "EndpointConfig"),
     "DescribeModel": _named("DescribeModel", "Model"),
     "DescribeTrainingJob": _named("DescribeTrainingJob", "TrainingJob"),
+    "DescribeTransformJob": _named("DescribeTransformJob", "TransformJob"),
     "ListEndpointConfigs": _list("ListEndpointConfigs", "EndpointConfig"),
     "ListEndpoints": _list("ListEndpoints", "Endpoint"),
     "ListModels": _list("ListModels", "Model"),
     "ListTags": _tags("ListTags"),
     "ListTrainingJobs": _list("ListTrainingJobs", "TrainingJob"),
+    "ListTransformJobs": _list("ListTransformJobs", "TransformJob"),
     "StopTrainingJob": _named("StopTrainingJob", "TrainingJob"),
+    "StopTransformJob": _named("StopTransformJob", "TransformJob"),
+    "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),
+    "UpdateEndpointWeightsAndCapacities": _named("UpdateEndpointWeightsAndCapacities", "Endpoint"),
 }
 """By operation."""
 
-RUNTIME: Mapping[str, Rule] = {"InvokeEndpoint": _named("InvokeEndpoint", "Endpoint")}
+RUNTIME: Mapping[str, Rule] = {
+    # One permission for both, as in AWS's service authorization reference.
+    "InvokeEndpoint": _named("InvokeEndpoint", "Endpoint"),
+    "InvokeEndpointAsync": _named("InvokeEndpointAsync", "Endpoint"),
+    "InvokeEndpointWithResponseStream": _named("InvokeEndpoint", "Endpoint"),
+}
 """By operation of SageMaker Runtime."""

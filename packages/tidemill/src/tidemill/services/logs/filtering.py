@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.services.logs.groups import group_of, invalid, not_found
-from tidemill.store.log_search import FoundEvent, FoundPage, Search, search
-from tidemill.store.log_spans import StreamSpans
-from tidemill.store.log_terms import LogTerms
-from tidemill.store.logs import EVENTS_MAX, LogStreams
+from tidemill.store.logs.search import FoundEvent, FoundPage, Search, search
+from tidemill.store.logs.spans import StreamSpans
+from tidemill.store.logs.streams import EVENTS_MAX, LogStreams
+from tidemill.store.logs.terms import LogTerms
 
 __all__ = ["LogFilter"]
 
@@ -91,6 +91,6 @@ def _wire(event: FoundEvent) -> dict[str, Any]:
 
 
 def _event_id(event: FoundEvent) -> str:
-    """56 digits, as CloudWatch's. Clients that follow a log tell by it which events they have shown."""
+    """Return an event id of 56 digits, as CloudWatch's. Clients that follow a log use it to skip repeated events."""
     stream = int.from_bytes(hashlib.blake2b(event.stream.encode("utf-8", "surrogatepass"), digest_size=8).digest())
     return f"{event.timestamp_ms:015}{stream:020}{event.position.segment:08}{event.position.offset:013}"

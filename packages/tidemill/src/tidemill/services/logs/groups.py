@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
-from tidemill.store.logs import LogGroup, LogStreams
+from tidemill.store.logs.streams import LogGroup, LogStreams
 
 __all__ = ["LogGroups", "group_of", "invalid", "not_found"]
 

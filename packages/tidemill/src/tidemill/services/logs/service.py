@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.services.logs.filtering import LogFilter
 from tidemill.services.logs.groups import LogGroups, group_of, invalid, not_found
-from tidemill.store.logs import LogReader, LogStream, LogStreams
+from tidemill.store.logs.streams import LogReader, LogStream, LogStreams
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["LogsService"]
@@ -45,7 +45,7 @@ class LogsService:
         return await self._filter.events(request)
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """All matching streams in one reply: AWS's SDKs loop for ever on a nextToken, which they do not pass back."""
+        """All matching streams in one reply: AWS's SDKs loop forever on a nextToken, which they do not pass back."""
         group = group_of(request, region=self._region)
         found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
         if not found:

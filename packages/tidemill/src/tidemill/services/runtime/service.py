@@ -1,24 +1,24 @@
 """InvokeEndpoint: a request for a model, passed on to the endpoint's server and back."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.endpoints.traffic import Call
 from tidemill.control.hosting import Hosting
 from tidemill.control.invoker import Answer
-from tidemill.control.plan import ENDPOINT_LOG_GROUP
-from tidemill.core.hosting import Endpoint, EndpointStatus
+from tidemill.control.plan import ENDPOINT_LOG_GROUP, DataMissing
+from tidemill.core.hosting import Endpoint
 from tidemill.core.names import ACCOUNT_ID
-from tidemill.errors import AwsError, ValidationException
+from tidemill.errors import AwsError
+from tidemill.services.runtime.asynchronous import AsyncHandlers
+from tidemill.services.runtime.passed_on import headers_of
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["RuntimeService"]
 
-_PASSED_ON = {
-    "ContentType": "content-type",
-    "Accept": "accept",
-    "CustomAttributes": "x-amzn-sagemaker-custom-attributes",
-}
+_PART_BYTES = 64 * 1024
 
 
 class RuntimeService:
@@ -27,54 +27,62 @@ class RuntimeService:
     Args:
         hosting: Knows the endpoints.
         endpoints: Reach their servers.
+        queue: Takes the requests of asynchronous endpoints.
         region: For links to logs.
         timeout_s: Longest time that a model may take.
     """
 
-    def __init__(self, hosting: Hosting, endpoints: EndpointDriver, *, region: str, timeout_s: float) -> None:
+    def __init__(
+        self, hosting: Hosting, endpoints: EndpointDriver, queue: AsyncQueue, *, region: str, timeout_s: float
+    ) -> None:
         self._hosting = hosting
         self._endpoints = endpoints
         self._region = region
         self._timeout_s = timeout_s
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"InvokeEndpoint": self.invoke}
+        self.handlers: Mapping[str, Handler] = {
+            "InvokeEndpoint": self.invoke,
+            "InvokeEndpointWithResponseStream": self.invoke_with_response_stream,
+            **AsyncHandlers(hosting, queue).handlers,
+        }
 
     async def invoke(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        endpoint = self._in_service(request["EndpointName"])
-        variant = endpoint.variant["VariantName"]
-        wanted = request.get("TargetVariant", variant)
-        if wanted != variant:
-            raise _invalid(f"Variant {wanted!r} is not found on endpoint {endpoint.name}; it has {variant!r}")
-        headers = {header: request[member] for member, header in _PASSED_ON.items() if request.get(member)}
-        answer = await self._endpoints.invoke(
-            endpoint, request.get("Body", b""), headers=headers, timeout_s=self._timeout_s
+        name, target = request["EndpointName"], request.get("TargetModel", "")
+        call = Call(
+            body=request.get("Body", b""),
+            headers=headers_of(request),
+            timeout_s=self._timeout_s,
+            variant=request.get("TargetVariant", ""),
+            target=target,
+            inference_id=request.get("InferenceId", ""),
         )
+        try:
+            answer, variant = await self._endpoints.invoke(lambda: self._in_service(name), call)
+        except DataMissing as error:
+            raise _invalid(f"Failed to download model data of TargetModel {target!r}: {error}") from error
         if answer.status >= 400:
-            raise self._model_error(endpoint, answer)
+            raise self._model_error(name, answer)
         reply = {
             "Body": answer.body,
             "ContentType": answer.headers.get("content-type", "application/octet-stream"),
-            "InvokedProductionVariant": variant,
+            "InvokedProductionVariant": variant.name,
         }
         attributes = answer.headers.get("x-amzn-sagemaker-custom-attributes")
         return reply | ({"CustomAttributes": attributes} if attributes else {})
 
+    async def invoke_with_response_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Answer in parts. Servers answer as a whole, so the first part comes when the answer is complete."""
+        reply = await self.invoke(request, context)
+        return {**reply, "Body": _parts(reply["Body"])}
+
     def _in_service(self, name: str) -> Endpoint:
-        try:
-            endpoint = self._hosting.endpoint(name)
-        except ValidationException:
-            raise _invalid(f"Endpoint {name} of account {ACCOUNT_ID} not found.") from None
-        if endpoint.status is not EndpointStatus.IN_SERVICE:
-            raise _invalid(
-                f"Endpoint {name} of account {ACCOUNT_ID} is {endpoint.status}, not InService; wait for it first"
-            )
+        endpoint = self._hosting.in_service(name)
+        if endpoint.serving is not None and endpoint.serving.asynchronous is not None:
+            raise _invalid(f"Endpoint {name} is asynchronous; call InvokeEndpointAsync")
         return endpoint
 
-    def _model_error(self, endpoint: Endpoint, answer: Answer) -> AwsError:
+    def _model_error(self, name: str, answer: Answer) -> AwsError:
         text = answer.body.decode("utf-8", "replace")
-        group = ENDPOINT_LOG_GROUP + endpoint.name
+        group = ENDPOINT_LOG_GROUP + name
         return AwsError(
             f'Received client error ({answer.status}) from primary with message "{text}". The model\'s log is the'
             f" group {group}",
@@ -86,6 +94,11 @@ class RuntimeService:
                 "LogStreamArn": f"arn:aws:logs:{self._region}:{ACCOUNT_ID}:log-group:{group}",
             },
         )
+
+
+async def _parts(body: bytes) -> AsyncIterator[Mapping[str, Any]]:
+    for start in range(0, len(body), _PART_BYTES):
+        yield {"PayloadPart": {"Bytes": body[start : start + _PART_BYTES]}}
 
 
 def _invalid(message: str) -> AwsError:

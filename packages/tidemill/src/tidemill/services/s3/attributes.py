@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
-from tidemill.store.object_errors import InvalidArgument
-from tidemill.store.object_rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
 
 __all__ = [
     "OWNER",
@@ -34,7 +34,7 @@ _KEPT_HEADERS = ("CacheControl", "ContentDisposition", "ContentEncoding", "Conte
 
 
 def attributes_of(request: Mapping[str, Any], headers: Mapping[str, str]) -> ObjectAttributes:
-    """What a put, copy or upload says about the object. Checksums come later.
+    """Return the object attributes that a put, copy or upload request sets, without checksums.
 
     Args:
         request: Input members.

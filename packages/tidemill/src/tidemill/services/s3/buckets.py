@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER, bounded, timestamp
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["BucketOperations"]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.errors import AwsError
-from tidemill.wire import checksums
-from tidemill.wire.checksums import MEMBERS, Checksum
+from tidemill.wire.bodies import checksums
+from tidemill.wire.bodies.checksums import MEMBERS, Checksum
 
 __all__ = ["base64_of", "begin", "check_algorithm", "checksum_members", "composite", "member_of"]
 

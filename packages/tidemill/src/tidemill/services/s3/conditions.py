@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.store.object_errors import InvalidArgument, PreconditionFailed, no_such_key
-from tidemill.store.object_rows import ObjectInfo
-from tidemill.store.objects import Precondition
+from tidemill.store.objects.errors import InvalidArgument, PreconditionFailed, no_such_key
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.store import Precondition
 
 __all__ = ["copy_precondition", "delete_precondition", "is_unmodified", "write_precondition"]
 
@@ -50,7 +50,7 @@ def copy_precondition(request: Mapping[str, Any], source: ObjectInfo) -> None:
 
 
 def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
-    """The precondition of a put, or None where it has no conditions.
+    """Return the precondition of a put, or None if the request has no conditions.
 
     Raises:
         InvalidArgument: ``IfNoneMatch`` is something else than ``*``.
@@ -74,7 +74,7 @@ def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
 
 
 def delete_precondition(if_match: str | None) -> Precondition | None:
-    """The precondition of a delete, or None where it has none. A key that is not there is fine."""
+    """Return the precondition of a delete, or None if it has none. A missing key satisfies it."""
     if if_match is None:
         return None
 

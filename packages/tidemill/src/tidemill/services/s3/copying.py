@@ -11,10 +11,10 @@ from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.ranges import Slice
-from tidemill.store.object_errors import InvalidArgument
-from tidemill.store.object_keys import check_key
-from tidemill.store.object_rows import ObjectAttributes, ObjectInfo
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
@@ -49,7 +49,7 @@ class CopyOperations:
     async def _with_checksum(
         self, request: Mapping[str, Any], source: ObjectInfo, attributes: ObjectAttributes
     ) -> ObjectAttributes:
-        """Checksums stay with the bytes; one that the source lacks is computed when it is asked for."""
+        """Keep the source's checksums, or compute the requested one over the whole object if the source lacks it."""
         algorithm = request.get("ChecksumAlgorithm")
         kept = replace(attributes, checksums=source.checksums, checksum_type=source.checksum_type)
         if algorithm is None or (member_of(algorithm) in source.checksums and source.checksum_type == "FULL_OBJECT"):

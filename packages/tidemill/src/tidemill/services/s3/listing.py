@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
-from tidemill.store.object_errors import InvalidArgument
-from tidemill.store.object_listing import ObjectPage, after_key, after_prefix
-from tidemill.store.object_rows import ObjectInfo
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["ListOperations", "encoder_of"]
@@ -30,7 +30,7 @@ class ListOperations:
         return {"ListObjects": self.list_1, "ListObjectsV2": self.list_2}
 
     async def list_1(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListObjects; goes on after a marker that is a key or a common prefix."""
+        """ListObjects; continues after a marker that is a key or a common prefix."""
         encode = encoder_of(request)
         marker = request.get("Marker") or ""
         page, members = await self._page(request, _start_after(marker, request.get("Delimiter") or ""), owner=True)
@@ -40,7 +40,7 @@ class ListOperations:
         return members
 
     async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListObjectsV2; goes on where the token of the page before says."""
+        """ListObjectsV2; continues at the position in the previous page's token."""
         encode = encoder_of(request)
         token, start_after = request.get("ContinuationToken"), request.get("StartAfter") or ""
         delimiter = request.get("Delimiter") or ""
@@ -78,7 +78,7 @@ class ListOperations:
 
 
 def encoder_of(request: Mapping[str, Any]) -> Callable[[str], str]:
-    """How keys are written in the reply: percent-encoded where the client asked for it.
+    """Return the function that encodes keys in the reply: percent-encoding if the client requested it.
 
     Raises:
         InvalidArgument: It asked for another encoding.
@@ -109,7 +109,7 @@ def _entry(info: ObjectInfo, encode: Callable[[str], str], *, owner: bool) -> di
 
 
 def _start_after(marker: str, delimiter: str) -> bytes:
-    """A marker that ends a folder stands for all that is in it."""
+    """Return the start of a page; a marker that is a common prefix skips all keys below it."""
     if not marker:
         return b""
     return after_prefix(marker) if delimiter and marker.endswith(delimiter) else after_key(marker)

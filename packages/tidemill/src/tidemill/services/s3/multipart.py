@@ -19,11 +19,11 @@ from tidemill.services.s3.conditions import copy_precondition, write_preconditio
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.listing import encoder_of
 from tidemill.services.s3.ranges import copy_range
-from tidemill.store.object_keys import check_key
-from tidemill.store.object_rows import ObjectAttributes, PartInfo, UploadInfo
-from tidemill.store.objects import ObjectStore
-from tidemill.store.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
-from tidemill.wire.checksums import Checksum
+from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.rows import ObjectAttributes, PartInfo, UploadInfo
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
+from tidemill.wire.bodies.checksums import Checksum
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["MultipartOperations"]
@@ -263,7 +263,7 @@ def _check_size(request: Mapping[str, Any], parts: tuple[PartInfo, ...]) -> None
 def _completed_reply(request: Mapping[str, Any], context: Context, completed: CompletedUpload) -> dict[str, Any]:
     bucket, key = request["Bucket"], request["Key"]
     members: dict[str, Any] = {
-        "Location": f"http://{context.headers.get('host', 'localhost')}/{bucket}/{key}",
+        "Location": f"{context.scheme}://{context.headers.get('host', 'localhost')}/{bucket}/{key}",
         "Bucket": bucket,
         "Key": key,
         "ETag": quoted(completed.etag),

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 from tidemill.errors import AwsError
-from tidemill.store.object_errors import InvalidArgument
-from tidemill.store.object_rows import ObjectInfo
+from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.rows import ObjectInfo
 
 __all__ = ["Slice", "copy_range", "part_slice", "requested_slice"]
 
@@ -55,7 +55,7 @@ def requested_slice(text: str | None, whole_bytes: int) -> Slice | None:
 
 
 def part_slice(info: ObjectInfo, part_number: int) -> Slice:
-    """Where a part of a multipart object lies; any other object is its own first part.
+    """Return the byte range of a part of a multipart object; any other object is its own first part.
 
     Raises:
         AwsError: InvalidPartNumber (416).
@@ -72,7 +72,7 @@ def part_slice(info: ObjectInfo, part_number: int) -> Slice:
 
 
 def copy_range(text: str | None, whole_bytes: int) -> Slice:
-    """What ``CopySourceRange`` asks for; the whole object where it is absent.
+    """Return the byte range of ``CopySourceRange``, or the whole object if it is absent.
 
     Raises:
         InvalidArgument: It does not have the form ``bytes=first-last``, or lies outside the object.

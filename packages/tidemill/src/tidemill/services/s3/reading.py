@@ -6,9 +6,9 @@ from typing import Any
 from tidemill.services.s3.attributes import described
 from tidemill.services.s3.conditions import is_unmodified
 from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
-from tidemill.store.object_errors import InvalidArgument
-from tidemill.store.object_rows import ObjectInfo
-from tidemill.store.objects import WHOLE_READ_BYTES, ObjectStore
+from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.store import WHOLE_READ_BYTES, ObjectStore
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
 
 __all__ = ["ReadOperations"]

@@ -14,7 +14,7 @@ from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.ownership import check_owners
 from tidemill.services.s3.reading import ReadOperations
 from tidemill.services.s3.writing import WriteOperations
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["S3Service"]

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
-from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
+from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource, Variant
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
-from tidemill.store.base import Record
+from tidemill.store.records.base import Record
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["HostingHandlers"]
 
 
 class HostingHandlers:
-    """Create, describe, list and delete what serves models."""
+    """Handlers for models, endpoint configurations and endpoints."""
 
     def __init__(self, hosting: Hosting) -> None:
         self._hosting = hosting
@@ -33,6 +33,8 @@ class HostingHandlers:
             "CreateEndpoint": self.create_endpoint,
             "DescribeEndpoint": self.describe_endpoint,
             "ListEndpoints": self.list_endpoints,
+            "UpdateEndpoint": self.update_endpoint,
+            "UpdateEndpointWeightsAndCapacities": self.resize_endpoint,
             "DeleteEndpoint": self.delete_endpoint,
         }
 
@@ -77,6 +79,12 @@ class HostingHandlers:
     async def list_endpoints(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._list(ENDPOINT, request, "Endpoints", _endpoint_summary)
 
+    async def update_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"EndpointArn": (await self._hosting.update_endpoint(request)).arn}
+
+    async def resize_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"EndpointArn": (await self._hosting.resize_endpoint(request)).arn}
+
     async def delete_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._hosting.delete_endpoint(request["EndpointName"])
         return {}
@@ -118,26 +126,89 @@ def _endpoint_summary(record: Record) -> dict[str, Any]:
 
 def _endpoint_description(record: Record) -> dict[str, Any]:
     endpoint = Endpoint.from_document(record.document)
+    shown = endpoint.status in (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING) and endpoint.serving is not None
+    optional = {
+        # The member is left out until there is a variant: its shape does not allow an empty list.
+        "ProductionVariants": _variants(endpoint) if shown else None,
+        "DataCaptureConfig": _capture(endpoint),
+        "AsyncInferenceConfig": endpoint.serving.asynchronous if endpoint.serving else None,
+        "PendingDeploymentSummary": _pending(endpoint),
+        "LastDeploymentConfig": endpoint.deployment_config,
+        "FailureReason": endpoint.failure_reason,
+    }
     return {
         **_endpoint_summary(record),
         "EndpointConfigName": endpoint.config_name,
-        # The member is left out until there is a variant: its shape does not allow an empty list.
-        **({"ProductionVariants": [_variant(endpoint)]} if endpoint.status is EndpointStatus.IN_SERVICE else {}),
-        **({"FailureReason": endpoint.failure_reason} if endpoint.failure_reason else {}),
+        **{name: value for name, value in optional.items() if value},
     }
 
 
-def _variant(endpoint: Endpoint) -> dict[str, Any]:
-    container = endpoint.model.get("PrimaryContainer") or endpoint.model["Containers"][0]
-    weight = endpoint.variant.get("InitialVariantWeight", 1.0)
-    image = container.get("Image", "")
+def _variants(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """What serves, and what is desired of it: an update of weights and counts shows, another configuration does not."""
+    serving, starting = endpoint.serving, endpoint.starting
+    resizes = serving is not None and starting is not None and not _replaces(endpoint)
+    shown = []
+    for variant in serving.variants if serving else ():
+        desired = (starting.find(variant.name) if starting and resizes else None) or variant
+        shown.append(
+            {
+                **_variant(variant, endpoint),
+                **({"CurrentServerlessConfig": variant.serverless} if variant.serverless else {}),
+                "CurrentWeight": variant.weight,
+                "DesiredWeight": desired.weight,
+                "CurrentInstanceCount": sum(each.ready for each in variant.instances),
+                "DesiredInstanceCount": desired.count,
+            }
+        )
+    return shown
+
+
+def _capture(endpoint: Endpoint) -> dict[str, Any] | None:
+    config = endpoint.serving.capture if endpoint.serving else None
+    if config is None:
+        return None
     return {
-        "VariantName": endpoint.variant["VariantName"],
+        "EnableCapture": True,
+        "CaptureStatus": "Started",
+        "CurrentSamplingPercentage": config["InitialSamplingPercentage"],
+        "DestinationS3Uri": config["DestinationS3Uri"],
+        "KmsKeyId": "",
+    }
+
+
+def _replaces(endpoint: Endpoint) -> bool:
+    """Return whether another configuration is being started, not the same one in another size."""
+    if endpoint.serving is None or endpoint.starting is None:
+        return False
+    kept = {each.key for each in endpoint.serving.instances}
+    return not any(each.key in kept for each in endpoint.starting.instances)
+
+
+def _pending(endpoint: Endpoint) -> dict[str, Any] | None:
+    starting: Deployment | None = endpoint.starting
+    if starting is None or not _replaces(endpoint):
+        return None
+    variants = [
+        {
+            **_variant(variant, endpoint),
+            "DesiredWeight": variant.weight,
+            "CurrentInstanceCount": sum(each.ready for each in variant.instances),
+            "DesiredInstanceCount": variant.count,
+        }
+        for variant in starting.variants
+    ]
+    return {
+        "EndpointConfigName": starting.config_name,
+        "ProductionVariants": variants,
+        "StartTime": when(starting.begun_ms),
+    }
+
+
+def _variant(variant: Variant, endpoint: Endpoint) -> dict[str, Any]:
+    image = variant.container.get("Image", "")
+    return {
+        "VariantName": variant.name,
         "DeployedImages": [
             {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": when(endpoint.created_ms)}
         ],
-        "CurrentWeight": weight,
-        "DesiredWeight": weight,
-        "CurrentInstanceCount": len(endpoint.log_streams),
-        "DesiredInstanceCount": len(endpoint.log_streams),
     }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from tidemill.services.times import milliseconds
-from tidemill.store.base import Query
+from tidemill.store.records.base import Query
 
 __all__ = ["query_of"]
 

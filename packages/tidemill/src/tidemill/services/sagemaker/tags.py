@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
+from tidemill.control.transform.jobs import TRANSFORM_JOB, TransformJobs
 from tidemill.errors import ValidationException
 from tidemill.wire.exchange import Context, Handler
 
@@ -15,10 +16,11 @@ __all__ = ["TagHandlers"]
 class TagHandlers:
     """List, add and delete the tags of a resource that exists."""
 
-    def __init__(self, tags: Tags, training: Training, hosting: Hosting) -> None:
+    def __init__(self, tags: Tags, training: Training, hosting: Hosting, transform: TransformJobs) -> None:
         self._tags = tags
         self._lookups: Mapping[str, Callable[[str], object]] = {
             "training-job": training.record,
+            TRANSFORM_JOB: transform.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
             "endpoint": lambda name: hosting.record(ENDPOINT, name),

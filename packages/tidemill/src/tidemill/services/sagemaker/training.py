@@ -7,7 +7,7 @@ from tidemill.control.training import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
-from tidemill.store.base import Record
+from tidemill.store.records.base import Record
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TrainingHandlers"]
@@ -22,15 +22,20 @@ _ECHOED = (
     "DebugHookConfig",
     "DebugRuleConfigurations",
     "TensorBoardOutputConfig",
+    "CheckpointConfig",
     "ExperimentConfig",
     "ProfilerConfig",
     "ProfilerRuleConfigurations",
     "Environment",
     "EnableManagedSpotTraining",
+    "RetryStrategy",
     "RemoteDebugConfig",
     "InfraCheckConfig",
     "SessionChainingConfig",
 )
+
+# A header that no client of AWS sends: StopTrainingJob interrupts the job then, and it starts again.
+_INTERRUPT_HEADER = "x-tidemill-interrupt"
 
 # Filters that no job passes: none keeps a warm pool, and none has a training plan.
 _NEVER_TRUE = ("WarmPoolStatusEquals", "TrainingPlanArnEquals")
@@ -67,7 +72,10 @@ class TrainingHandlers:
         return reply | ({"NextToken": token} if token else {})
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        await self._training.stop(request["TrainingJobName"])
+        if _INTERRUPT_HEADER in context.headers:
+            await self._training.interrupt(request["TrainingJobName"])
+        else:
+            await self._training.stop(request["TrainingJobName"])
         return {}
 
 
@@ -101,8 +109,8 @@ def _description(record: Record) -> dict[str, Any]:
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
         "StoppingCondition": {"MaxRuntimeInSeconds": 86400, **request.get("StoppingCondition", {})},
         "ModelArtifacts": {"S3ModelArtifacts": job.model_artifacts},
-        "EnableNetworkIsolation": False,
-        "EnableInterContainerTrafficEncryption": False,
+        "EnableNetworkIsolation": request.get("EnableNetworkIsolation", False),
+        "EnableInterContainerTrafficEncryption": request.get("EnableInterContainerTrafficEncryption", False),
         **_times(job),
         **_metrics(job),
         **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
@@ -132,7 +140,8 @@ def _times(job: TrainingJob) -> dict[str, Any]:
         return {}
     times: dict[str, Any] = {"TrainingStartTime": when(started_ms)}
     if job.ended_ms is not None:
-        seconds = max(1, round((job.ended_ms - started_ms) / 1000))
+        trained_ms = job.ended_ms - started_ms if job.attempt == 1 else job.trained_ms(job.ended_ms)
+        seconds = max(1, round(trained_ms / 1000))
         times |= {
             "TrainingEndTime": when(job.ended_ms),
             "TrainingTimeInSeconds": seconds,

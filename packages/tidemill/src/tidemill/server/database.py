@@ -1,0 +1,76 @@
+"""Where the service keeps its records: a file of the state directory, or PostgreSQL by the setting `database_url`."""
+
+import secrets
+from pathlib import Path
+
+from sqlalchemy import Connection, MetaData, insert, select
+
+from tidemill.core.files import read_json, write_json
+from tidemill.errors import ConfigurationError
+from tidemill.server.state import StateDirectory
+from tidemill.store.database.base import Database
+from tidemill.store.database.postgresql.database import PostgresqlDatabase
+from tidemill.store.database.schema import meta
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+
+__all__ = ["open_postgresql", "open_sqlite"]
+
+_OWNER = "state_directory"
+
+
+def open_sqlite(state: StateDirectory, *, metadata: MetaData) -> SqliteDatabase:
+    """Open the database of a state directory; raises as `SqliteDatabase.open`.
+
+    Raises:
+        ConfigurationError: The records of the state directory are in PostgreSQL.
+    """
+    if state.database_owner.exists():
+        raise ConfigurationError(
+            f"the records of the state directory {state.root} are in PostgreSQL: set database_url, or give this service"
+            " a state directory of its own with --state-dir"
+        )
+    return SqliteDatabase.open(state.database, metadata=metadata, reserved=ReservedSpace(state.root / "ballast"))
+
+
+def open_postgresql(url: str, state: StateDirectory, *, metadata: MetaData) -> PostgresqlDatabase:
+    """Open the database of a PostgreSQL server; raises as `PostgresqlDatabase.open`.
+
+    Objects, logs and jobs stay in the state directory. Each names the other, since a service that sees the records of
+    another directory would take that directory's objects for leftovers, and its jobs for lost.
+
+    Raises:
+        ConfigurationError: The state directory and the database do not belong together.
+    """
+    if state.database.exists():
+        raise ConfigurationError(
+            f"the state directory {state.root} has its records in {state.database.name}; a service with a database_url"
+            " needs a state directory of its own: give one with --state-dir"
+        )
+    database = PostgresqlDatabase.open(url, metadata=metadata)
+    try:
+        _claim(database, state.database_owner)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _claim(database: Database, file: Path) -> None:
+    """Write into both the state directory and the database who belongs to whom, or compare what is there."""
+    if not file.exists():
+        write_json(file, {"version": 1, "id": secrets.token_hex(16)})
+    mine = str((read_json(file) or {}).get("id", ""))
+    query = select(meta.c.value).where(meta.c.key == _OWNER)
+
+    def claim(connection: Connection) -> str:
+        present = connection.execute(query).scalar()
+        if present is None:
+            connection.execute(insert(meta).values(key=_OWNER, value=mine))
+        return mine if present is None else str(present)
+
+    if database.write_sync(claim) != mine:
+        raise ConfigurationError(
+            f"the database of database_url belongs to another state directory than {file.parent}; name that directory"
+            " with --state-dir, or use an empty database"
+        )

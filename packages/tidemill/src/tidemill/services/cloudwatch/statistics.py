@@ -1,0 +1,117 @@
+"""CloudWatch's statistics: points summed up over periods.
+
+Rules of the periods and of the first one's start are those of the API reference of GetMetricStatistics.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.errors import AwsError
+
+__all__ = ["Statistic", "Window", "combination", "invalid", "statistic"]
+
+Statistic = Callable[[Sequence[float]], float]
+"""From the values of one period, at least one, to one value."""
+
+_SHORT_PERIODS_S = (1, 5, 10, 20, 30)
+_MINUTE_S = 60
+_PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,10})?|100(?:\.0+)?)")
+_SIMPLE: Mapping[str, Statistic] = {
+    "SampleCount": len,
+    "Average": lambda values: math.fsum(values) / len(values),
+    "Sum": math.fsum,
+    "Minimum": min,
+    "Maximum": max,
+}
+
+
+def statistic(name: str, member: str) -> Statistic:
+    """Return a statistic by CloudWatch's name.
+
+    Args:
+        name: One of the five simple ones, or a percentile such as ``p99`` or ``p99.9``.
+        member: The request member, for the error.
+
+    Raises:
+        AwsError: InvalidParameterValue: there is no such statistic here.
+    """
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    found = _PERCENTILE.fullmatch(name)
+    if found is None:
+        raise invalid(
+            f"Value {name!r} at '{member}' is not allowed: this version offers {', '.join(_SIMPLE)} and percentiles"
+            " from p0 to p100, e.g. p99.9"
+        )
+    fraction = float(found[1]) / 100
+    return lambda values: _percentile(sorted(values), fraction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The periods between two times.
+
+    Attributes:
+        start_ms: Where the first period begins, in milliseconds since the epoch.
+        end_ms: Points at or after it are left out.
+        period_ms: Length of a period.
+    """
+
+    start_ms: int
+    end_ms: int
+    period_ms: int
+
+    @classmethod
+    def of(cls, start: datetime, end: datetime, *, period_s: int) -> "Window":
+        """Return the window of a request. Its start is rounded down to the minute, or to a period below a minute.
+
+        Raises:
+            AwsError: InvalidParameterValue or InvalidParameterCombination.
+        """
+        if period_s not in _SHORT_PERIODS_S and period_s % _MINUTE_S:
+            raise invalid(f"The parameter Period must be 1, 5, 10, 20, 30 or a multiple of 60 seconds, not {period_s}.")
+        if start >= end:
+            raise combination(
+                f"The parameter StartTime, {start.isoformat()}, must be less than the parameter EndTime,"
+                f" {end.isoformat()}."
+            )
+        start_s = math.floor(start.timestamp())
+        return cls(
+            start_ms=(start_s - start_s % min(period_s, _MINUTE_S)) * 1000,
+            end_ms=math.ceil(end.timestamp() * 1000),
+            period_ms=period_s * 1000,
+        )
+
+    @property
+    def periods(self) -> int:
+        """How many periods there are, the last of which may be cut short."""
+        return -(-(self.end_ms - self.start_ms) // self.period_ms)
+
+    def grouped(self, points: Iterable[tuple[int, float]]) -> list[tuple[int, list[float]]]:
+        """Return the periods that have points, in order: start in milliseconds, and values in the points' order."""
+        groups: dict[int, list[float]] = {}
+        for at_ms, value in points:
+            if self.start_ms <= at_ms < self.end_ms:
+                groups.setdefault((at_ms - self.start_ms) // self.period_ms, []).append(value)
+        return [(self.start_ms + number * self.period_ms, groups[number]) for number in sorted(groups)]
+
+
+def invalid(message: str) -> AwsError:
+    """A parameter that is out of range."""
+    return AwsError(message, code="InvalidParameterValue", status=400)
+
+
+def combination(message: str) -> AwsError:
+    """Parameters that do not go together."""
+    return AwsError(message, code="InvalidParameterCombination", status=400)
+
+
+def _percentile(values: Sequence[float], fraction: float) -> float:
+    """Interpolate linearly between the two nearest of the sorted values."""
+    place = fraction * (len(values) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)
