@@ -1,12 +1,13 @@
-"""The command line: one verb, one file.
+"""The command line: one module per command.
 
-A verb's module is imported when the verb is used, and imports what it needs when it runs, so that `tidemill env` in a
-shell's start file costs little. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the state directory is in use, 130
-interrupted. An expected error is one line on standard error; a traceback is a bug, or the user's own code.
+A command's module is imported when the command is used, and imports its dependencies when it runs, so that `tidemill
+env` is fast enough for a shell's start file. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the state directory is in
+use, 130 interrupted. Expected errors are one line on standard error; a traceback is a bug, or an error of the user's
+code.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from typer.core import TyperGroup
 from tidemill import __version__
 from tidemill.cli.failures import explain
 
-__all__ = ["VERBS", "main"]
+__all__ = ["VERBS", "main", "run_and_exit"]
 
 VERBS = (
     "up",
@@ -27,8 +28,17 @@ VERBS = (
     "train",
     "ps",
     "logs",
+    "describe",
+    "tensorboard",
     "stop",
+    "interrupt",
+    "download",
+    "deploy",
+    "serve",
+    "invoke",
+    "delete",
     "environments",
+    "keys",
     "doctor",
     "gc",
 )
@@ -38,10 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: Without the program's name; by default those of this process.
+        arguments: Arguments without the program's name. Default: those of this process.
     """
+    run_and_exit(lambda: typer.main.get_command(_app).main(args=arguments, prog_name="tidemill"))
+
+
+def run_and_exit(run: Callable[[], object]) -> NoReturn:
+    """Call ``run`` and exit; turn an expected error into one line and an exit code."""
     try:
-        typer.main.get_command(_app).main(args=arguments, prog_name="tidemill")
+        run()
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -54,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 class _Verbs(TyperGroup):
-    """Commands that are imported when they are asked for."""
+    """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
@@ -67,7 +82,7 @@ class _Verbs(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # For its "did you mean", the group looks at the commands it holds.
+        # The "did you mean" of the base class only considers commands that are already imported.
         if args and args[0] not in VERBS:
             self.commands = {name: self.get_command(ctx, name) for name in VERBS}
         return super().resolve_command(ctx, args)
@@ -90,6 +105,6 @@ def _version(value: bool) -> None:
 
 @_app.callback()
 def _tidemill(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """SageMaker TensorFlow on your own machines: no AWS account, no Docker."""

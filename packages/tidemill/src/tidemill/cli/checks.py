@@ -1,4 +1,4 @@
-"""What `tidemill doctor` looks at. Each check answers for itself, and names the remedy where it is not content."""
+"""The checks of `tidemill doctor`. Each returns its result, with a remedy if the result is not OK."""
 
 import importlib.metadata
 import os
@@ -30,7 +30,7 @@ _ROOM_INODES = 100_000
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -42,7 +42,7 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        remedy: What to do; empty where nothing is to be done.
+        remedy: What to do; empty if nothing needs to be done.
     """
 
     name: str
@@ -52,10 +52,11 @@ class Finding:
 
 
 def examine(settings: "Settings") -> Iterator[Finding]:
-    """Run every check, in the order in which they are worth reading."""
+    """Run every check, the fundamental ones first."""
     checks: tuple[Callable[[Settings], Finding], ...] = (
         _python,
         _uv,
+        _frameworks,
         _isolation,
         _processors,
         _state_directory,
@@ -79,7 +80,7 @@ def _python(_settings: "Settings") -> Finding:
 
 
 def _uv(_settings: "Settings") -> Finding:
-    from tidemill.executors.uv_command import find_uv
+    from tidemill.environments.uv_command import find_uv
 
     try:
         return Finding("uv", Level.OK, find_uv())
@@ -87,16 +88,35 @@ def _uv(_settings: "Settings") -> Finding:
         return Finding("uv", Level.FAIL, str(error), f"{shlex.quote(sys.executable)} -m pip install uv")
 
 
+def _frameworks(_settings: "Settings") -> Finding:
+    from tidemill.core.frameworks import FRAMEWORKS
+    from tidemill.environments.interpreters import available
+
+    pythons = sorted({python for each in FRAMEWORKS.values() for python in each.pythons}, key=_number, reverse=True)
+    here = available(pythons)
+    missing = [each for each in FRAMEWORKS.values() if not set(each.pythons) & set(here)]
+    if not missing:
+        return Finding("tensorflow", Level.OK, f"each of {', '.join(FRAMEWORKS)} has a Python here")
+    wanted = " ".join(dict.fromkeys(each.pythons[-1] for each in missing))
+    text = f"no Python for {', '.join(each.version for each in missing)}; jobs that ask for one let uv download it"
+    return Finding("tensorflow", Level.WARN, text, f"uv python install {wanted}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def _isolation(settings: "Settings") -> Finding:
-    from tidemill.executors.base import Isolation
-    from tidemill.executors.sandbox import detect
+    from tidemill.instance.spec import Isolation
+    from tidemill.sandbox import detect
 
     remedy = "sudo apt-get install bubblewrap; in a container, allow unprivileged user namespaces"
     try:
         found = detect(settings.isolation)
     except ConfigurationError as error:
         return Finding("isolation", Level.FAIL, str(error), remedy)
-    text = f"{found.sandbox.isolation} ({found.reason})"
+    mode = Isolation.FULL if found.always else found.sandbox.isolation
+    text = f"{mode} ({found.reason})"
     asked_for = settings.isolation == Isolation.PLAIN
     if found.sandbox.isolation is not Isolation.PLAIN or asked_for:
         return Finding("isolation", Level.OK, text)
@@ -145,7 +165,7 @@ def _room(settings: "Settings") -> Finding:
         figures = os.statvfs(_existing(path.absolute()))
         free_bytes = figures.f_bavail * figures.f_frsize
         seen.append(f"{label} {size(free_bytes)}")
-        # Some file systems make inodes as they go, and count none.
+        # Some file systems create inodes on demand and report 0 for both counts.
         if free_bytes < _ROOM_BYTES or (figures.f_files and figures.f_favail < _ROOM_INODES):
             short.append(f"{label}: {size(free_bytes)} and {figures.f_favail} inodes free")
     if not short:
@@ -160,8 +180,8 @@ def _service(settings: "Settings") -> Finding:
         record: ServiceRecord | None = find_service(StateDirectory(settings.state_dir.absolute()))
         if record is not None:
             return Finding("service", Level.OK, f"runs at {record.url} (pid {record.pid})")
-        with listening(host=settings.host, port=settings.port):
-            return Finding("service", Level.OK, f"does not run; port {settings.port} is free for it")
+        with listening(host=settings.host, port=settings.port, or_next=not settings.port_is_chosen) as sock:
+            return Finding("service", Level.OK, f"does not run; port {sock.getsockname()[1]} is free for it")
     except ConfigurationError as error:
         return Finding("service", Level.FAIL, str(error), "tidemill up --port 0")
 

@@ -1,4 +1,4 @@
-"""`tidemill doctor`: is this machine fit, and what would make it so."""
+"""`tidemill doctor`: check whether this machine can run tidemill, and what to change."""
 
 from dataclasses import asdict
 
@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def doctor(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
-    """Check this machine, and say what to do. Exit code 1 when something fails."""
+    """Check this machine, and print what to do. Exit code 1 if a check fails."""
     from tidemill.cli.checks import Level, examine
 
     findings = list(examine(load_settings(state_dir=state_dir)))

@@ -1,4 +1,4 @@
-"""`tidemill down`: end the service, leave its jobs."""
+"""`tidemill down`: stop the service but not its jobs."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +20,13 @@ _LOOK_EVERY_S = 0.5
 
 @app.command()
 def down(
-    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Stop running jobs first, and wait for them.")] = False,
+    stop_jobs: Annotated[
+        bool,
+        typer.Option("--stop-jobs", help="First stop running jobs, delete endpoints, and wait until both are done."),
+    ] = False,
     state_dir: StateDirOption = None,
 ) -> None:
-    """End the service. Running jobs go on: the next service finds them again."""
+    """Stop the service. Running jobs continue, and the next `tidemill up` finds them again."""
     from tidemill.cli.service import LocalService
     from tidemill.server.background import end_service
     from tidemill.server.discovery import connect
@@ -39,9 +42,10 @@ def down(
     jobs, endpoints = _what_runs(service)
     if stop_jobs and jobs is None:
         raise CommandFailed("the service does not answer, so its jobs cannot be stopped; without --stop-jobs it ends")
-    if stop_jobs and jobs:
-        _stop(service, jobs, timeout_s=settings.stop_grace_s + 30)
+    if stop_jobs:
+        _stop(service, jobs or [], endpoints, timeout_s=settings.stop_grace_s + 30)
         jobs = None
+        endpoints.clear()
     end_service(connection.service)
     typer.echo(f"tidemill at {connection.service.url} has ended")
     if jobs:
@@ -51,28 +55,40 @@ def down(
 
 
 def _what_runs(service: "LocalService") -> tuple[list[str] | None, list[str]]:
-    """Names of live jobs (None: the service does not answer) and of endpoints."""
+    """Return the names of live jobs (None if the service does not answer) and of endpoints."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        jobs = [job["TrainingJobName"] for job in service.live_jobs()]
-        return jobs, [endpoint["EndpointName"] for endpoint in service.endpoints()]
+        return service.live_job_names(), [endpoint["EndpointName"] for endpoint in service.endpoints()]
     except (BotoCoreError, ClientError) as error:
         typer.echo(f"what runs cannot be asked: {error}", err=True)
         return None, []
 
 
-def _stop(service: "LocalService", jobs: list[str], *, timeout_s: float) -> None:
+def _stop(service: "LocalService", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
     for name in jobs:
-        service.sagemaker.stop_training_job(TrainingJobName=name)
-    typer.echo(f"stopping {_count(jobs, 'job')}: {', '.join(jobs)}")
+        service.stop_job(name)
+    for endpoint in service.endpoints():
+        if endpoint["EndpointStatus"] != "Deleting":
+            service.sagemaker.delete_endpoint(EndpointName=endpoint["EndpointName"])
+    if jobs:
+        typer.echo(f"stopping {_count(jobs, 'job')}: {', '.join(jobs)}")
+    if endpoints:
+        typer.echo(f"deleting {_count(endpoints, 'endpoint')}: {', '.join(endpoints)}; configurations and models stay")
     deadline_s = time.monotonic() + timeout_s
-    while remaining := {job["TrainingJobName"] for job in service.live_jobs()}.intersection(jobs):
+    while remaining := _still_there(service, jobs, endpoints):
         if time.monotonic() > deadline_s:
             raise CommandFailed(
                 f"{', '.join(sorted(remaining))} did not stop within {timeout_s:g} s; the service was left running"
             )
         time.sleep(_LOOK_EVERY_S)
+
+
+def _still_there(service: "LocalService", jobs: list[str], endpoints: list[str]) -> set[str]:
+    left = set(service.live_job_names()).intersection(jobs) if jobs else set()
+    if endpoints:
+        left |= {endpoint["EndpointName"] for endpoint in service.endpoints()}.intersection(endpoints)
+    return left
 
 
 def _count(names: list[str], noun: str) -> str:

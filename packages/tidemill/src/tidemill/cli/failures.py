@@ -1,4 +1,4 @@
-"""Which errors are expected, and the one line that each becomes."""
+"""Turn expected errors into one-line messages."""
 
 import sys
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ _IN_USE = 3
 
 
 class CommandFailed(TidemillError):
-    """The verb could not do what was asked; the text says why and what to do."""
+    """A command failed; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the user is told."""
+    """Message and exit code for the user."""
 
     text: str
     exit_code: int = 1
 
 
 def explain(error: Exception) -> Failure | None:
-    """The line for an expected error, or None for a bug."""
+    """Return the failure for an expected error, or None for a bug."""
     if isinstance(error, JobFailed):
-        # Its lines are the end of the user's own traceback.
+        # Keep all lines: the message contains the end of the user's own traceback.
         return Failure(str(error))
     if isinstance(error, TidemillError):
         return Failure(_one_line(error), _IN_USE if type(error).__name__ == "StateInUse" else 1)
-    # boto3 is loaded only by verbs that talk to the service: where it is not loaded, the error is not its.
+    # Commands that do not use the service do not load boto3; if it is not loaded, the error cannot be botocore's.
     botocore = sys.modules.get("botocore.exceptions")
     if botocore is not None:
         if isinstance(error, botocore.ClientError):

@@ -1,5 +1,6 @@
-"""`tidemill gc`: remove what nobody needs any more, and say how much room that made."""
+"""`tidemill gc`: remove unused files, and print how much space that freed."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from tidemill.cli.text import printable, size
 from tidemill.core.files import read_json
 
 if TYPE_CHECKING:
+    from tidemill.environments.build_lock import Built
     from tidemill.settings import Settings
 
 __all__ = ["Garbage", "app", "find_garbage"]
@@ -27,18 +29,22 @@ _LONGEST_JOB_DAYS = 28
 @app.command()
 def gc(
     older_than: Annotated[
-        float, typer.Option(min=0, metavar="DAYS", help="Directories of jobs that ended so long ago.")
+        float, typer.Option(min=0, metavar="DAYS", help="Remove directories of jobs that ended longer ago than this.")
     ] = 7,
     unused_for: Annotated[
         float,
-        typer.Option(min=_LONGEST_JOB_DAYS, metavar="DAYS", help="Requirement overlays that no job took for so long."),
+        typer.Option(
+            min=_LONGEST_JOB_DAYS, metavar="DAYS", help="Remove environments and overlays unused for longer than this."
+        ),
     ] = 30,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Remove unfinished environments, unused overlays and the directories of ended, published jobs.
+    """Remove unfinished and unused environments, unused overlays, old decisions of the training compiler
+    and the directories of ended, published jobs.
 
-    Models, data and logs stay: they are in the object store and the log segments.
+    Environments of this version of tidemill and everything in use are kept. Models, data and logs are kept too: they
+    are in the object store and the log segments.
     """
     settings = load_settings(state_dir=state_dir)
     freed_bytes = 0
@@ -53,10 +59,10 @@ def gc(
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Something that may go.
+    """A directory that can be removed.
 
     Attributes:
-        remove: Removes it; answers False when it turned out to be in use.
+        remove: Removes it; returns False if it is in use.
     """
 
     path: Path
@@ -67,37 +73,32 @@ class Garbage:
 def find_garbage(
     settings: "Settings", *, older_than_days: float, unused_for_days: float, now_s: float | None = None
 ) -> Iterator[Garbage]:
-    """What may go by the rules of `gc`.
+    """Find everything that `gc` removes.
 
     Args:
-        now_s: Seconds since the epoch; the default asks the clock.
+        now_s: Current time in seconds since the epoch. Default: the system clock.
     """
+    from tidemill.environments.builder import Environments
+    from tidemill.environments.unused import unused_environments, unused_overlays
+
     now_s = time.time() if now_s is None else now_s
-    environments = settings.environments_dir.absolute()
-    yield from _unfinished(environments)
-    yield from _unfinished(environments / "overlays")
-    yield from _unused(environments / "overlays", before_s=now_s - unused_for_days * _DAY_S)
+    directory = settings.environments_dir.absolute()
+    overlays = directory / "overlays"
+    yield from _unfinished(directory)
+    yield from _unfinished(overlays)
+    before_s = now_s - unused_for_days * _DAY_S
+    for path in unused_overlays(overlays, before_s=before_s):
+        yield Garbage(path, f"unused overlay {path.name}", lambda path=path: _clear_unused(path, before_s=before_s))
+    for path in unused_environments(directory, Environments(directory), before_s=before_s):
+        yield Garbage(path, f"unused environment {path.name}", lambda path=path: _clear_unused(path, before_s=before_s))
+    yield from _unused_decisions(settings.state_dir.absolute() / "compiler", before_s=before_s)
     yield from _ended_jobs(settings.state_dir.absolute() / "jobs", before_s=now_s - older_than_days * _DAY_S)
 
 
 def _unfinished(directory: Path) -> Iterator[Garbage]:
     for path in _subdirectories(directory):
-        if path.name != "overlays" and not _marker(path).exists():
-            yield Garbage(path, f"unfinished environment {path.name}", lambda path=path: _clear(path, unfinished=True))
-
-
-def _unused(directory: Path, *, before_s: float) -> Iterator[Garbage]:
-    if directory.is_dir() and os.statvfs(directory).f_flag & os.ST_NOATIME:
-        # When an overlay was last taken cannot be known here.
-        return
-    for path in _subdirectories(directory):
-        if not _marker(path).exists():
-            continue
-        # Each job that takes an overlay reads its marker, and the kernel keeps that time to the day. For the same
-        # reason nothing here reads it.
-        status = _marker(path).stat()
-        if max(status.st_atime, status.st_mtime) < before_s:
-            yield Garbage(path, f"unused overlay {path.name}", lambda path=path: _clear(path, unfinished=False))
+        if path.name != "overlays" and not path.with_name(f"{path.name}.json").exists():
+            yield Garbage(path, f"unfinished environment {path.name}", lambda path=path: _clear_unfinished(path))
 
 
 def _ended_jobs(directory: Path, *, before_s: float) -> Iterator[Garbage]:
@@ -107,23 +108,52 @@ def _ended_jobs(directory: Path, *, before_s: float) -> Iterator[Garbage]:
             yield Garbage(path, f"directory of job {record['name']}", lambda path=path: _remove_tree(path))
 
 
-def _clear(path: Path, *, unfinished: bool) -> bool:
-    from tidemill.executors.build_lock import Built
+def _unused_decisions(directory: Path, *, before_s: float) -> Iterator[Garbage]:
+    """Decisions of the training compiler; jobs write there, so nothing in it is opened. A lost one is taken again."""
+    for path in _subdirectories(directory):
+        times_s = [entry.stat(follow_symlinks=False).st_mtime for entry in (path, *path.iterdir())]
+        if max(times_s) < before_s:
+            yield Garbage(path, f"unused decisions of the compiler {path.name}", lambda path=path: _remove_tree(path))
+
+
+def _clear_unfinished(path: Path) -> bool:
+    from tidemill.environments.build_lock import Built
 
     built = Built(path)
-    try:
-        with built.locked(poll=_give_up):
-            if unfinished and built.marker is not None:
-                return False
-            built.clear()
-    except _InUseError:
-        return False
-    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    with _locked(built) as locked:
+        if not locked or built.marker is not None:
+            return False
+        built.clear()
+        path.with_name(f"{path.name}.lock").unlink()
     return True
 
 
+def _clear_unused(path: Path, *, before_s: float) -> bool:
+    from tidemill.environments.build_lock import Built
+
+    built = Built(path)
+    with _locked(built) as locked:
+        used_s = built.last_used_s if locked and path.is_dir() else None
+        if used_s is None or used_s >= before_s or not built.clear_unless_held():
+            return False
+        path.with_name(f"{path.name}.lock").unlink()
+    return True
+
+
+@contextlib.contextmanager
+def _locked(built: "Built") -> Iterator[bool]:
+    """Try to take the build lock for a ``with`` block; yield whether it was taken."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(built.locked(poll=_give_up))
+        except _InUseError:
+            yield False
+        else:
+            yield True
+
+
 class _InUseError(Exception):
-    """It is being built at this moment."""
+    """The environment is being built."""
 
 
 def _give_up() -> None:
@@ -131,15 +161,10 @@ def _give_up() -> None:
 
 
 def _remove_tree(path: Path) -> bool:
-    from tidemill.executors.build_lock import remove_tree
+    from tidemill.environments.build_lock import remove_tree
 
     remove_tree(path)
     return True
-
-
-def _marker(path: Path) -> Path:
-    """What stands beside a complete environment or overlay."""
-    return path.with_name(f"{path.name}.json")
 
 
 def _subdirectories(directory: Path) -> list[Path]:
@@ -149,7 +174,7 @@ def _subdirectories(directory: Path) -> list[Path]:
 
 
 def _size_bytes(path: Path) -> int:
-    """Bytes on disk that removing ``path`` frees: files that have other names elsewhere stay, and count nothing."""
+    """Return the bytes that removing ``path`` frees; files with other hard links elsewhere do not count."""
     total = 0
     for directory, _, names in os.walk(path):
         for name in names:

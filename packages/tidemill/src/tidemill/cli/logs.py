@@ -1,68 +1,70 @@
-"""`tidemill logs`: what a job or an endpoint wrote."""
+"""`tidemill logs`: print the log of a job or an endpoint."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import StateDirOption, load_settings
 from tidemill.cli.text import printable
 
 if TYPE_CHECKING:
     from tidemill.cli.service import LocalService
+    from tidemill.sdk.logs import StreamReader
 
 __all__ = ["app"]
 
 app = typer.Typer()
 
 _JOBS_GROUP = "/aws/sagemaker/TrainingJobs"
+_TRANSFORMS_GROUP = "/aws/sagemaker/TransformJobs"
 _ENDPOINTS_GROUP = "/aws/sagemaker/Endpoints/"
 _LOOK_EVERY_S = 0.5
 
 
 @app.command()
 def logs(
-    name: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job or an endpoint.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Leave escape sequences and control characters in.")] = False,
+    name: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job, a transform job or an endpoint.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Keep control characters.")] = False,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Print the log of a job or an endpoint; with several instances each line says whose it is."""
+    """Print the log of a job or an endpoint. With several instances, each line begins with the instance's name."""
     from tidemill.cli.service import require_service
+    from tidemill.sdk.console import Console
 
+    console = Console(keep_escapes=raw)
     log = _find(require_service(load_settings(state_dir=state_dir)), name)
-    for instance, message in log.follow() if follow else log.read():
-        text = message if raw else printable(message)
-        # Not typer.echo: it takes escape sequences out on its own in a pipe.
-        print(f"[{instance}] {text}" if log.several else text, flush=follow)  # noqa: T201
+    for instance, messages in log.follow() if follow else log.read():
+        label = f"[{instance}] " if log.several else ""
+        console.log_all((label + (message if raw else _shown(message)), None) for message in messages)
 
 
 class _Log:
-    """The streams of one job or endpoint, each read on from where it was left."""
+    """Reads the log streams of one job or endpoint, each from the position of the last read."""
 
     def __init__(self, service: "LocalService", *, group: str, prefix: str, ended: Any) -> None:
         self._service = service
         self._group = group
         self._prefix = prefix
         self._ended = ended
-        self._tokens: dict[str, str] = {}
+        self._readers: dict[str, StreamReader] = {}
         self.several = False
 
-    def read(self) -> Iterator[tuple[str, str]]:
-        """Instance and message of every line that is new since the last call."""
+    def read(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield instances with their lines that are new since the last call."""
         streams = self._streams()
         self.several = len(streams) > 1
         for stream in streams:
             instance = stream.removeprefix(self._prefix).rpartition("-")[0] or stream
-            for message in self._events(stream):
-                yield instance, message
+            for messages in self._messages(stream):
+                yield instance, messages
 
-    def follow(self) -> Iterator[tuple[str, str]]:
-        """Like `read`, until the job has ended and everything it wrote was read."""
+    def follow(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Like `read`, but continue until the job has ended and all its lines were read."""
         while True:
-            # Asked before reading: what is written before the end is then surely read.
+            # Checked before reading, so that lines written just before the end are not missed.
             ended = self._ended()
             yield from self.read()
             if ended:
@@ -80,45 +82,41 @@ class _Log:
             return []
         return sorted(stream["logStreamName"] for stream in answer["logStreams"])
 
-    def _events(self, stream: str) -> Iterator[str]:
-        missing = self._service.logs.exceptions.ResourceNotFoundException
-        while True:
-            token = self._tokens.get(stream)
-            position = {"nextToken": token} if token else {}
-            try:
-                page = self._service.logs.get_log_events(
-                    logGroupName=self._group, logStreamName=stream, startFromHead=True, **position
-                )
-            except missing:
-                return
-            for event in page["events"]:
-                yield event["message"]
-            self._tokens[stream] = page["nextForwardToken"]
-            if page["nextForwardToken"] == token or not page["events"]:
-                return
+    def _messages(self, stream: str) -> Iterator[list[str]]:
+        from tidemill.sdk.logs import StreamReader
+
+        if stream not in self._readers:
+            self._readers[stream] = StreamReader(self._service.logs, group=self._group, stream=stream)
+        try:
+            for page in self._readers[stream].pages():
+                yield [event["message"] for event in page]
+        except self._service.logs.exceptions.ResourceNotFoundException:
+            return
+
+
+def _shown(message: str) -> str:
+    if message.isprintable():  # cheap, and true for most messages
+        return message
+    return printable(message) + ("\r" if message.endswith("\r") else "")  # of a progress bar's state
 
 
 def _find(service: "LocalService", name: str) -> _Log:
-    from botocore.exceptions import ClientError
-
     sagemaker = service.sagemaker
 
     def job_ended() -> bool:
         answer = sagemaker.describe_training_job(TrainingJobName=name)
         return answer["TrainingJobStatus"] in ("Completed", "Failed", "Stopped")
 
+    def transform_ended() -> bool:
+        answer = sagemaker.describe_transform_job(TransformJobName=name)
+        return answer["TransformJobStatus"] in ("Completed", "Failed", "Stopped")
+
     def endpoint_ended() -> bool:
         return sagemaker.describe_endpoint(EndpointName=name)["EndpointStatus"] == "Failed"
 
-    try:
-        job_ended()
-    except ClientError as job_error:
-        try:
-            endpoint_ended()
-        except ClientError:
-            reason = job_error.response.get("Error", {}).get("Message", str(job_error))
-            raise CommandFailed(
-                f"no job or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them"
-            ) from job_error
+    kind, _ = service.find(name)
+    if kind == "endpoint":
         return _Log(service, group=f"{_ENDPOINTS_GROUP}{name}", prefix="", ended=endpoint_ended)
+    if kind == "transform job":
+        return _Log(service, group=_TRANSFORMS_GROUP, prefix=f"{name}/", ended=transform_ended)
     return _Log(service, group=_JOBS_GROUP, prefix=f"{name}/", ended=job_ended)

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the settings they end up in."""
+"""Options that several commands share, and the settings made from them."""
 
 import sys
 from pathlib import Path
@@ -23,10 +23,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 
 
 def load_settings(**flags: Any) -> "Settings":
-    """Settings with the flags that were given on top.
+    """Return the settings, overridden by the given flags.
 
     Raises:
-        ConfigurationError: The settings file or a ``TIDEMILL_*`` variable is wrong.
+        ConfigurationError: A flag, the settings file or a ``TIDEMILL_*`` variable is invalid.
     """
     from tidemill.settings import Settings
 

@@ -1,4 +1,4 @@
-"""`tidemill ps`: jobs and endpoints."""
+"""`tidemill ps`: list jobs and endpoints."""
 
 from itertools import islice
 from typing import Annotated, Any
@@ -15,8 +15,8 @@ app = typer.Typer()
 
 @app.command()
 def ps(
-    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="With --all: at most so many jobs, newest first.")] = 100,
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include ended jobs.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="With --all: maximum number of jobs, newest first.")] = 100,
     json: JsonOption = False,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -25,15 +25,20 @@ def ps(
 
     service = require_service(load_settings(state_dir=state_dir))
     jobs = list(islice(service.jobs(), limit)) if all_jobs else service.live_jobs()
+    transforms = list(islice(service.transform_jobs(), limit)) if all_jobs else service.live_transform_jobs()
     endpoints = service.endpoints()
     if json:
-        print_json({"jobs": jobs, "endpoints": endpoints})
+        print_json({"jobs": jobs, "transform_jobs": transforms, "endpoints": endpoints})
         return
-    if not jobs and not endpoints:
+    if not jobs and not transforms and not endpoints:
         typer.echo("no jobs, no endpoints" if all_jobs else "nothing runs; `tidemill ps --all` lists ended jobs")
     if jobs:
         print_table(("JOB", "STATUS", "PHASE", "AGE", "TOOK"), [_job_row(job) for job in jobs])
-    if jobs and endpoints:
+    if transforms:
+        if jobs:
+            typer.echo()
+        print_table(("TRANSFORM JOB", "STATUS", "AGE", "TOOK"), [_transform_row(job) for job in transforms])
+    if (jobs or transforms) and endpoints:
         typer.echo()
     if endpoints:
         print_table(("ENDPOINT", "STATUS", "AGE"), [_endpoint_row(endpoint) for endpoint in endpoints])
@@ -43,6 +48,12 @@ def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
     created, ended = job["CreationTime"], job.get("TrainingEndTime")
     took = age(created, until=ended) if ended else ""
     return job["TrainingJobName"], job["TrainingJobStatus"], job.get("SecondaryStatus", ""), age(created), took
+
+
+def _transform_row(job: dict[str, Any]) -> tuple[str, ...]:
+    created, ended = job["CreationTime"], job.get("TransformEndTime")
+    took = age(created, until=ended) if ended else ""
+    return job["TransformJobName"], job["TransformJobStatus"], age(created), took
 
 
 def _endpoint_row(endpoint: dict[str, Any]) -> tuple[str, ...]:

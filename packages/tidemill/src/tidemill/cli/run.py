@@ -1,4 +1,4 @@
-"""`tidemill run`: a client script as it is, with the imports that AWS's SDK may lack and the service at hand."""
+"""`tidemill run`: run a client script unchanged, with the local service and imports that AWS's SDK may lack."""
 
 import os
 import runpy
@@ -29,16 +29,16 @@ def run(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Run a client script against the local service, which is started if need be.
+    """Run a client script against the local service, which is started if it is not running.
 
-    `sagemaker.tensorflow` and its neighbours are answered where AWS's own package does not have them. Where the
-    environment names an endpoint already, that one is used and nothing is started.
+    `sagemaker.tensorflow` and related modules are provided if AWS's own package lacks them. If the environment already
+    names an endpoint, that endpoint is used and nothing is started.
     """
     settings = load_settings(state_dir=state_dir)
     if not endpoint_is_named(settings):
         _enter(ensure_service(settings))
     if state_dir is not None:
-        # What the script starts by itself has to find the same service.
+        # Processes that the script starts have to find the same service.
         os.environ["TIDEMILL_STATE_DIR"] = str(state_dir.absolute())
     import tidemill.compat  # noqa: F401
 
@@ -46,7 +46,7 @@ def run(
 
 
 def _enter(service: "LocalService") -> None:
-    """Put this process into the environment that `tidemill env` prints."""
+    """Set the environment variables that `tidemill env` prints in this process."""
     from tidemill.server.exports import REMOVED_VARIABLES, client_environment
 
     for name in REMOVED_VARIABLES:
@@ -62,7 +62,7 @@ def _run_script(client: Path, arguments: list[str]) -> None:
     except KeyboardInterrupt:
         raise
     except Exception as error:
-        # The script's own error, shown as Python would, without the frames that led to it.
+        # Print the script's error as Python would, without tidemill's frames.
         traceback.print_exception(type(error), error, _from_script(error.__traceback__, client))
         raise typer.Exit(1) from error
 

@@ -1,7 +1,7 @@
-"""The running service as the verbs see it: found by the state directory, spoken to with boto3."""
+"""Find the service of a state directory, start it if needed, and call it with boto3."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,14 @@ __all__ = ["LocalService", "endpoint_is_named", "ensure_service", "require_servi
 
 @dataclass(frozen=True)
 class LocalService:
-    """A live service with the clients that the verbs need."""
+    """A running service with the clients that the commands need."""
 
     state: StateDirectory
     connection: Connection
 
     @cached_property
     def session(self) -> Any:
-        """A boto3 session for it."""
+        """A boto3 session for the service."""
         from tidemill.server.client import boto_session
 
         return boto_session(self.connection)
@@ -35,6 +35,13 @@ class LocalService:
     @cached_property
     def sagemaker(self) -> Any:
         return self.session.client("sagemaker")
+
+    @cached_property
+    def sdk(self) -> Any:
+        """A session of the SDK for the service."""
+        from tidemill.sdk import Session
+
+        return Session(self.session)
 
     @cached_property
     def logs(self) -> Any:
@@ -53,17 +60,85 @@ class LocalService:
         """Summaries of the jobs that have not ended."""
         return [*self.jobs(status="InProgress"), *self.jobs(status="Stopping")]
 
+    def transform_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Summaries of batch transform jobs, newest first."""
+        wanted = {"StatusEquals": status} if status else {}
+        pages = self.sagemaker.get_paginator("list_transform_jobs").paginate(
+            SortBy="CreationTime", SortOrder="Descending", **wanted
+        )
+        for page in pages:
+            yield from page["TransformJobSummaries"]
+
+    def live_transform_jobs(self) -> list[dict[str, Any]]:
+        """Summaries of the batch transform jobs that have not ended."""
+        return [*self.transform_jobs(status="InProgress"), *self.transform_jobs(status="Stopping")]
+
+    def live_job_names(self) -> list[str]:
+        """Names of the training jobs, then of the batch transform jobs, that have not ended."""
+        training = [job["TrainingJobName"] for job in self.live_jobs()]
+        return training + [job["TransformJobName"] for job in self.live_transform_jobs()]
+
+    def stop_job(self, name: str) -> None:
+        """Ask the training job of that name to stop; the batch transform job if there is no such training job.
+
+        Raises:
+            CommandFailed: There is no job of that name.
+            ClientError: The job has ended.
+        """
+        kind, _ = self.find(name)
+        if kind == "job":
+            self.sagemaker.stop_training_job(TrainingJobName=name)
+        elif kind == "transform job":
+            self.sagemaker.stop_transform_job(TransformJobName=name)
+        else:
+            raise CommandFailed(f"{name} is an endpoint; `tidemill delete {name}` deletes it")
+
+    def interrupt_job(self, name: str) -> None:
+        """Interrupt a training job as if its spot instances were taken away.
+
+        Raises:
+            ClientError: There is no such job, it is not on spot instances, or it has ended.
+        """
+        client = self.session.client("sagemaker")
+
+        def mark(params: dict[str, Any], **_: Any) -> None:
+            params["headers"]["X-Tidemill-Interrupt"] = "1"
+
+        client.meta.events.register("before-call.sagemaker.StopTrainingJob", mark)
+        client.stop_training_job(TrainingJobName=name)
+
     def endpoints(self) -> list[dict[str, Any]]:
         """Summaries of endpoints, newest first."""
         pages = self.sagemaker.get_paginator("list_endpoints").paginate(SortBy="CreationTime", SortOrder="Descending")
         return [endpoint for page in pages for endpoint in page["Endpoints"]]
 
+    def find(self, name: str) -> tuple[str, dict[str, Any]]:
+        """Return what has that name, and its description: a ``job``, else a ``transform job``, else an ``endpoint``.
+
+        Raises:
+            CommandFailed: There is no job or endpoint of that name.
+        """
+        from botocore.exceptions import ClientError
+
+        looks: tuple[tuple[str, Callable[..., dict[str, Any]], str], ...] = (
+            ("job", self.sagemaker.describe_training_job, "TrainingJobName"),
+            ("transform job", self.sagemaker.describe_transform_job, "TransformJobName"),
+            ("endpoint", self.sagemaker.describe_endpoint, "EndpointName"),
+        )
+        reason = ""
+        for kind, describe, member in looks:
+            try:
+                return kind, describe(**{member: name})
+            except ClientError as error:
+                reason = reason or error.response.get("Error", {}).get("Message", str(error))
+        raise CommandFailed(f"no job or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
+
 
 def require_service(settings: "Settings") -> LocalService:
-    """The service of the state directory.
+    """Return the service of the state directory.
 
     Raises:
-        CommandFailed: None runs.
+        CommandFailed: No service is running.
     """
     state = StateDirectory(settings.state_dir.absolute())
     connection = connect(state)
@@ -73,11 +148,11 @@ def require_service(settings: "Settings") -> LocalService:
 
 
 def ensure_service(settings: "Settings") -> LocalService:
-    """The service of the state directory, started in the background where it does not run.
+    """Return the service of the state directory; start it in the background if it is not running.
 
     Raises:
-        ConfigurationError: It does not start.
-        CommandFailed: It started and ended at once.
+        ConfigurationError: The service does not start.
+        CommandFailed: The service started and exited immediately.
     """
     from tidemill.server.background import start_in_background
 
@@ -93,5 +168,5 @@ def ensure_service(settings: "Settings") -> LocalService:
 
 
 def endpoint_is_named(settings: "Settings") -> bool:
-    """Whether settings or environment send clients to a particular service, so that none is to be started."""
+    """Return whether settings or environment name an endpoint, so that no service has to be started."""
     return bool(settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))

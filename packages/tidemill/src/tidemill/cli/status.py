@@ -1,4 +1,4 @@
-"""`tidemill status`: is there a service, and what does it do."""
+"""`tidemill status`: show whether the service runs, and what runs in it."""
 
 import json as jsonlib
 import urllib.error
@@ -23,7 +23,7 @@ _HEALTH_TIMEOUT_S = 5.0
 
 @app.command()
 def status(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
-    """Say whether the service runs, where, and what runs in it. Exit code 1 when it does not run."""
+    """Show whether the service runs, its address, and what runs in it. Exit code 1 if it does not run."""
     from tidemill.cli.service import LocalService
     from tidemill.server.discovery import connect
     from tidemill.server.state import StateDirectory
@@ -48,6 +48,7 @@ def _describe(service: "LocalService") -> dict[str, Any]:
     answer: dict[str, Any] = {
         "running": True,
         "url": record.url,
+        **({"public_url": record.public_url} if record.public_url else {}),
         "pid": record.pid,
         "region": record.region,
         "state_dir": str(service.state.root),
@@ -56,14 +57,14 @@ def _describe(service: "LocalService") -> dict[str, Any]:
         "healthy": bool(health),
     }
     if health:
-        answer["jobs"] = [job["TrainingJobName"] for job in service.live_jobs()]
+        answer["jobs"] = service.live_job_names()
         answer["endpoints"] = [endpoint["EndpointName"] for endpoint in service.endpoints()]
     return answer
 
 
 def _health(url: str) -> dict[str, Any]:
-    """What `/healthz` says; empty when the service does not answer."""
-    # No proxy: it would be asked for its own loopback.
+    """Return the answer of `/healthz`; empty if the service does not answer."""
+    # No proxy, because 127.0.0.1 would mean the proxy's own machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S) as reply:
@@ -81,6 +82,8 @@ def _show(answer: dict[str, Any]) -> None:
         typer.echo(f"no service runs on {answer['state_dir']}; start one with `tidemill up`")
         return
     typer.echo(f"service    {answer['url']} (pid {answer['pid']}, up {age(answer['started'])})")
+    if "public_url" in answer:
+        typer.echo(f"public     {answer['public_url']}")
     typer.echo(f"state      {answer['state_dir']}")
     typer.echo(f"region     {answer['region']}")
     if not answer["healthy"]:

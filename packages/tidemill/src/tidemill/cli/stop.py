@@ -1,4 +1,4 @@
-"""`tidemill stop`: stop a training job."""
+"""`tidemill stop`: stop a training or batch transform job."""
 
 from typing import Annotated
 
@@ -13,12 +13,12 @@ app = typer.Typer()
 
 @app.command()
 def stop(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the training job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training or transform job.")],
     state_dir: StateDirOption = None,
 ) -> None:
-    """Ask a training job to stop: SIGTERM, time to save, then the end. Its model so far is kept."""
+    """Ask a job to stop. A training job gets SIGTERM and time to save; a transform job keeps the results it has."""
     from tidemill.cli.service import require_service
 
     service = require_service(load_settings(state_dir=state_dir))
-    service.sagemaker.stop_training_job(TrainingJobName=job)
+    service.stop_job(job)
     typer.echo(f"{job} is stopping; follow it with `tidemill logs -f {job}`")

@@ -1,16 +1,16 @@
-"""What the verbs print: tables, ages, sizes, and text of others made safe for a terminal."""
+"""Format output of commands: tables, ages, sizes, and foreign text made safe for a terminal."""
 
 import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
 
-__all__ = ["age", "print_json", "print_table", "printable", "size"]
+__all__ = ["age", "print_json", "print_members", "print_table", "printable", "size"]
 
 # CSI, OSC/DCS/APC/PM strings with their terminators, two-character escapes.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]")
@@ -18,16 +18,16 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """``text`` without escape sequences and control characters, tabs excepted: a log must not drive a terminal.
+    """Return ``text`` without escape sequences and control characters except tabs, so that it cannot drive a terminal.
 
-    A carriage return, as progress bars write it, leaves what a terminal would show last.
+    Of text with carriage returns, as progress bars write it, the part that a terminal would show last is kept.
     """
     shown = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
     return _CONTROLS.sub("", shown)
 
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
-    """A duration in its largest two units, e.g. ``3m12s``."""
+    """Format a duration in its largest two units, e.g. ``3m12s``."""
     seconds = max(0, int(((until or datetime.now(UTC)) - since).total_seconds()))
     units = [("d", 86400), ("h", 3600), ("m", 60), ("s", 1)]
     for index, (letter, length) in enumerate(units[:-1]):
@@ -38,7 +38,7 @@ def age(since: datetime, *, until: datetime | None = None) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """Bytes in a binary unit, e.g. ``1.5 GiB``."""
+    """Format a number of bytes in a binary unit, e.g. ``1.5 GiB``."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -48,12 +48,12 @@ def size(size_bytes: int) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print for programs; times become ISO 8601."""
+    """Print a value as JSON; times are in ISO 8601."""
     typer.echo(json.dumps(value, indent=2, default=_jsonable))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns; on a terminal the last one is folded to its width, in a pipe nothing is cut."""
+    """Print aligned columns. On a terminal the last column is wrapped to its width; in a pipe lines are not cut."""
     shown = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, shown)
@@ -61,6 +61,24 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(line[i]) for line in [list(columns), *shown]) for i in range(len(columns))]
     for line in [list(columns), *shown]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_members(members: Mapping[str, Any], *, indent: str = "") -> None:
+    """Print one member per line, nested members indented; members without a value are left out."""
+    for name, member in members.items():
+        if type(member) in (dict, list) and member:
+            typer.echo(f"{indent}{printable(str(name))}:")
+            below = {str(number): each for number, each in enumerate(member)} if isinstance(member, list) else member
+            print_members(below, indent=f"{indent}  ")
+        elif member not in (None, "", {}, []):
+            first, *rest = _shown_member(member).splitlines() or [""]
+            typer.echo(f"{indent}{printable(str(name))}: {printable(first)}")
+            for line in rest:
+                typer.echo(f"{indent}  {printable(line)}")
+
+
+def _shown_member(value: object) -> str:
+    return f"{value.astimezone():%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
 def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -35,13 +35,19 @@ def train(
     instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
     instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
     framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    py_version: Annotated[
+        str, typer.Option(help="Python, e.g. py310 (default: any that the version runs on).")
+    ] = "py3",
     job_name: Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")] = None,
     output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="Where the model goes.")] = None,
     max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after that time.")] = None,
+    compile_steps: Annotated[
+        bool, typer.Option("--compile", help="Enable the training compiler: XLA where it is faster.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Train with SCRIPT on the local service, which is started if need be. Exit code 1 when the job fails."""
+    """Train with SCRIPT on the local service, which is started if it is not running. Exit code 1 if the job fails."""
     settings = load_settings(state_dir=state_dir)
     channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
     arguments = _given(
@@ -51,7 +57,10 @@ def train(
         output_path=output_path,
         max_run=max_run,
     )
-    from tidemill.sdk import Session, TensorFlow
+    from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig
+
+    if compile_steps:
+        arguments["compiler_config"] = TrainingCompilerConfig()
 
     try:
         estimator = TensorFlow(
@@ -60,7 +69,7 @@ def train(
             instance_count=instance_count,
             instance_type=instance_type,
             framework_version=framework_version or settings.default_framework,
-            py_version="py310",
+            py_version=py_version,
             sagemaker_session=Session(_boto_session(settings)),
             **arguments,
         )
@@ -73,7 +82,7 @@ def train(
 
 
 def hyperparameter(text: str) -> int | float | str:
-    """A number where ``text`` is one in JSON, else the text itself: ``true`` stays what the script is to see."""
+    """Return a number if ``text`` is a JSON number, otherwise the text: ``true`` reaches the script as written."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -108,7 +117,7 @@ def _uri(value: str) -> str:
     path = Path(value)
     if not path.exists():
         raise typer.BadParameter(f"{value!r} is neither an s3:// URI nor an existing path", param_hint="--input")
-    # Not as_uri(): the SDK takes what follows the scheme as it is.
+    # Not as_uri(), which would percent-encode: the SDK uses the rest of the URI as a path.
     return f"file://{path.absolute()}"
 
 

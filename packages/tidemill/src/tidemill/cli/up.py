@@ -2,14 +2,16 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from tidemill.cli import run_and_exit
 from tidemill.cli.options import StateDirOption, load_settings
 
 if TYPE_CHECKING:
     from tidemill.server.discovery import ServiceRecord
+    from tidemill.settings import Settings
 
 __all__ = ["app"]
 
@@ -19,19 +21,32 @@ app = typer.Typer()
 @app.command()
 def up(
     foreground: Annotated[bool, typer.Option("--foreground", help="Serve in this terminal until Ctrl-C.")] = False,
-    host: Annotated[str | None, typer.Option(help="Loopback address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port (default: 8780 or the next free one); 0: a free one.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM certificate, for an address that other machines reach.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM key of the certificate.")] = None,
     state_dir: StateDirOption = None,
     isolation: Annotated[
-        str | None, typer.Option(metavar="[auto|mount|plain]", help="How jobs are separated from the machine.")
+        str | None, typer.Option(metavar="[auto|full|mount|plain]", help="How jobs are separated from the machine.")
     ] = None,
     ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Start the service; it goes on in the background until `tidemill down`.
+    """Start the service in the background; it runs until `tidemill down`.
 
-    Where it runs already, say so. Exit code 3 with --foreground: the state directory is in use.
+    If it already runs, its address is printed. Exit code 3 with --foreground: the state directory is in use.
     """
-    settings = load_settings(host=host, port=port, state_dir=state_dir, isolation=isolation)
+    settings = load_settings(
+        host=host,
+        port=port,
+        tls_certificate=tls_certificate and tls_certificate.absolute(),
+        tls_key=tls_key and tls_key.absolute(),
+        state_dir=state_dir,
+        isolation=isolation,
+    )
     if foreground:
         from tidemill.server.run import serve
 
@@ -39,15 +54,28 @@ def up(
         return
     from tidemill.server.background import start_in_background
     from tidemill.server.discovery import find_service
+    from tidemill.server.listener import moved_port
     from tidemill.server.state import StateDirectory
 
     running = find_service(StateDirectory(settings.state_dir.absolute()))
     if running is not None:
         typer.echo(f"tidemill runs already at {running.url} (pid {running.pid})")
     else:
-        running = start_in_background(settings)
+        running = start_in_background(settings, fork=_serve)
+        wished = not settings.port_is_chosen and not running.public_url
+        moved = moved_port(running.url, wanted=settings.port) if wished else None
+        if moved:
+            typer.echo(moved, err=True)
         typer.echo(f"tidemill runs at {running.url} (pid {running.pid})")
+    if running.public_url:
+        typer.echo(f"Other machines reach it at {running.public_url}; `tidemill keys add USER` makes a key for a user")
     _hint(running, state_dir=state_dir)
+
+
+def _serve(settings: "Settings", ready_fd: int) -> NoReturn:
+    from tidemill.server.run import serve
+
+    run_and_exit(lambda: serve(settings, ready_fd=ready_fd))
 
 
 def _hint(running: "ServiceRecord", *, state_dir: Path | None) -> None:

@@ -1,8 +1,8 @@
-"""The meta path finder: answers an import of AWS's names when nobody else has.
+"""The meta path finder, which provides modules of AWS's SDK that are not installed.
 
-It stands right after the path finder, so that whatever is installed wins: AWS's SDK v2 wholly, and of v3, which has no
-``sagemaker.tensorflow``, everything that it does have. No file under the import name ``sagemaker`` exists, because that
-would break AWS's own package.
+It comes right after the path finder, so installed modules take precedence: all of AWS's SDK v2, and everything in v3
+except ``sagemaker.tensorflow``, which v3 lacks. There is no file under the import name ``sagemaker``, because it would
+break AWS's own package.
 """
 
 import importlib
@@ -25,7 +25,7 @@ class CompatFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of one of our modules, or None."""
+        """Return the spec of a provided module, or None."""
         del path, target
         if fullname not in MODULES:
             return None
@@ -34,7 +34,7 @@ class CompatFinder(MetaPathFinder):
 
 
 class _CompatLoader(Loader):
-    """Fills a module with names that are looked up when they are first used."""
+    """Creates a module whose names are looked up on first use."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         del spec
@@ -50,7 +50,7 @@ class _CompatLoader(Loader):
 
 
 def install() -> None:
-    """Put the finder in its place; a second call changes nothing."""
+    """Install the finder; a second call has no effect."""
     if any(isinstance(finder, CompatFinder) for finder in sys.meta_path):
         return
     place = sys.meta_path.index(PathFinder) + 1 if PathFinder in sys.meta_path else len(sys.meta_path)

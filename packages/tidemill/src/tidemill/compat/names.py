@@ -1,6 +1,6 @@
-"""Which import names are answered, and by what: the public names of AWS's SDK that clients of its estimators use.
+"""The provided import names: public names of AWS's SDK that clients of its estimators use.
 
-Right-hand sides are ``module:attribute`` of this package. Nothing of it is loaded before somebody imports the name.
+Values are ``module:attribute`` of this package. A module is loaded when the name is first used.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,13 @@ _PREDICTOR = {
     "csv_serializer": "tidemill.sdk.serializers:csv_serializer",
     "json_deserializer": "tidemill.sdk.serializers:json_deserializer",
     "json_serializer": "tidemill.sdk.serializers:json_serializer",
+    "npy_serializer": "tidemill.sdk.serializers:npy_serializer",
+    "numpy_deserializer": "tidemill.sdk.serializers:numpy_deserializer",
 }
+_TRANSFORMER = {"Transformer": "tidemill.sdk:Transformer"}
+_CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
+_ASYNC = {name: f"tidemill.sdk:{name}" for name in ("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")}
+_SERVERLESS = {"ServerlessInferenceConfig": "tidemill.sdk:ServerlessInferenceConfig"}
 _SESSION = {
     "Session": "tidemill.sdk:Session",
     "get_execution_role": "tidemill.sdk:get_execution_role",
@@ -33,19 +39,35 @@ _SESSION = {
 _LOCAL = {"LocalSession": "tidemill.sdk:LocalSession"}
 
 MODULES: Mapping[str, Mapping[str, str]] = {
-    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, "Model": "tidemill.sdk:Model"},
+    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, "Model": "tidemill.sdk:Model", **_TRANSFORMER},
+    "sagemaker.async_inference": _ASYNC,
+    "sagemaker.async_inference.async_inference_config": {"AsyncInferenceConfig": _ASYNC["AsyncInferenceConfig"]},
+    "sagemaker.async_inference.async_inference_response": {"AsyncInferenceResponse": _ASYNC["AsyncInferenceResponse"]},
+    "sagemaker.async_inference.waiter_config": {"WaiterConfig": _ASYNC["WaiterConfig"]},
     "sagemaker.deserializers": {
         name: f"tidemill.sdk.serializers:{name}"
-        for name in ("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "StringDeserializer")
+        for name in (
+            *("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
+            *("NumpyDeserializer", "StreamDeserializer", "StringDeserializer"),
+        )
     },
     "sagemaker.inputs": _INPUTS,
+    "sagemaker.instance_group": {"InstanceGroup": "tidemill.sdk:InstanceGroup"},
     "sagemaker.local": {**_LOCAL, "LocalSagemakerSession": "tidemill.sdk:LocalSession"},
     "sagemaker.model": {"Model": "tidemill.sdk:Model"},
+    "sagemaker.model_monitor": _CAPTURE,
+    "sagemaker.model_monitor.data_capture_config": _CAPTURE,
     "sagemaker.predictor": _PREDICTOR,
+    "sagemaker.predictor_async": {"AsyncPredictor": "tidemill.sdk:AsyncPredictor"},
     "sagemaker.serializers": {
         name: f"tidemill.sdk.serializers:{name}"
-        for name in ("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer")
+        for name in (
+            *("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
+            *("NumpySerializer", "StringSerializer"),
+        )
     },
+    "sagemaker.serverless": _SERVERLESS,
+    "sagemaker.serverless.serverless_inference_config": _SERVERLESS,
     "sagemaker.session": {**_SESSION, **_INPUTS},
     "sagemaker.tensorflow": {**_ESTIMATOR, **_MODEL, **_COMPILER},
     "sagemaker.tensorflow.estimator": _ESTIMATOR,
@@ -56,4 +78,5 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "sagemaker.tensorflow.training_compiler": _COMPILER,
     "sagemaker.tensorflow.training_compiler.config": _COMPILER,
+    "sagemaker.transformer": _TRANSFORMER,
 }

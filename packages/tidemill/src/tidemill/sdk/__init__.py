@@ -1,21 +1,33 @@
-"""The estimator API: train a TensorFlow script as a job, deploy what it made, ask the endpoint.
+"""The estimator API: train a TensorFlow script as a job, deploy the model, call the endpoint.
 
-An ordinary AWS client: it speaks HTTP to the service and knows nothing else of it. Importing it loads neither boto3 nor
-TensorFlow; nothing is started before the first request.
+An ordinary AWS client: it uses the service only through HTTP. Importing it loads neither boto3 nor TensorFlow, and
+nothing is started before the first request.
 """
 
+from tidemill.sdk.asynchronous import AsyncInferenceConfig, AsyncInferenceResponse, AsyncPredictor, WaiterConfig
 from tidemill.sdk.compiler import TrainingCompilerConfig
+from tidemill.sdk.data_capture import DataCaptureConfig
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.inputs import ShuffleConfig, TrainingInput, s3_input
+from tidemill.sdk.instance_group import InstanceGroup
 from tidemill.sdk.model import Model, TensorFlowModel
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
+from tidemill.sdk.serverless import ServerlessInferenceConfig
 from tidemill.sdk.session import LocalSession, Session, get_execution_role
 from tidemill.sdk.training_job import TrainingJob
+from tidemill.sdk.transform_job import TransformJob
+from tidemill.sdk.transformer import Transformer
 
 __all__ = [
+    "AsyncInferenceConfig",
+    "AsyncInferenceResponse",
+    "AsyncPredictor",
+    "DataCaptureConfig",
+    "InstanceGroup",
     "LocalSession",
     "Model",
     "Predictor",
+    "ServerlessInferenceConfig",
     "Session",
     "ShuffleConfig",
     "TensorFlow",
@@ -24,6 +36,9 @@ __all__ = [
     "TrainingCompilerConfig",
     "TrainingInput",
     "TrainingJob",
+    "TransformJob",
+    "Transformer",
+    "WaiterConfig",
     "get_execution_role",
     "s3_input",
 ]

@@ -1,7 +1,7 @@
-"""The estimator's arguments: both generations of names, settled into one frozen record.
+"""The estimator's arguments: current names and deprecated aliases, merged into one frozen record.
 
-The first documents say ``train_instance_count``, today's say ``instance_count``; both work, with the same value even
-together. What belonged to legacy mode is refused with the form that replaced it, and an unknown name is never dropped.
+The first SDK has ``train_instance_count``, the current one ``instance_count``; both are accepted, even together with
+equal values. Arguments of legacy mode are refused with a hint at their replacement; unknown names are errors.
 """
 
 import difflib
@@ -12,17 +12,17 @@ from typing import Any
 
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
-from tidemill.core.images import device_of, parse_image, training_image
+from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, parse_image, training_image
 from tidemill.sdk import distribution as distributions
 from tidemill.sdk.compiler import compiler_hyperparameters
+from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.naming import check_name
 
-__all__ = ["EARLIER_NAMES", "Arguments", "check_offered", "settle", "tags_of"]
+__all__ = ["DEPRECATED_ALIASES", "Arguments", "check_offered", "merge_arguments", "tags_of"]
 
-DEFAULT_FRAMEWORK = "2.21"
-DEFAULT_PYTHON = "py311"
+DEFAULT_PYTHON = "py3"
 
-EARLIER_NAMES = {
+DEPRECATED_ALIASES = {
     "train_instance_count": "instance_count",
     "train_instance_type": "instance_type",
     "train_volume_size": "volume_size",
@@ -35,12 +35,12 @@ EARLIER_NAMES = {
 }
 
 _WITHOUT_EFFECT = frozenset({*LEGACY_MODE, "git_config", "rules"})
-"""Arguments that are refused unless they are empty, and that are dropped then."""
+"""Arguments that are dropped if they are empty, and refused otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """An estimator's arguments under today's names. Times are seconds, sizes are GB as in SageMaker's API."""
+    """An estimator's arguments by their current names. Times are in seconds, sizes in GB, as in SageMaker's API."""
 
     entry_point: str
     role: str = "SageMakerRole"
@@ -109,25 +109,28 @@ class Arguments:
         return bool(self.distribution.get("mpi", {}).get("enabled", False))
 
     def image(self, region: str) -> str:
-        """The image that names framework and Python."""
+        """Return the training image: ``image_uri``, or the one that names framework and Python version."""
         if self.image_uri is not None:
             return self.image_uri
-        version = self.framework_version or DEFAULT_FRAMEWORK
-        return training_image(version, self.py_version or DEFAULT_PYTHON, region, device=device_of(self.instance_type))
+        version = self.framework_version or DEFAULT_TENSORFLOW
+        groups = groups_in_request(self.instance_groups or ())
+        devices = {device_of(each) for each in (self.instance_type, *(group["InstanceType"] for group in groups))}
+        device = "gpu" if "gpu" in devices else "cpu"
+        return training_image(version, self.py_version or DEFAULT_PYTHON, region, device=device)
 
     @property
     def served_version(self) -> str:
-        """TensorFlow version of a model that this job makes."""
+        """TensorFlow version of the model that the job saves."""
         of_image = parse_image(self.image_uri).framework_version if self.image_uri else None
-        return self.framework_version or of_image or DEFAULT_FRAMEWORK
+        return self.framework_version or of_image or DEFAULT_TENSORFLOW
 
 
-def settle(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
-    """Merge earlier names into today's, refuse what cannot be honoured, warn of what surprises.
+def merge_arguments(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
+    """Merge deprecated aliases into current names, refuse arguments that cannot be honoured, and issue warnings.
 
     Args:
         given: Arguments by the names that the caller used.
-        stacklevel: Of the warnings, so that they point at the user's line.
+        stacklevel: Stack level of the warnings, so that they point at the user's line.
 
     Raises:
         ValueError: Both names of one argument with different values, or a value that is not allowed.
@@ -138,23 +141,36 @@ def settle(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
         refusal = argument_refusal("TensorFlow", name, value)
         if refusal is not None:
             raise ValueError(refusal)
-        current = EARLIER_NAMES.get(name, name)
+        current = DEPRECATED_ALIASES.get(name, name)
         if current in today and today[current] != value:
-            earlier = next(old for old, new in EARLIER_NAMES.items() if new == current)
+            earlier = next(old for old, new in DEPRECATED_ALIASES.items() if new == current)
             raise ValueError(
                 f"{current}={given.get(current)!r} and {earlier}={given.get(earlier)!r} are two names of one argument"
                 " with different values; give one of them"
             )
         today[current] = value
     _refuse_unknown(today)
+    _check_groups(today)
     arguments = Arguments(**{name: value for name, value in today.items() if value is not None})
     for sentence in hps.surprising(arguments.hyperparameters):
         warnings.warn(sentence, UserWarning, stacklevel=stacklevel)
     return arguments
 
 
+def _check_groups(today: Mapping[str, Any]) -> None:
+    """Refuse groups of instances beside what describes instances that are all alike."""
+    if not today.get("instance_groups"):
+        return
+    for name in ("instance_count", "instance_type"):
+        if today.get(name) is not None:
+            raise ValueError(
+                f"{name}={today[name]!r} and instance_groups exclude each other: every group has its own; leave"
+                f" {name} out"
+            )
+
+
 def check_offered(arguments: Arguments) -> None:
-    """Refuse what the service would refuse for its hyperparameters: launchers and the training compiler.
+    """Refuse arguments whose hyperparameters the service would refuse: launchers and the training compiler.
 
     Raises:
         ValueError: Names the argument, its value and what to do.
@@ -175,7 +191,7 @@ def check_offered(arguments: Arguments) -> None:
 
 
 def tags_of(tags: Any) -> list[dict[str, str]] | None:
-    """Tags in the wire's form, from that form or from a dictionary."""
+    """Return tags as a list of ``{"Key": ..., "Value": ...}``, from such a list or from a dictionary."""
     if tags is None:
         return None
     if isinstance(tags, Mapping):
@@ -189,7 +205,7 @@ def _refuse_unknown(today: dict[str, Any]) -> None:
         if name in _WITHOUT_EFFECT:
             del today[name]
         elif name not in known:
-            near = difflib.get_close_matches(name, sorted(known | set(EARLIER_NAMES)), n=1)
+            near = difflib.get_close_matches(name, sorted(known | set(DEPRECATED_ALIASES)), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"TensorFlow() got an argument {name!r} that it does not know{hint}")
 

@@ -16,10 +16,10 @@ _OF_THE_SDK = frozenset({"model_dir", "mp_parameters"})
 
 
 def arguments_of(description: Mapping[str, Any], *, region: str) -> dict[str, Any]:
-    """Constructor arguments that make the same job again.
+    """Return the constructor arguments that create the same job again.
 
     Raises:
-        ValueError: The job was not started by a framework estimator: it says no entry point.
+        ValueError: The job was not started by an estimator: its hyperparameters name no entry point.
     """
     values = hps.decode(description.get("HyperParameters", {}))
     if "sagemaker_program" not in values or "sagemaker_submit_directory" not in values:
@@ -88,7 +88,7 @@ def _algorithm(specification: Mapping[str, Any], region: str) -> dict[str, Any]:
 
 
 def _framework(uri: str, region: str) -> dict[str, Any]:
-    """Version and Python where these two lead to the same image again; the image itself as well where they do not."""
+    """Return framework and Python version of an image; also ``image_uri`` if these two do not lead to that image."""
     image = parse_image(uri)
     if image.framework_version is None or image.py_version is None:
         return {"image_uri": uri}
@@ -109,7 +109,7 @@ def _resources(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code_location(code: str, description: Mapping[str, Any]) -> str | None:
-    """The S3 prefix that code was uploaded to, unless it is where code goes by itself."""
+    """Return the S3 prefix that the code was uploaded to, or None if it is the default one."""
     tail = f"/{description['TrainingJobName']}/source/sourcedir.tar.gz"
     if not code.startswith("s3://") or not code.endswith(tail):
         return None

@@ -1,6 +1,6 @@
-"""boto3 with a home: a session whose every client and resource goes to one endpoint.
+"""A boto3 session whose clients and resources all use one endpoint.
 
-The only module of the SDK that imports boto3 at its head, so it is imported when a session is made, never before.
+The only module of the SDK that imports boto3 at the top, so it must only be imported when a session is created.
 """
 
 import os
@@ -13,18 +13,23 @@ from botocore.session import Session as CoreSession
 
 __all__ = ["EndpointSession", "loopback_session"]
 
+_TRIES = 3
+"""botocore's default of five tries, with growing pauses, would only delay a permanent error."""
+
 
 class EndpointSession(boto3.Session):
     """A boto3 session with a default endpoint.
 
-    Users take `Session.boto_session` and make clients of their own; these have to reach the same service.
+    Users create their own clients from `Session.boto_session`; these have to reach the same service.
 
     Args:
-        endpoint_url: Where clients go unless told otherwise; None leaves it to botocore's own configuration.
-        **arguments: boto3's own.
+        endpoint_url: Default endpoint of clients; None uses botocore's configuration.
+        **arguments: Arguments of `boto3.Session`.
     """
 
     def __init__(self, *, endpoint_url: str | None, **arguments: Any) -> None:
+        if "botocore_session" not in arguments:
+            arguments["botocore_session"] = _patient_session()
         super().__init__(**arguments)
         self.endpoint_url = endpoint_url
 
@@ -44,11 +49,19 @@ class EndpointSession(boto3.Session):
         return arguments
 
 
-def loopback_session(*, endpoint_url: str, region: str, access_key_id: str, secret_access_key: str) -> EndpointSession:
-    """A session for a service on this machine.
+def _patient_session() -> CoreSession:
+    """Return a core session with three tries per request, unless the user's AWS configuration sets the number."""
+    core = CoreSession()
+    if core.get_config_variable("max_attempts") is None:
+        core.set_default_client_config(Config(retries={"total_max_attempts": _TRIES}))
+    return core
 
-    Profiles, configuration files and HTTP proxies of the user are left out: they were written for AWS, and a proxy
-    would take requests for loopback out of the machine.
+
+def loopback_session(*, endpoint_url: str, region: str, access_key_id: str, secret_access_key: str) -> EndpointSession:
+    """Return a session for a service on this machine.
+
+    The user's profiles, configuration files and HTTP proxies are ignored: they are meant for AWS, and a proxy would
+    send loopback requests to another machine.
     """
     core = CoreSession(
         session_vars={
@@ -57,7 +70,7 @@ def loopback_session(*, endpoint_url: str, region: str, access_key_id: str, secr
             "credentials_file": (None, None, os.devnull, None),
         }
     )
-    core.set_default_client_config(Config(proxies={}))
+    core.set_default_client_config(Config(proxies={}, retries={"mode": "standard", "total_max_attempts": _TRIES}))
     return EndpointSession(
         endpoint_url=endpoint_url,
         botocore_session=core,

@@ -1,4 +1,4 @@
-"""TrainingCompilerConfig: switches the training compiler on."""
+"""TrainingCompilerConfig: enables the training compiler."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ class TrainingCompilerConfig:
     """Compile the training graph with XLA.
 
     Args:
-        enabled: Whether the compiler is used.
-        debug: Whether its dumps are written to ``output/data/compiler``.
+        enabled: Whether to use the compiler. Default: True.
+        debug: Whether to write XLA's dumps to ``output/data/compiler``. Default: False.
 
     Example:
         >>> TrainingCompilerConfig().to_hyperparameters()
@@ -28,7 +28,7 @@ class TrainingCompilerConfig:
         return f"TrainingCompilerConfig(enabled={self.enabled}, debug={self.debug})"
 
     def to_hyperparameters(self) -> dict[str, bool]:
-        """What the training environment reads, not yet encoded."""
+        """Return the compiler's hyperparameters as Python values, not yet encoded."""
         return {
             "sagemaker_training_compiler_enabled": self.enabled,
             "sagemaker_training_compiler_debug_mode": self.debug,
@@ -42,7 +42,7 @@ def compiler_hyperparameters(config: Any) -> dict[str, Any]:
         config: A `TrainingCompilerConfig`, or AWS's own.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: ``config`` is neither of them.
     """
     if config is None:
         return {}

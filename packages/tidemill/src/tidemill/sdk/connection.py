@@ -1,8 +1,8 @@
-"""Which service the SDK talks to.
+"""Find the service that the SDK talks to.
 
-In this order: a boto session that the caller gives; an endpoint configured in settings or environment, with the
-environment's keys; this user's own local service, started when it does not run. Nothing here is imported or started
-before the first request.
+In this order: the caller's boto session; an endpoint configured in settings or environment, with the environment's
+keys; this user's local service, which is started if it is not running. Nothing is imported or started before the first
+request.
 """
 
 import os
@@ -33,10 +33,10 @@ class LocalService:
 
     Attributes:
         url: Base URL on loopback.
-        region: AWS region that it plays.
-        pid: Its process.
-        access_key_id: Key of this user.
-        secret_access_key: The key's secret.
+        region: AWS region that the service reports.
+        pid: Process id of the service.
+        access_key_id: This user's access key.
+        secret_access_key: Secret of that key.
     """
 
     url: str
@@ -47,12 +47,12 @@ class LocalService:
 
 
 def connect(*, settings: "Settings | None" = None, console: Console | None = None) -> Any:
-    """A boto3 session whose clients reach the service.
+    """Return a boto3 session whose clients use the service.
 
     Raises:
         ConfigurationError: The local service does not start, or its files cannot be used.
     """
-    from tidemill.sdk.boto import EndpointSession, loopback_session  # boto3 is loaded when it is needed
+    from tidemill.sdk.boto import EndpointSession, loopback_session  # imports boto3, so not at the top
     from tidemill.settings import Settings
 
     chosen = settings or Settings()
@@ -72,7 +72,7 @@ def connect(*, settings: "Settings | None" = None, console: Console | None = Non
 
 
 def find_local_service(state_dir: Path) -> LocalService | None:
-    """The service that runs on this state directory, or None.
+    """Return the service that runs on this state directory, or None.
 
     Raises:
         ConfigurationError: A service runs, but its files cannot be read.
@@ -102,7 +102,7 @@ def find_local_service(state_dir: Path) -> LocalService | None:
 
 def _start(state_dir: Path, console: Console) -> LocalService:
     command = [sys.executable, "-m", "tidemill.cli", "up"]
-    # A file, not a pipe: the service keeps its standard streams, and a pipe would be waited for until it ends.
+    # A file, not a pipe: the service inherits the streams, so reading a pipe would block until the service ends.
     with tempfile.TemporaryFile() as output:
         try:
             status = subprocess.run(

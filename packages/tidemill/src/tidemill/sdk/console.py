@@ -1,13 +1,19 @@
-"""What the SDK prints: the user's log lines unchanged, its own lines beside them.
+"""Print the user's log lines unchanged, and the SDK's own lines between them.
 
-Plain text where the output is not a terminal. On a terminal our own lines are dim and, with several instances, each
-instance's lines have a colour; ``NO_COLOR`` switches that off. Escape bytes in log lines are dropped on a terminal
-unless asked for: a job's output is not to move a user's cursor.
+If the output is not a terminal, it is plain text. On a terminal the SDK's lines are dim and, with several instances,
+each instance's lines have a colour; ``NO_COLOR`` disables both. Escape bytes in log lines are dropped on a terminal
+unless requested, so that a job's output cannot move the user's cursor.
+
+A log line that ends with a carriage return is the state of a progress bar. On a terminal and in a notebook the next
+line overwrites it. Elsewhere it is printed like any line, except that tidemill's own progress is limited to one line
+every 10 seconds.
 """
 
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 __all__ = ["Console"]
@@ -15,16 +21,20 @@ __all__ = ["Console"]
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
 _COLOURS = ("\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m")
+_RETURN = "\r"
 _ESCAPES = dict.fromkeys((0x1B, 0x9B))
+_OWN_PREFIX = "tidemill: "
+_OWN_STATES_EVERY_S = 10.0
 
 
 class Console:
-    """Lines to standard output, or to another stream.
+    """Writes lines to standard output, or to another stream.
 
     Args:
-        stream: Where lines go; None means whatever ``sys.stdout`` is when a line is written (notebooks replace it).
-        variables: The environment, for ``NO_COLOR``.
-        keep_escapes: Pass escape bytes of log lines to a terminal.
+        stream: The stream; None means ``sys.stdout`` at the time of each write, since notebooks replace it.
+        variables: Environment variables, read for ``NO_COLOR``.
+        keep_escapes: Keep escape bytes in log lines on a terminal. Default: False.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -33,33 +43,48 @@ class Console:
         *,
         variables: Mapping[str, str] | None = None,
         keep_escapes: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._given = stream
         self._variables = os.environ if variables is None else variables
         self._keep_escapes = keep_escapes
+        self._clock = clock
+        self._next_own_state_s = clock() + _OWN_STATES_EVERY_S
+        self._drawn = ""
+        """The progress bar in the current line, or empty."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person sees the lines directly."""
+        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
-        """Write a line of our own."""
+        """Write a line of the SDK's own."""
         self._write(f"{_DIM}{text}{_RESET}" if self._coloured else text)
 
+    def ask(self, question: str) -> None:
+        """Write a question on a new line, without a line end, so that the answer is typed after it."""
+        self._put(f"{self._erased()}\n{question}")
+        self._drawn = ""
+
     def log(self, message: str, *, colour: int | None = None) -> None:
-        """Write one log line of a job. ``colour`` numbers the instance where there are several."""
-        if self.is_terminal and not self._keep_escapes:
-            message = message.translate(_ESCAPES)
-        if colour is not None and self._coloured:
-            message = f"{_COLOURS[colour % len(_COLOURS)]}{message}{_RESET}"
-        self._write(message)
+        """Write one log line of a job. ``colour`` is the instance's number if there are several instances."""
+        self.log_all([(message, colour)])
+
+    def log_all(self, lines: Iterable[tuple[str, int | None]]) -> None:
+        """Write log lines, each with its colour, in one call, because a job may have written a million of them."""
+        if not self._redraws:
+            shown = (message for message, _ in lines if not (message.endswith(_RETURN) and self._leaves_out(message)))
+            self._put("".join([f"{message.removesuffix(_RETURN)}\n" for message in shown]))
+            return
+        clean = self.is_terminal and not self._keep_escapes
+        cleaned = ((message.translate(_ESCAPES) if clean else message, colour) for message, colour in lines)
+        self._put("".join([self._line(message, colour) for message, colour in cleaned]))
 
     def rewrite(self, text: str) -> None:
-        """Replace the current line of a terminal; nothing elsewhere."""
+        """Replace the current line of a terminal; do nothing if the stream is not a terminal."""
         if self.is_terminal:
-            self._stream.write(f"\r\x1b[K{text}" if self._coloured else f"\r{text}")
-            self._stream.flush()
+            self._put(self._drawing(text, None))
 
     @property
     def _stream(self) -> TextIO:
@@ -69,12 +94,54 @@ class Console:
     def _coloured(self) -> bool:
         return self.is_terminal and not self._variables.get("NO_COLOR")
 
+    @property
+    def _redraws(self) -> bool:
+        return self.is_terminal or type(self._stream).__module__.startswith("ipykernel.")
+
+    def _in_colour(self, text: str, colour: int | None) -> str:
+        if colour is None or not self._coloured:
+            return text
+        return f"{_COLOURS[colour % len(_COLOURS)]}{text}{_RESET}"
+
+    def _leaves_out(self, state: str) -> bool:
+        """Return whether a progress line is tidemill's own and follows another one too soon."""
+        now_s = self._clock()
+        if not state.startswith(_OWN_PREFIX):
+            return False
+        if now_s < self._next_own_state_s:
+            return True
+        self._next_own_state_s = now_s + _OWN_STATES_EVERY_S
+        return False
+
+    def _line(self, message: str, colour: int | None) -> str:
+        """Return the text that prints a log line on a stream whose current line can be overwritten."""
+        if message.endswith(_RETURN):
+            return self._drawing(message[:-1], colour)
+        erased, self._drawn = self._erased(), ""
+        return f"{erased}{self._in_colour(message, colour)}\n"
+
+    def _drawing(self, text: str, colour: int | None) -> str:
+        """Return the text that overwrites the current line, cut to the screen's width so that it can be overwritten."""
+        text = text[: shutil.get_terminal_size().columns - 1]
+        erased, self._drawn = self._erased(), text
+        return f"{erased}{self._in_colour(text, colour)}"
+
+    def _erased(self) -> str:
+        """Return the text that erases the current line, or an empty text if nothing is drawn there."""
+        if not self._drawn:
+            return ""
+        return "\r\x1b[K" if self._coloured else f"\r{' ' * len(self._drawn)}\r"
+
     def _write(self, text: str) -> None:
+        self._put(f"{self._erased()}{text}\n")
+        self._drawn = ""
+
+    def _put(self, text: str) -> None:
         stream = self._stream
         try:
-            stream.write(f"{text}\n")
+            stream.write(text)
         except UnicodeEncodeError:
-            # A log line may hold what the terminal's encoding cannot show: better marked than lost.
+            # Characters that the terminal's encoding cannot show are replaced by a mark instead of being lost.
             encoding = stream.encoding or "ascii"
-            stream.write(f"{text.encode(encoding, 'backslashreplace').decode(encoding)}\n")
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()

@@ -11,7 +11,7 @@ KINDS = ("parameter_server", "mpi", "smdistributed", "multi_worker_mirrored_stra
 
 
 def check(distribution: Mapping[str, Any]) -> None:
-    """Refuse what would be ignored.
+    """Refuse distributions that could not take effect.
 
     Raises:
         ValueError: An unknown kind, a kind without a dictionary, or strategies that exclude each other.
@@ -30,7 +30,7 @@ def check(distribution: Mapping[str, Any]) -> None:
 
 
 def to_hyperparameters(distribution: Mapping[str, Any], *, instance_type: str | None) -> dict[str, Any]:
-    """What the training environment reads, not yet encoded."""
+    """Return the distribution's hyperparameters as Python values, not yet encoded."""
     found: dict[str, Any] = {}
     if "instance_groups" in distribution:
         found["sagemaker_distribution_instance_groups"] = [
@@ -50,7 +50,7 @@ def to_hyperparameters(distribution: Mapping[str, Any], *, instance_type: str | 
 
 
 def from_hyperparameters(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The distribution that led to these decoded hyperparameters."""
+    """Return the distribution that produced these decoded hyperparameters."""
     found: dict[str, Any] = {}
     if "sagemaker_distribution_instance_groups" in hyperparameters:
         found["instance_groups"] = hyperparameters["sagemaker_distribution_instance_groups"]
@@ -105,7 +105,7 @@ def _smdistributed(options: Mapping[str, Any], instance_type: str | None) -> dic
 
 
 def _parameters(model: Mapping[str, Any]) -> Any:
-    """The library's parameters: a dictionary, or the path of a JSON file that holds one."""
+    """Return the library's parameters, from a dictionary or from the JSON file with one."""
     given = model.get("parameters", {})
     if isinstance(given, Mapping):
         return dict(given)

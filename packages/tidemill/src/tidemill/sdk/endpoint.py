@@ -1,7 +1,7 @@
-"""Making endpoints and waiting for them."""
+"""Create and update endpoints, and wait for them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from tidemill.errors import EndpointFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.session import Session
 
-__all__ = ["EndpointPlan", "put_endpoint", "wait_in_service"]
+__all__ = ["EndpointPlan", "new_variants", "put_endpoint", "wait_in_service"]
 
 _POLL_S = 0.25
 _MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"})
@@ -17,16 +17,16 @@ _MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointPlan:
-    """What an endpoint is to be.
+    """Description of an endpoint to create.
 
     Attributes:
-        name: Of the endpoint and of its configuration.
-        model_name: The model it serves.
-        instance_count: How many instances serve it.
-        instance_type: Of these instances.
-        variant: Further members of the production variant.
-        config: Further members of the endpoint configuration.
-        tags: In the wire's form.
+        name: Name of the endpoint and of its configuration.
+        model_name: The model to serve.
+        instance_count: Number of instances.
+        instance_type: Type of these instances.
+        variant: Additional members of the production variant. With ``ServerlessConfig`` it has no instances.
+        config: Additional members of the endpoint configuration.
+        tags: List of ``{"Key": ..., "Value": ...}``.
     """
 
     name: str
@@ -39,12 +39,12 @@ class EndpointPlan:
 
 
 def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, update: bool = False) -> None:
-    """Create the configuration, and the endpoint or its update."""
+    """Create the endpoint configuration, and create the endpoint or update it to that configuration."""
+    instances = {"InitialInstanceCount": plan.instance_count, "InstanceType": plan.instance_type}
     variant = {
         "VariantName": "AllTraffic",
         "ModelName": plan.model_name,
-        "InitialInstanceCount": plan.instance_count,
-        "InstanceType": plan.instance_type,
+        **({} if "ServerlessConfig" in plan.variant else instances),
         "InitialVariantWeight": 1,
         **plan.variant,
     }
@@ -57,13 +57,61 @@ def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, upda
         client.create_endpoint(EndpointName=plan.name, EndpointConfigName=config_name, **tags)
 
 
-def wait_in_service(
-    session: Session, name: str, *, console: Console, sleep: Callable[[float], None] = time.sleep
-) -> dict[str, Any]:
-    """Wait until the endpoint serves, showing its states; the last description.
+def new_variants(
+    present: Sequence[Mapping[str, Any]], *, count: int | None, instance_type: str | None, model: str | None
+) -> list[dict[str, Any]]:
+    """Return the production variants of an update.
+
+    Args:
+        present: The variants that serve.
+        count: Number of instances. None, with no other argument either, keeps the variants.
+        instance_type: Type of these instances.
+        model: Name of the model; None means the model of ``present``.
 
     Raises:
-        EndpointFailed: It ended in another state; the message has the whole FailureReason.
+        ValueError: A new variant is not described completely.
+    """
+    if count is None and instance_type is None and model is None:
+        return [dict(each) for each in present]
+    if count is None or instance_type is None:
+        raise ValueError(
+            f"initial_instance_count={count!r} and instance_type={instance_type!r} describe a new variant together;"
+            " give both"
+        )
+    models = sorted({each["ModelName"] for each in present})
+    if model is None and len(models) > 1:
+        raise ValueError(f"the endpoint serves the models {', '.join(models)}; give model_name")
+    return [
+        {
+            "VariantName": "AllTraffic",
+            "ModelName": model or models[0],
+            "InitialInstanceCount": count,
+            "InstanceType": instance_type,
+            "InitialVariantWeight": 1,
+        }
+    ]
+
+
+def wait_in_service(
+    session: Session,
+    name: str,
+    *,
+    console: Console,
+    config_name: str | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until the endpoint is in service, print its states, and return its last description.
+
+    Args:
+        session: The SDK's session.
+        name: Name of the endpoint.
+        console: Prints the states.
+        config_name: The configuration that the endpoint must serve; None accepts any.
+        sleep: Waits between two requests; called with seconds.
+
+    Raises:
+        EndpointFailed: The endpoint ended in another state, or serves another configuration because an update was
+            rolled back. The message contains the whole FailureReason.
     """
     shown = ""
     while True:
@@ -72,9 +120,14 @@ def wait_in_service(
         if status != shown:
             console.say(f"{time.strftime('%H:%M:%S')} Endpoint {name}: {status}")
             shown = status
+        reason = description.get("FailureReason", "(no reason was given)")
         if status == "InService":
-            return description
+            if config_name in (None, description["EndpointConfigName"]):
+                return description
+            raise EndpointFailed(
+                f"the update of endpoint {name} to {config_name} was rolled back, it serves"
+                f" {description['EndpointConfigName']}:\n{reason}\nIts log: tidemill logs {name}"
+            )
         if status not in _MOVING:
-            reason = description.get("FailureReason", "(no reason was given)")
             raise EndpointFailed(f"endpoint {name} is {status}:\n{reason}\nIts log: tidemill logs {name}")
         sleep(_POLL_S)

@@ -7,15 +7,18 @@ from typing import Any
 
 from tidemill.core.names import S3Uri
 from tidemill.sdk import attachment, request
-from tidemill.sdk.arguments import EARLIER_NAMES, Arguments, check_offered, settle
+from tidemill.sdk.arguments import DEPRECATED_ALIASES, Arguments, check_offered, merge_arguments
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
+from tidemill.sdk.instance_group import groups_in_request
+from tidemill.sdk.markup import table
 from tidemill.sdk.model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.session import Session
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.training_job import TrainingJob, wants_logs
+from tidemill.sdk.transformer import Transformer
 from tidemill.sdk.upload import LocalData, upload
 
 __all__ = ["TensorFlow"]
@@ -27,67 +30,88 @@ _JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 class TensorFlow:
     """Trains and serves a TensorFlow script.
 
-    The names of the arguments are today's. Those of the first SDK (``train_instance_count``, ``train_instance_type``,
-    ``train_volume_size``, ``train_max_run``, ``image_name``, ``distributions``, ...) are taken as well; both names of
-    one argument with different values are an error. Every argument is an attribute too, under both names.
+    Every argument is also an attribute. The first SDK's names of arguments (``train_instance_count``,
+    ``train_instance_type``, ``train_volume_size``, ``train_max_run``, ``image_name``, ``distributions``, ...) are
+    accepted too, as arguments and as attributes.
+
+    "Recorded" below means that the value is stored and shown by DescribeTrainingJob, but has no effect on a job. The
+    service refuses values that it cannot honour when the job is created; docs/compatibility.md lists each member.
 
     Args:
-        entry_point: Path of the script; relative to ``source_dir`` where that is given.
-        role: Name or ARN.
-        instance_count: How many instances train.
-        instance_type: Of these instances, as AWS names it; ``local`` is this machine.
-        source_dir: Directory with the script and whatever it needs, or the S3 URI of a packed one.
-        dependencies: Files and directories put beside the script.
-        hyperparameters: Reach the script as command line arguments.
+        entry_point: Path of the script, relative to ``source_dir`` if that is given.
+        role: Name or ARN of the job's role. Default: ``SageMakerRole``.
+        instance_count: Number of instances, at least 1. Default: 1.
+        instance_type: Instance type by AWS's name, or ``local``. Default: ``local``. The script sees the name; it has
+            no other effect.
+        source_dir: Directory with the script and its modules, or the S3 URI of a ``tar.gz`` archive of one.
+        dependencies: Files and directories to copy next to the script.
+        hyperparameters: Passed to the script as command line arguments.
         framework_version: TensorFlow version, e.g. ``2.21``.
-        py_version: ``py3`` or for example ``py311``.
-        image_uri: Instead of the image made from the versions.
-        script_mode: Accepted; script mode is the only one there is.
-        model_dir: The script's ``--model_dir``; None makes a place below the output path (``/opt/ml/model`` under MPI),
-            False passes none.
-        distribution: ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy``, each
-            with a dictionary of options. So far jobs run with ``parameter_server`` alone, which has no effect on one
-            instance; the others are refused when they are enabled.
-        compiler_config: A `TrainingCompilerConfig`. Refused so far, unless it has ``enabled=False``.
-        base_job_name: Begins the names of jobs.
-        output_path: S3 prefix of models and outputs; the default bucket if None.
-        output_kms_key: Encrypts these.
-        code_location: S3 prefix of the uploaded code; the bucket of ``output_path`` if None.
-        input_mode: ``File``, ``Pipe`` or ``FastFile``.
-        volume_size: Size of the data volume in GB.
-        volume_kms_key: Encrypts the volume.
-        max_run: Longest run in seconds.
-        max_wait: Longest wait for spot instances and run, in seconds.
-        max_retry_attempts: How often a job that failed for no fault of its own is tried again.
-        use_spot_instances: Sent on.
-        keep_alive_period_in_seconds: Sent on.
-        instance_groups: Sent on instead of ``instance_count`` and ``instance_type``.
+        py_version: ``py3``, or a version such as ``py311``.
+        image_uri: Training image, in place of the one derived from ``framework_version`` and ``py_version``.
+        script_mode: True or None. False raises ValueError, because legacy mode ended with TensorFlow 1.12.
+        model_dir: Value of the script's ``--model_dir``. None means a location below the output path, or
+            ``/opt/ml/model`` under MPI; False passes no ``--model_dir``.
+        distribution: Maps ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy`` to a
+            dictionary of options, e.g. ``{"parameter_server": {"enabled": True}}``, which has no effect on one
+            instance. ValueError for SageMaker's data parallelism, which is not offered. Default: none.
+        compiler_config: A `TrainingCompilerConfig`: compiles training steps with XLA if that measures faster.
+            Default: no compilation.
+        base_job_name: Prefix of generated job names.
+        output_path: S3 prefix of models and outputs. Default: the default bucket.
+        output_kms_key: Sent as ``OutputDataConfig.KmsKeyId``. Refused, since the service has no keys.
+        code_location: S3 prefix for uploaded code. Default: the bucket of ``output_path``.
+        input_mode: ``File``, ``Pipe`` or ``FastFile``. Default: ``File``.
+        volume_size: Size of the data volume in GB, sent as ``ResourceConfig.VolumeSizeInGB``. Recorded. Default: 30.
+        volume_kms_key: Sent as ``ResourceConfig.VolumeKmsKeyId``. Refused, since the service has no keys.
+        max_run: Maximum duration of the job in seconds. Default: 86,400 (24 hours).
+        max_wait: How long a spot job may take from its creation, waiting and restarts included, in seconds; not less
+            than ``max_run``. Needs ``use_spot_instances``.
+        max_retry_attempts: How often the job is started again from its checkpoints after an internal error, such as a
+            lost instance, sent as ``RetryStrategy.MaximumRetryAttempts``. Default: twice, for lost instances only.
+        use_spot_instances: Make it a spot job, which ``tidemill interrupt`` can interrupt and which is then started
+            again, sent as ``EnableManagedSpotTraining``. Default: False.
+        keep_alive_period_in_seconds: Sent as ``ResourceConfig.KeepAlivePeriodInSeconds``. Recorded, since no instance
+            has to be started.
+        instance_groups: `InstanceGroup` objects, in place of ``instance_count`` and ``instance_type``, for a job whose
+            instances differ in type or data. They count through the groups: ``algo-1`` belongs to the first one.
         environment: Environment variables of the job.
-        tags: A dictionary, or a list in the API's form.
-        subnets: With ``security_group_ids``: sent on.
-        security_group_ids: With ``subnets``: sent on.
-        encrypt_inter_container_traffic: Sent on.
-        enable_network_isolation: Sent on.
-        metric_definitions: Names and regular expressions of metrics in the log. The last value of each is in the
-            description of an ended job, as ``FinalMetricDataList``.
-        enable_sagemaker_metrics: Sent on.
-        checkpoint_s3_uri: Where checkpoints are kept.
-        checkpoint_local_path: Where they lie in the job.
-        model_uri: S3 URI of a model to start from.
-        model_channel_name: The channel in which the job finds it.
-        container_log_level: By Python's ``logging``.
-        container_entry_point: Program instead of the script's interpreter.
-        container_arguments: Its arguments.
-        disable_output_compression: Leave the model as files.
-        tensorboard_output_config: Sent on.
-        debugger_hook_config: Sent on.
-        profiler_config: Sent on.
-        disable_profiler: Accepted: there is none.
-        sagemaker_session: Way to the service; None finds it, and starts this user's own if need be.
-        **earlier: Arguments under their first names.
+        tags: A dictionary, or a list of ``{"Key": ..., "Value": ...}``.
+        subnets: VPC subnet IDs, sent as ``VpcConfig.Subnets`` with ``security_group_ids``. Recorded.
+        security_group_ids: VPC security group IDs, sent as ``VpcConfig.SecurityGroupIds`` with ``subnets``. Recorded.
+        encrypt_inter_container_traffic: Sent as ``EnableInterContainerTrafficEncryption``. Instances exchange data in
+            memory, in a network of the job's own, without encryption; refused for several instances on a machine
+            without isolation mode ``full``. Default: False.
+        enable_network_isolation: The script can reach only the job's own instances; not even S3. Refused on a machine
+            without isolation mode ``full``. Default: False.
+        metric_definitions: List of ``{"Name": ..., "Regex": ...}``: metrics to read from the log. CloudWatch has their
+            points while the job runs; ``FinalMetricDataList`` has the last value of each after the job has ended.
+        enable_sagemaker_metrics: Sent as ``AlgorithmSpecification.EnableSageMakerMetricsTimeSeries``. Recorded.
+        checkpoint_s3_uri: S3 prefix of checkpoints, sent as ``CheckpointConfig.S3Uri``. Objects below it are restored
+            before the script starts, and new files are copied to it while the script runs. Default: none.
+        checkpoint_local_path: Directory of checkpoints inside the job, sent as ``CheckpointConfig.LocalPath``. Default:
+            ``/opt/ml/checkpoints``.
+        model_uri: S3 URI of a model to start from, as an additional channel.
+        model_channel_name: Name of that channel. Default: ``model``.
+        container_log_level: A level of Python's ``logging``. Default: 20 (INFO).
+        container_entry_point: Command to run instead of the script, in the same environment.
+        container_arguments: Arguments of that command.
+        disable_output_compression: Request an uncompressed model: True sends ``OutputDataConfig.CompressionType`` as
+            ``NONE``, which the service refuses. Default: False.
+        tensorboard_output_config: Object with ``S3OutputPath`` and optionally ``LocalPath`` (default
+            ``/opt/ml/output/tensorboard``): files of the second are copied below the first while the job runs.
+        debugger_hook_config: Sent as ``DebugHookConfig``. Recorded; refused if it selects what to save, since there is
+            no debugger.
+        profiler_config: Sent as ``ProfilerConfig``. Recorded; refused with profiling parameters, since there is no
+            profiler.
+        disable_profiler: Accepted without effect, since there is no profiler.
+        sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
+            service.
+        **earlier: Arguments by the first SDK's names.
 
     Raises:
-        ValueError: A value is not allowed, both names of an argument differ, or the argument belongs to legacy mode.
+        ValueError: A value is not allowed, two names of one argument have different values, or the argument belongs to
+            legacy mode.
         TypeError: An argument is unknown.
 
     Example:
@@ -96,7 +120,7 @@ class TensorFlow:
         >>> predictor = estimator.deploy(1, "local")  # doctest: +SKIP
     """
 
-    # The argument list is the published contract, so it stands here in full instead of in a record.
+    # Every argument is spelled out instead of grouped in a record, because the signature is a published contract.
     def __init__(
         self,
         entry_point: str | os.PathLike[str],
@@ -155,7 +179,7 @@ class TensorFlow:
         given["entry_point"] = os.fspath(entry_point)
         if source_dir is not None:
             given["source_dir"] = os.fspath(source_dir)
-        self._arguments = settle({**given, **earlier}, stacklevel=3)
+        self._arguments = merge_arguments({**given, **earlier}, stacklevel=3)
         check_offered(self._arguments)
         self._code = SourceCode.find(
             self._arguments.entry_point, self._arguments.source_dir, self._arguments.dependencies
@@ -167,11 +191,28 @@ class TensorFlow:
         self._endpoint_name: str | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """The arguments, under today's names and under the first ones."""
-        current = EARLIER_NAMES.get(name, name)
+        """Return an argument by its current name or by the first SDK's name."""
+        current = DEPRECATED_ALIASES.get(name, name)
         if current in _FIELDS and "_arguments" in self.__dict__:
             return getattr(self._arguments, current)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how it trains, and its latest job. The service is not asked.
+
+        Hyperparameters are shown by name alone: a value may be a secret.
+        """
+        arguments, job = self._arguments, self.latest_training_job
+        members = {
+            "entry point": arguments.entry_point,
+            "source directory": arguments.source_dir,
+            "instances": _instances_shown(arguments),
+            "TensorFlow": arguments.framework_version,
+            "image": arguments.image_uri,
+            "hyperparameters": ", ".join(arguments.hyperparameters),
+            "latest training job": job.name if job is not None else None,
+        }
+        return table(type(self).__name__, members)
 
     def hyperparameters(self) -> dict[str, Any]:
         """The user's hyperparameters, not encoded."""
@@ -199,13 +240,15 @@ class TensorFlow:
             wait: Return when the job is over, not before.
             logs: Show the job's log lines while waiting; ``"raw"`` leaves escape bytes in on a terminal.
             job_name: Made up if None.
-            run_tensorboard_locally: Print the command that shows the job's ``model_dir`` in TensorBoard.
-            experiment_config: Sent on.
+            run_tensorboard_locally: Print the command that shows the job in TensorBoard, while it runs or later.
+            experiment_config: Names of an experiment, trial and trial component, sent as ``ExperimentConfig``. The
+                service records and shows it, without effect. Default: none.
 
         Raises:
             JobFailed: The job failed; the message has the whole FailureReason.
             ValueError: An input is not usable.
-            KeyboardInterrupt: Ctrl-C while waiting. The job goes on; what is printed says how to attach and to stop.
+            KeyboardInterrupt: Ctrl-C while waiting. On a terminal it asks whether to detach from the job or to stop it;
+                otherwise the job goes on. What is printed says how to attach and to stop. No traceback is shown.
         """
         wants_logs(logs)  # a wrong word is said before a job is started
         session = self.sagemaker_session
@@ -238,7 +281,7 @@ class TensorFlow:
         self._code_uri = code_uri
         self.latest_training_job = TrainingJob(session, name)
         if run_tensorboard_locally:
-            _say_tensorboard(session, model_dir)
+            _say_tensorboard(session, name, model_dir)
         if wait:
             self.latest_training_job.wait(logs)
 
@@ -246,14 +289,14 @@ class TensorFlow:
     def attach(
         cls, training_job_name: str, sagemaker_session: Any = None, model_channel_name: str = "model"
     ) -> "TensorFlow":
-        """The estimator of a job that was started earlier, by whomever.
+        """Return the estimator of an existing training job.
 
-        A job that still runs is followed to its end, with its log from the beginning.
+        If the job is still running, print its log from the beginning and wait until it ends.
 
         Args:
-            training_job_name: The job.
-            sagemaker_session: Way to the service; None finds it.
-            model_channel_name: Accepted; the channel is known by its content.
+            training_job_name: Name of the job.
+            sagemaker_session: A `Session` of this SDK or of AWS's SDK. Default: a new one for the service.
+            model_channel_name: Ignored: the model channel is recognized by its content.
 
         Raises:
             JobFailed: The job failed.
@@ -276,7 +319,7 @@ class TensorFlow:
         return estimator
 
     def logs(self) -> None:
-        """Print the log of the latest job from its beginning, and go on until the job is over."""
+        """Print the log of the latest job from its beginning, and follow it until the job ends."""
         job = self._latest()
         if job.describe()["TrainingJobStatus"] in TERMINAL:
             job.show_logs()
@@ -288,7 +331,7 @@ class TensorFlow:
         """S3 URI of the latest job's ``model.tar.gz``.
 
         Raises:
-            ValueError: There is none (yet).
+            ValueError: The job has no model, or not yet.
         """
         job = self._latest()
         description = job.describe()
@@ -386,11 +429,76 @@ class TensorFlow:
         self._endpoint_name = model.endpoint_name
         return predictor
 
+    def transformer(
+        self,
+        instance_count: int = 1,
+        instance_type: str = "local",
+        strategy: str | None = None,
+        assemble_with: str | None = None,
+        output_path: str | None = None,
+        output_kms_key: str | None = None,
+        accept: str | None = None,
+        env: Mapping[str, str] | None = None,
+        max_concurrent_transforms: int | None = None,
+        max_payload: int | None = None,
+        tags: Any = None,
+        role: str | None = None,
+        volume_kms_key: str | None = None,
+        entry_point: str | None = None,
+        vpc_config_override: Any = None,
+        enable_network_isolation: bool | None = None,
+        model_name: str | None = None,
+    ) -> Transformer:
+        """Create a model of the latest job at the service, and return a `Transformer` for batch transform jobs of it.
+
+        Args:
+            instance_count: As of `Transformer`.
+            instance_type: As of `Transformer`.
+            strategy: As of `Transformer`.
+            assemble_with: As of `Transformer`.
+            output_path: As of `Transformer`.
+            output_kms_key: As of `Transformer`.
+            accept: As of `Transformer`.
+            env: Environment of the model's servers.
+            max_concurrent_transforms: As of `Transformer`.
+            max_payload: As of `Transformer`.
+            tags: Of the model and of the jobs; the estimator's if None.
+            role: Of the model; the estimator's if None.
+            volume_kms_key: As of `Transformer`.
+            entry_point: Script with handlers; it becomes ``code/inference.py`` of the archive.
+            vpc_config_override: ``Subnets`` and ``SecurityGroupIds`` of the model, in the wire's form.
+            enable_network_isolation: Of the model; the estimator's if None.
+            model_name: Made up if None.
+        """
+        if enable_network_isolation is None:
+            enable_network_isolation = bool(self._arguments.enable_network_isolation)
+        model = self.create_model(
+            role,
+            entry_point=entry_point,
+            env=env,
+            name=model_name,
+            vpc_config=vpc_config_override,
+            enable_network_isolation=enable_network_isolation,
+        )
+        return model.transformer(
+            instance_count,
+            instance_type,
+            strategy=strategy,
+            assemble_with=assemble_with,
+            output_path=output_path,
+            output_kms_key=output_kms_key,
+            accept=accept,
+            max_concurrent_transforms=max_concurrent_transforms,
+            max_payload=max_payload,
+            tags=self._arguments.tags if tags is None else tags,
+            volume_kms_key=volume_kms_key,
+        )
+
     def delete_endpoint(self) -> None:
-        """Delete the endpoint that `deploy` made last.
+        """Delete the endpoint that the last `deploy` created.
 
         Raises:
-            ValueError: There is none.
+            ValueError: `deploy` was not called, or the endpoint was deleted already.
         """
         if self._endpoint_name is None:
             raise ValueError("this estimator has no endpoint; call deploy() first, or delete it by its predictor")
@@ -398,7 +506,7 @@ class TensorFlow:
         self._endpoint_name = None
 
     def training_image_uri(self) -> str:
-        """The image that names framework and Python of the next job."""
+        """Return the URI of the training image of the next job, which selects its framework and Python version."""
         return self._arguments.image(self.sagemaker_session.boto_region_name)
 
     def _latest(self) -> TrainingJob:
@@ -439,11 +547,20 @@ class TensorFlow:
         return str(S3Uri.parse(output_path.rstrip("/")) / job_name / "model")
 
 
-def _say_tensorboard(session: Session, model_dir: str | None) -> None:
+def _instances_shown(arguments: Arguments) -> str:
+    if not arguments.instance_groups:
+        return f"{arguments.instance_count or 1} x {arguments.instance_type or 'local'}"
+    groups = groups_in_request(arguments.instance_groups)
+    return ", ".join(f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups)
+
+
+def _say_tensorboard(session: Session, job_name: str, model_dir: str | None) -> None:
+    console = Console()
+    if not session.is_aws:
+        console.say("TensorBoard shows what the script writes for it; run it beside the job:")
+        console.say(f"  tidemill tensorboard {job_name}")
+        return
     if model_dir is None:
         raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
-    console = Console()
     console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
-    # The keys and the endpoint come from the environment, so that no secret is printed here.
-    environment = "" if session.is_aws else 'eval "$(tidemill env)" && '
-    console.say(f"  {environment}tensorboard --logdir {model_dir} --host localhost --port 6006")
+    console.say(f"  tensorboard --logdir {model_dir} --host localhost --port 6006")

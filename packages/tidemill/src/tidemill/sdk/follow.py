@@ -1,17 +1,20 @@
-"""Waiting for a training job: phases and log lines as they come, and an end for every end the job can have."""
+"""Wait for a training job: print its phases and log lines, then return, raise or warn according to how it ended."""
 
 import logging
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from tidemill.errors import JobFailed
 from tidemill.sdk.console import Console
-from tidemill.sdk.logs import LogTail
+from tidemill.sdk.interruption import on_interrupt
+from tidemill.sdk.logs import LogLine, LogTail
 
-__all__ = ["TERMINAL", "Follower"]
+__all__ = ["TERMINAL", "Follower", "patiently"]
 
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 
@@ -30,9 +33,9 @@ class Follower:
     Attributes:
         session: The SDK's session.
         job_name: The job.
-        console: Where lines go.
-        logs: Whether log lines are shown; phases always are.
-        sleep: Waits between two looks.
+        console: Prints the lines.
+        logs: Whether to print log lines; phases are always printed.
+        sleep: Waits between two requests; called with seconds.
         clock: Monotonic time in seconds.
     """
 
@@ -44,17 +47,17 @@ class Follower:
     clock: Callable[[], float] = time.monotonic
 
     def follow(self) -> dict[str, Any]:
-        """Wait for the end of the job; its last description.
+        """Wait for the end of the job and return its last description.
 
         Raises:
-            JobFailed: The job failed; the message has the whole FailureReason.
-            KeyboardInterrupt: The user does not want to wait any longer. The job goes on.
+            JobFailed: The job failed; the message contains the whole FailureReason.
+            KeyboardInterrupt: The user pressed Ctrl-C. On a terminal the user was asked whether to stop the job;
+                otherwise the job continues.
         """
         try:
             description = self._watch()
         except KeyboardInterrupt:
-            self._say_how_to_come_back()
-            raise
+            raise on_interrupt(self.session, self.job_name, console=self.console) from None
         return check_end(description)
 
     def _watch(self) -> dict[str, Any]:
@@ -65,43 +68,44 @@ class Follower:
             over = description["TrainingJobStatus"] in TERMINAL
             if tail is None and self.logs:
                 tail = LogTail(
-                    self.session.logs_client, prefix=f"{self.job_name}/", instances=instance_count(description)
+                    self.session.logs_client,
+                    prefix=f"{self.job_name}/",
+                    instances=instance_count(description),
+                    ask=self._patiently,
                 )
-            entries = phases.new(description)
-            if tail is not None:
-                entries += self._new_lines(tail, over)
-            for _, show in sorted(entries, key=lambda entry: entry[0]):
-                show(self.console)
+            self._show(phases.new(description), tail, over)
             if over:
                 self._show_end(description)
                 return description
             self.sleep(_POLL_S)
 
-    def _new_lines(self, tail: LogTail, over: bool) -> "list[_Entry]":
+    def _show(self, phases: "list[_Phase]", tail: LogTail | None, over: bool) -> None:
+        """Print new phases and log lines in order of time; all lines between two phases in one write."""
+        waiting = sorted(phases, key=itemgetter(0))
+        coloured = tail is not None and tail.several
+        for lines in self._new_lines(tail, over) if tail is not None else ():
+            shown = 0
+            while waiting and waiting[0][0] <= lines[-1][0]:
+                began_ms, text = waiting.pop(0)
+                earlier = bisect_left(lines, began_ms, lo=shown, key=itemgetter(0))
+                self._log(lines[shown:earlier], coloured=coloured)
+                self.console.say(text)
+                shown = earlier
+            self._log(lines[shown:], coloured=coloured)
+        for _, text in waiting:
+            self.console.say(text)
+
+    def _new_lines(self, tail: LogTail, over: bool) -> Iterator[list[LogLine]]:
         if over and self.session.is_aws:
             self.sleep(_AWS_LOG_LAG_S)  # CloudWatch shows the last lines of a job later than its end
-        lines = self._patiently(lambda: tail.read(everything=over))
-        return [
-            (line.timestamp_ms, _show_line(line.message, line.instance if tail.several else None)) for line in lines
-        ]
+        return tail.read(everything=over)
+
+    def _log(self, lines: list[LogLine], *, coloured: bool) -> None:
+        if lines:
+            self.console.log_all((message, instance if coloured else None) for _, message, instance in lines)
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
-        """Ask again while the service is away: its jobs outlive it, so a restart is no reason to stop waiting."""
-        from botocore.exceptions import ConnectionError as AwayError
-        from botocore.exceptions import HTTPClientError
-
-        away_since: float | None = None
-        while True:
-            try:
-                return ask()
-            except (AwayError, HTTPClientError):
-                now = self.clock()
-                if away_since is None:
-                    away_since = now
-                    self.console.say(f"The service at {self.session.endpoint_url} does not answer; trying again.")
-                if now - away_since > _UNREACHABLE_LIMIT_S:
-                    raise
-                self.sleep(_POLL_S)
+        return patiently(ask, session=self.session, console=self.console, sleep=self.sleep, clock=self.clock)
 
     def _show_end(self, description: dict[str, Any]) -> None:
         status = description["TrainingJobStatus"]
@@ -112,19 +116,49 @@ class Follower:
         if model:
             self.console.say(f"Model: {model}")
 
-    def _say_how_to_come_back(self) -> None:
-        self.console.say(
-            f"\nNo longer waiting; training job {self.job_name} goes on.\n"
-            f"  attach: TensorFlow.attach({self.job_name!r}), or tidemill logs -f {self.job_name}\n"
-            f"  stop:   tidemill stop {self.job_name}"
-        )
+
+def patiently(
+    ask: Callable[[], _T],
+    *,
+    session: Any,
+    console: Console,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> _T:
+    """Retry a request while the service is unreachable, e.g. during a restart, which its jobs survive.
+
+    Args:
+        ask: Makes the request.
+        session: The SDK's session.
+        console: Prints once that the service does not answer.
+        sleep: Waits between two tries; called with seconds.
+        clock: Monotonic time in seconds.
+
+    Raises:
+        Exception: The exception of ``ask``: connection errors after 60 s of retries, others immediately.
+    """
+    from botocore.exceptions import ConnectionError as AwayError
+    from botocore.exceptions import HTTPClientError
+
+    away_since: float | None = None
+    while True:
+        try:
+            return ask()
+        except (AwayError, HTTPClientError):
+            now = clock()
+            if away_since is None:
+                away_since = now
+                console.say(f"The service at {session.endpoint_url} does not answer; trying again.")
+            if now - away_since > _UNREACHABLE_LIMIT_S:
+                raise
+            sleep(_POLL_S)
 
 
 def check_end(description: dict[str, Any]) -> dict[str, Any]:
-    """The description of a job that is over, unless it failed.
+    """Return the description of an ended job; warn if it was stopped.
 
     Raises:
-        JobFailed: It failed.
+        JobFailed: The job failed.
     """
     name, status = description["TrainingJobName"], description["TrainingJobStatus"]
     if status == "Failed":
@@ -139,23 +173,24 @@ def check_end(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def instance_count(description: dict[str, Any]) -> int:
-    """How many instances a described job has."""
+    """Return the number of instances of a described job."""
     resources = description["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
     return sum(group.get("InstanceCount", 1) for group in groups)
 
 
-_Entry = tuple[int, Callable[[Console], None]]
+_Phase = tuple[int, str]
+"""When it began, in milliseconds since the epoch, and the line that says so."""
 
 
 class _Phases:
-    """Remembers which transitions have been shown; the last one again when its message changes."""
+    """Remembers which phases have been printed. The last one is printed again when its message changes."""
 
     def __init__(self) -> None:
         self._shown: list[tuple[str, str]] = []
 
-    def new(self, description: dict[str, Any]) -> list[_Entry]:
-        entries: list[_Entry] = []
+    def new(self, description: dict[str, Any]) -> list[_Phase]:
+        entries: list[_Phase] = []
         for number, transition in enumerate(description.get("SecondaryStatusTransitions", [])):
             current = (transition["Status"], transition.get("StatusMessage", ""))
             known = self._shown[number] if number < len(self._shown) else None
@@ -163,14 +198,9 @@ class _Phases:
                 continue
             self._shown[number:] = [current]
             began: datetime = transition["StartTime"]
-            entries.append((int(began.timestamp() * 1000), _show_phase(began, *current)))
+            entries.append((int(began.timestamp() * 1000), _phase_line(began, *current)))
         return entries
 
 
-def _show_phase(began: datetime, status: str, message: str) -> Callable[[Console], None]:
-    text = f"{began.astimezone():%H:%M:%S} {status}" + (f": {message}" if message else "")
-    return lambda console: console.say(text)
-
-
-def _show_line(message: str, colour: int | None) -> Callable[[Console], None]:
-    return lambda console: console.log(message, colour=colour)
+def _phase_line(began: datetime, status: str, message: str) -> str:
+    return f"{began.astimezone():%H:%M:%S} {status}" + (f": {message}" if message else "")

@@ -1,4 +1,4 @@
-"""Channel configuration: what `fit` may be given besides plain S3 URIs."""
+"""Channel configuration for `fit`, in place of plain S3 URIs."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -25,30 +25,31 @@ class ShuffleConfig:
     """Shuffle the objects of a channel before each epoch.
 
     Attributes:
-        seed: The same seed gives the same order.
+        seed: Seed of the order; the same seed gives the same order.
     """
 
     seed: int
 
 
 class TrainingInput:
-    """One channel: where its data lies and how the job gets it.
+    """One channel: the location of its data and how the job reads it.
 
     Args:
         s3_data: An S3 URI, or ``file://PATH``, which `fit` uploads.
-        distribution: ``FullyReplicated`` (all data on every instance) or ``ShardedByS3Key``.
-        compression: ``Gzip`` unpacks objects on the way; Pipe mode only.
+        distribution: ``FullyReplicated`` (every instance gets all objects) or ``ShardedByS3Key`` (each object goes to
+            one instance). Default: ``FullyReplicated``.
+        compression: ``Gzip`` decompresses the objects; Pipe mode only. Default: none.
         content_type: MIME type of the data.
-        record_wrapping: ``RecordIO`` makes each object one record; Pipe mode only.
-        s3_data_type: ``S3Prefix``, ``ManifestFile`` or ``AugmentedManifestFile``.
-        instance_groups: Groups that get the channel, in a cluster of several groups.
-        input_mode: ``File``, ``Pipe`` or ``FastFile``; None takes the job's.
-        attribute_names: What to read from each line of an augmented manifest.
-        target_attribute_name: Not a member of a training request; refused.
-        shuffle_config: Order of the objects.
+        record_wrapping: ``RecordIO`` makes each object one record; Pipe mode only. Default: none.
+        s3_data_type: ``S3Prefix``, ``ManifestFile`` or ``AugmentedManifestFile``. Default: ``S3Prefix``.
+        instance_groups: Sent as ``InstanceGroupNames``. Refused by the service: a job has one group of instances.
+        input_mode: ``File``, ``Pipe`` or ``FastFile``. Default: the job's.
+        attribute_names: Attributes to read from each line of an augmented manifest.
+        target_attribute_name: Refused, since training requests have no such member.
+        shuffle_config: A `ShuffleConfig`: shuffles the objects before each epoch. Default: no shuffling.
 
     Raises:
-        ValueError: A value is not one of those allowed.
+        ValueError: A value is not allowed.
 
     Example:
         >>> TrainingInput("s3://bucket/train", compression="Gzip").config["CompressionType"]
@@ -94,7 +95,7 @@ class TrainingInput:
 
 
 class s3_input(TrainingInput):  # noqa: N801  the name is the published one
-    """`TrainingInput` under its first name, with the argument order of that time."""
+    """`TrainingInput` with the name and the argument order of the first SDK."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class s3_input(TrainingInput):  # noqa: N801  the name is the published one
 
 
 def channels(inputs: Any, *, upload: Callable[[str], str]) -> list[dict[str, Any]]:
-    """``InputDataConfig`` of what `fit` was given; ``upload`` turns a local path into an S3 URI.
+    """Return the ``InputDataConfig`` for the inputs of `fit`; ``upload`` uploads a local path and returns its S3 URI.
 
     Raises:
         ValueError: A channel is neither an S3 URI, nor ``file://``, nor channel configuration.
@@ -144,7 +145,7 @@ def _config(name: str, value: Any, upload: Callable[[str], str]) -> dict[str, An
             " TrainingInput or s3_input"
         )
     source = config.get("DataSource", {}).get("S3DataSource")
-    if source is None:  # e.g. a file system of AWS: the service decides
+    if source is None:  # no S3 source, e.g. a file system of AWS: left for the service to check
         return config
     return {**config, "DataSource": {"S3DataSource": {**source, "S3Uri": _resolve(name, source["S3Uri"], upload)}}}
 

@@ -1,19 +1,24 @@
-"""Models: an archive, the server that serves it, and the way from there to an endpoint."""
+"""Models: an archive and the image that serves it; deploy them at endpoints or run batch transform jobs."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidemill.core.images import device_of, inference_image, python_inference_image
+from tidemill.core.compatibility import argument_refusal
+from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, inference_image, python_inference_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import DEFAULT_FRAMEWORK, DEFAULT_PYTHON, tags_of
+from tidemill.sdk.arguments import DEFAULT_PYTHON, tags_of
+from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
+from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import EndpointPlan, put_endpoint, wait_in_service
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
 from tidemill.sdk.repack import repack
+from tidemill.sdk.serverless import serverless_request
 from tidemill.sdk.session import Session
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.transformer import Transformer
 
 __all__ = ["PYTHON_HANDLERS", "TENSORFLOW_SERVING", "Model", "TensorFlowModel", "check_endpoint_type"]
 
@@ -29,13 +34,15 @@ class Model:
     Args:
         model_data: S3 URI of ``model.tar.gz``.
         role: Name or ARN.
-        image_uri: Image that serves.
-        env: Environment of the server.
-        name: Of the model; None makes one up.
-        predictor_cls: Makes what `deploy` returns, from an endpoint name and a session.
-        sagemaker_session: Way to the service; None finds it.
-        vpc_config: Subnets and security groups in the wire's form.
-        enable_network_isolation: Sent on.
+        image_uri: Image of the server.
+        env: Environment variables of the server.
+        name: Name of the model. Default: a generated name.
+        predictor_cls: Called with an endpoint name and a session; `deploy` returns its result.
+        sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
+            service.
+        vpc_config: ``{"Subnets": [...], "SecurityGroupIds": [...]}``, sent as ``VpcConfig``.
+        enable_network_isolation: True sends ``EnableNetworkIsolation``, which the service refuses for models.
+            Default: False.
     """
 
     def __init__(
@@ -61,16 +68,21 @@ class Model:
         self.vpc_config = vpc_config
         self.enable_network_isolation = enable_network_isolation
         self.endpoint_name: str | None = None
+        self._created: dict[str, Any] | None = None
 
     def container(self, instance_type: str) -> dict[str, Any]:
-        """The container definition for CreateModel; uploads code where the model has any."""
+        """Return the container definition for CreateModel; upload the model's code, if it has any."""
         if self.image_uri is None:
             raise ValueError(f"Model(model_data={self.model_data!r}) needs image_uri; or use TensorFlowModel")
-        del instance_type  # an image that is given serves on every type
+        del instance_type  # an explicit image is used for every type
         return {"Image": self.image_uri, "ModelDataUrl": self.model_data, "Environment": self.env}
 
     def create(self, instance_type: str = "local", *, tags: Any = None) -> str:
-        """Create the model at the service; its name."""
+        """Create the model at the service and return its name. A second call with the same values changes nothing.
+
+        Raises:
+            botocore.exceptions.ClientError: The service refuses the model, e.g. because another one has its name.
+        """
         self.name = self.name or timestamped(self._base_name(instance_type))
         container = self.container(instance_type)
         extra: dict[str, Any] = {}
@@ -80,12 +92,20 @@ class Model:
             extra["VpcConfig"] = dict(self.vpc_config)
         if self.enable_network_isolation:
             extra["EnableNetworkIsolation"] = True
-        self.sagemaker_session.sagemaker_client.create_model(
-            ModelName=self.name,
-            PrimaryContainer=container,
-            ExecutionRoleArn=self.sagemaker_session.expand_role(self.role),
+        request = {
+            "ModelName": self.name,
+            "PrimaryContainer": container,
+            "ExecutionRoleArn": self.sagemaker_session.expand_role(self.role),
             **extra,
-        )
+        }
+        client = self.sagemaker_session.sagemaker_client
+        try:
+            client.create_model(**request)
+        except client.exceptions.ClientError as error:
+            exists = "Cannot create already existing model" in error.response["Error"]["Message"]
+            if not exists or request != self._created:
+                raise
+        self._created = request
         return self.name
 
     def deploy(
@@ -105,37 +125,69 @@ class Model:
         volume_size: int | None = None,
         model_data_download_timeout: int | None = None,
         container_startup_health_check_timeout: int | None = None,
+        async_inference_config: Any = None,
+        serverless_inference_config: Any = None,
+        explainer_config: Any = None,
+        inference_recommendation_id: str | None = None,
     ) -> Any:
         """Serve the model at an endpoint.
 
         Args:
-            initial_instance_count: How many instances serve.
-            instance_type: Of these instances; ``local`` is this machine.
-            serializer: For the predictor.
-            deserializer: For the predictor.
-            accelerator_type: Accepted and ignored with a warning: such accelerators are gone everywhere.
-            endpoint_name: Made up if None.
-            update_endpoint: Give an endpoint that exists this model.
-            tags: For everything that is created.
-            kms_key: Sent on.
-            wait: Return when the endpoint serves, not before.
-            data_capture_config: Sent on.
-            volume_size: In GB; sent on.
-            model_data_download_timeout: In seconds; sent on.
-            container_startup_health_check_timeout: In seconds; sent on.
+            initial_instance_count: Number of instances. Default: 1.
+            instance_type: Type of these instances, or ``local``. Default: ``local``.
+            serializer: Serializer of the predictor. Default: the predictor's own.
+            deserializer: Deserializer of the predictor. Default: the predictor's own.
+            accelerator_type: Ignored with a warning: Elastic Inference no longer exists.
+            endpoint_name: Name of the endpoint. Default: a generated name.
+            update_endpoint: Update the existing endpoint ``endpoint_name`` to this model; it keeps serving meanwhile.
+            tags: Tags of the model, the endpoint configuration and the endpoint.
+            kms_key: Sent as ``KmsKeyId``. Refused by the service, which has no keys.
+            wait: Return only when the endpoint is in service. Default: True.
+            data_capture_config: A `DataCaptureConfig` or the request's ``DataCaptureConfig`` member. Default: nothing
+                is captured.
+            volume_size: In GB, sent as ``VolumeSizeInGB``. Recorded without effect.
+            model_data_download_timeout: In seconds, sent as ``ModelDataDownloadTimeoutInSeconds``. Recorded without
+                effect.
+            container_startup_health_check_timeout: Maximum time in seconds for the server to start, sent as
+                ``ContainerStartupHealthCheckTimeoutInSeconds``. Default: 900 (15 minutes).
+            async_inference_config: An `AsyncInferenceConfig` or the request's ``AsyncInferenceConfig`` member: the
+                endpoint takes its requests from S3, and an `AsyncPredictor` is returned. Default: it answers at once.
+            serverless_inference_config: A `ServerlessInferenceConfig` or the request's ``ServerlessConfig`` member: the
+                endpoint has a server only while there are requests. Number and type of instances are then left out,
+                with a warning if they are not the defaults. Default: it has instances.
+            explainer_config: Refused.
+            inference_recommendation_id: Refused.
 
         Returns:
-            What ``predictor_cls`` makes, or None without one.
+            The result of ``predictor_cls``, or None if the model has none; in an `AsyncPredictor` for an asynchronous
+            endpoint.
 
         Raises:
-            EndpointFailed: The endpoint does not come into service.
+            EndpointFailed: The endpoint does not come into service, or its update was rolled back.
+            ValueError: An argument requests a feature that endpoints do not have.
         """
+        _refuse(
+            explainer_config=explainer_config,
+            inference_recommendation_id=inference_recommendation_id,
+        )
+        if async_inference_config is not None and serverless_inference_config is not None:
+            raise ValueError("an endpoint is asynchronous or serverless: give one of the two configurations")
+        if serverless_inference_config is not None and (initial_instance_count, instance_type) != (1, "local"):
+            warnings.warn(
+                f"initial_instance_count={initial_instance_count!r} and instance_type={instance_type!r} are left out:"
+                " a serverless endpoint has no instances of its own",
+                stacklevel=2,
+            )
         if accelerator_type is not None:
             warnings.warn(
                 f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator", stacklevel=2
             )
         name = self._endpoint_name(endpoint_name, update_endpoint, instance_type)
         model_name = self.create(instance_type, tags=tags)
+        capture = capture_request(data_capture_config, self.sagemaker_session)
+        later = None
+        if async_inference_config is not None:
+            later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
         plan = EndpointPlan(
             name=name,
             model_name=model_name,
@@ -145,16 +197,69 @@ class Model:
                 VolumeSizeInGB=volume_size,
                 ModelDataDownloadTimeoutInSeconds=model_data_download_timeout,
                 ContainerStartupHealthCheckTimeoutInSeconds=container_startup_health_check_timeout,
+                ServerlessConfig=serverless_request(serverless_inference_config),
             ),
-            config=_present(KmsKeyId=kms_key, DataCaptureConfig=_capture(data_capture_config)),
+            config=_present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later),
             tags=tags_of(tags),
         )
         config_name = timestamped(base_of(name)) if update_endpoint else name
         put_endpoint(self.sagemaker_session, plan, config_name=config_name, update=update_endpoint)
         self.endpoint_name = name
         if wait:
-            wait_in_service(self.sagemaker_session, name, console=Console())
-        return self._predictor(name, serializer, deserializer)
+            expected = config_name if update_endpoint else None
+            wait_in_service(self.sagemaker_session, name, console=Console(), config_name=expected)
+        predictor = self._predictor(name, serializer, deserializer)
+        return predictor if later is None or predictor is None else AsyncPredictor(predictor, self.name)
+
+    def transformer(
+        self,
+        instance_count: int = 1,
+        instance_type: str = "local",
+        strategy: str | None = None,
+        assemble_with: str | None = None,
+        output_path: str | None = None,
+        output_kms_key: str | None = None,
+        accept: str | None = None,
+        env: Mapping[str, str] | None = None,
+        max_concurrent_transforms: int | None = None,
+        max_payload: int | None = None,
+        tags: Any = None,
+        volume_kms_key: str | None = None,
+    ) -> Transformer:
+        """Create the model at the service, and return a `Transformer` for batch transform jobs of it.
+
+        Args:
+            instance_count: As of `Transformer`.
+            instance_type: As of `Transformer`.
+            strategy: As of `Transformer`.
+            assemble_with: As of `Transformer`.
+            output_path: As of `Transformer`.
+            output_kms_key: As of `Transformer`.
+            accept: As of `Transformer`.
+            env: As of `Transformer`.
+            max_concurrent_transforms: As of `Transformer`.
+            max_payload: As of `Transformer`.
+            tags: Tags of the model and of the jobs.
+            volume_kms_key: As of `Transformer`.
+        """
+        model_name = self.create(instance_type, tags=tags)
+        return Transformer(
+            model_name,
+            instance_count,
+            instance_type,
+            strategy=strategy,
+            assemble_with=assemble_with,
+            output_path=output_path,
+            output_kms_key=output_kms_key,
+            accept=accept,
+            max_concurrent_transforms=max_concurrent_transforms,
+            max_payload=max_payload,
+            tags=tags,
+            env=env,
+            base_transform_job_name=base_of(model_name),
+            sagemaker_session=self.sagemaker_session,
+            volume_kms_key=volume_kms_key,
+        )
 
     def delete_model(self) -> None:
         """Delete the model at the service; the archive stays."""
@@ -190,23 +295,23 @@ class TensorFlowModel(Model):
     Args:
         model_data: S3 URI of ``model.tar.gz``.
         role: Name or ARN.
-        entry_point: Script with handlers; of TensorFlow Serving's kind it becomes ``code/inference.py`` of the archive.
-        image_uri: Instead of the image made from the version.
-        framework_version: TensorFlow version.
+        entry_point: Script with handlers. For ``tensorflow-serving`` it becomes ``code/inference.py`` of the archive.
+        image_uri: Image of the server, in place of the one derived from ``framework_version``.
+        framework_version: TensorFlow version, e.g. ``2.21``.
         endpoint_type: ``tensorflow-serving`` (default): TensorFlow Serving's REST API. ``python``: the older server
             with ``input_fn``, ``output_fn`` and ``transform_fn``.
         source_dir: Directory of the entry point.
-        dependencies: Further files and directories.
-        py_version: Python of the handlers, for the ``python`` kind.
-        container_log_level: Of the server, by Python's ``logging``.
-        code_location: S3 prefix for uploaded code; the default bucket if None.
+        dependencies: Files and directories to copy next to the entry point.
+        py_version: Python version of the handlers; only for ``python`` endpoints.
+        container_log_level: Log level of the server, a level of Python's ``logging``.
+        code_location: S3 prefix for uploaded code. Default: the default bucket.
         predictor_cls: As in `Model`.
         env: As in `Model`.
         name: As in `Model`.
         sagemaker_session: As in `Model`.
         vpc_config: As in `Model`.
         enable_network_isolation: As in `Model`.
-        image: Earlier name of ``image_uri``.
+        image: Deprecated alias of ``image_uri``.
 
     Example:
         >>> TensorFlowModel("s3://bucket/model.tar.gz").deploy(1, "local")  # doctest: +SKIP
@@ -248,18 +353,18 @@ class TensorFlowModel(Model):
             enable_network_isolation=enable_network_isolation,
         )
         self.endpoint_type = check_endpoint_type(endpoint_type)
-        self.framework_version = framework_version or DEFAULT_FRAMEWORK
+        self.framework_version = framework_version or DEFAULT_TENSORFLOW
         self.py_version = py_version or DEFAULT_PYTHON
         self.container_log_level = container_log_level
         self.code_location = code_location
         self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies)
 
     def use_code(self, code: SourceCode) -> None:
-        """Serve with these handlers, e.g. code that a training job has uploaded already."""
+        """Use these handlers, e.g. code that a training job has already uploaded."""
         self._code = code
 
     def container(self, instance_type: str) -> dict[str, Any]:
-        """The container definition for CreateModel; uploads the handlers where the model has any."""
+        """Return the container definition for CreateModel; upload the handlers, if the model has any."""
         image = self.image_uri or self._image(instance_type)
         if self.endpoint_type == PYTHON_HANDLERS:
             return {"Image": image, "ModelDataUrl": self.model_data, "Environment": self._python_environment()}
@@ -294,7 +399,7 @@ class TensorFlowModel(Model):
         return str(target)
 
     def _place(self) -> S3Uri:
-        """Where this model's own objects go."""
+        """Return the S3 prefix of this model's objects."""
         if self.code_location is not None:
             return S3Uri.parse(self.code_location) / (self.name or "model")
         return S3Uri(self.sagemaker_session.default_bucket(), self.name or "model")
@@ -304,7 +409,7 @@ class TensorFlowModel(Model):
 
 
 def check_endpoint_type(endpoint_type: str | None) -> str:
-    """The kind of endpoint; None means TensorFlow Serving's.
+    """Return the kind of endpoint; None means TensorFlow Serving's.
 
     Raises:
         ValueError: There is no such kind.
@@ -319,9 +424,11 @@ def check_endpoint_type(endpoint_type: str | None) -> str:
     return endpoint_type
 
 
-def _capture(config: Any) -> Any:
-    convert = getattr(config, "_to_request_dict", None)
-    return convert() if convert else config
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        refusal = argument_refusal("Model.deploy", name, value)
+        if refusal is not None:
+            raise ValueError(refusal)
 
 
 def _present(**members: Any) -> dict[str, Any]:

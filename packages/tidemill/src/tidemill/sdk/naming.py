@@ -1,4 +1,4 @@
-"""Names that the SDK makes up: ``BASE-YYYY-MM-DD-HH-MM-SS-mmm``, in UTC, at most 63 characters."""
+"""Names that the SDK generates: ``BASE-YYYY-MM-DD-HH-MM-SS-mmm``, in UTC, at most 63 characters."""
 
 import re
 import time
@@ -13,27 +13,36 @@ _STAMP = re.compile(r"-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}-\d{3}$")
 
 
 def timestamped(base: str, *, now_ms: int | None = None) -> str:
-    """``base`` and the time, the base cut so that the name stays legal."""
+    """Return ``base``, truncated if necessary, with a time stamp.
+
+    Args:
+        base: First part of the name.
+        now_ms: Time in milliseconds since the epoch. Default: now.
+
+    Example:
+        >>> timestamped("digits", now_ms=0)
+        'digits-1970-01-01-00-00-00-000'
+    """
     moment_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(moment_ms // 1000)) + f"-{moment_ms % 1000:03d}"
     return f"{base[: _MAX_CHARS - len(stamp) - 1].rstrip('-')}-{stamp}"
 
 
 def base_of(name: str) -> str:
-    """The base of a name that `timestamped` made; any other name is its own base."""
+    """Return a name without the time stamp of `timestamped`; names without one are returned unchanged."""
     return _STAMP.sub("", name)
 
 
 def image_base(image_uri: str) -> str:
-    """A legal base taken from an image's repository name."""
+    """Return a base derived from an image's repository name, with other characters replaced by ``-``."""
     return re.sub(r"[^a-zA-Z0-9]+", "-", parse_image(image_uri).repository).strip("-") or "training"
 
 
 def check_name(argument: str, name: str) -> str:
-    """``name``, if SageMaker takes it.
+    """Return ``name`` if SageMaker allows it.
 
     Raises:
-        ValueError: It does not.
+        ValueError: SageMaker does not allow it; the message names ``argument`` and the allowed characters.
     """
     if not _LEGAL.fullmatch(name):
         raise ValueError(

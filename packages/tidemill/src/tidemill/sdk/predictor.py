@@ -1,25 +1,37 @@
-"""Predictors: Python values in, Python values out, over InvokeEndpoint."""
+"""Predictors: send Python values to an endpoint and return its answers as Python values, with InvokeEndpoint."""
 
 import io
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.core.compatibility import argument_refusal
+from tidemill.sdk.arguments import tags_of
+from tidemill.sdk.console import Console
+from tidemill.sdk.data_capture import capture_request
+from tidemill.sdk.endpoint import new_variants, wait_in_service
+from tidemill.sdk.markup import table
+from tidemill.sdk.naming import base_of, timestamped
 from tidemill.sdk.serializers import JSONDeserializer, JSONSerializer
 from tidemill.sdk.session import Session
 
-__all__ = ["Predictor", "TensorFlowPredictor"]
+__all__ = ["Predictor", "TensorFlowPredictor", "joined"]
 
 
 class Predictor:
-    """Asks one endpoint.
+    """Calls one endpoint.
 
     Args:
-        endpoint_name: The endpoint.
-        sagemaker_session: Way to the service; None finds it.
-        serializer: Makes request bodies; JSON by default.
-        deserializer: Reads reply bodies; JSON by default.
-        content_type: Instead of the serializer's.
-        accept: Instead of the deserializer's.
+        endpoint_name: Name of the endpoint.
+        sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
+            service.
+        serializer: Serializes request bodies. Default: JSON.
+        deserializer: Parses answers. Default: JSON.
+        content_type: MIME type of requests. Default: the serializer's.
+        accept: MIME types accepted as answers. Default: the deserializer's.
+
+    Attributes:
+        model_attributes: CustomAttributes that every request has; None for none.
     """
 
     def __init__(
@@ -35,12 +47,13 @@ class Predictor:
         self.sagemaker_session = Session.adopt(sagemaker_session)
         self.serializer = JSONSerializer() if serializer is None else serializer
         self.deserializer = JSONDeserializer() if deserializer is None else deserializer
+        self.model_attributes: str | None = None
         self._content_type = content_type
         self._accept = accept
 
     @property
     def endpoint(self) -> str:
-        """The endpoint's name, under its first name."""
+        """Deprecated alias of ``endpoint_name``."""
         return self.endpoint_name
 
     @property
@@ -51,7 +64,7 @@ class Predictor:
 
     @property
     def accept(self) -> str:
-        """MIME types asked for."""
+        """MIME types accepted as answers."""
         own = getattr(self.deserializer, "ACCEPT", None) or getattr(self.deserializer, "accept", None) or "*/*"
         return self._accept or (own if isinstance(own, str) else ", ".join(own))
 
@@ -64,18 +77,18 @@ class Predictor:
         inference_id: str | None = None,
         custom_attributes: str | None = None,
     ) -> Any:
-        """Ask the endpoint.
+        """Send a request to the endpoint and return its answer.
 
         Args:
-            data: What the serializer takes: lists, dictionaries, NumPy arrays.
-            initial_args: Further members of InvokeEndpoint.
-            target_model: Archive of a multi-model endpoint.
-            target_variant: Production variant.
-            inference_id: Mark of the request.
-            custom_attributes: For the container, e.g. ``tfs-model-name=second``.
+            data: Value for the serializer, e.g. a list, a dictionary or a NumPy array.
+            initial_args: Additional members of InvokeEndpoint.
+            target_model: Archive to use, at a multi-model endpoint.
+            target_variant: Production variant to use. Default: chosen by the variants' weights.
+            inference_id: Identifier of the request, which data capture records.
+            custom_attributes: Attributes for the server, e.g. ``tfs-model-name=second``.
 
         Returns:
-            What the deserializer makes of the reply.
+            The deserialized answer.
 
         Raises:
             botocore.exceptions.ClientError: The endpoint does not exist or the model failed (code ``ModelError``).
@@ -85,16 +98,68 @@ class Predictor:
             TargetModel=target_model,
             TargetVariant=target_variant,
             InferenceId=inference_id,
-            CustomAttributes=_joined(request.get("CustomAttributes"), custom_attributes),
+            CustomAttributes=joined(request.get("CustomAttributes"), custom_attributes, self.model_attributes),
         )
         serialize = getattr(self.serializer, "serialize", self.serializer)
         reply = self.sagemaker_session.sagemaker_runtime_client.invoke_endpoint(
             **request, EndpointName=self.endpoint_name, Body=serialize(data)
         )
-        return self._deserialize(reply)
+        return self.deserialize(reply)
+
+    def update_endpoint(
+        self,
+        initial_instance_count: int | None = None,
+        instance_type: str | None = None,
+        accelerator_type: str | None = None,
+        model_name: str | None = None,
+        tags: Any = None,
+        kms_key: str | None = None,
+        data_capture_config_dict: Any = None,
+        wait: bool = True,
+    ) -> None:
+        """Update the endpoint to a changed copy of its configuration; it keeps serving meanwhile.
+
+        Args:
+            initial_instance_count: Number of instances; requires ``instance_type``. With these two or ``model_name``
+                the endpoint gets a single new variant; without any of them it keeps its variants.
+            instance_type: Type of these instances, or ``local``.
+            accelerator_type: Ignored with a warning: Elastic Inference no longer exists.
+            model_name: Name of the model. Default: the present one, if the endpoint has only one.
+            tags: Tags of the new configuration. Default: those of the present one.
+            kms_key: Sent as ``KmsKeyId``. Refused by the service, which has no keys.
+            data_capture_config_dict: Same as ``data_capture_config`` of `Model.deploy`. Default: the present one.
+            wait: Return only when the new configuration is in service. Default: True.
+
+        Raises:
+            ValueError: A new variant is not described completely.
+            EndpointFailed: The update was rolled back; the endpoint serves as before.
+        """
+        if accelerator_type is not None:
+            warnings.warn(
+                f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator", stacklevel=2
+            )
+        client = self.sagemaker_session.sagemaker_client
+        name = client.describe_endpoint(EndpointName=self.endpoint_name)["EndpointConfigName"]
+        present = client.describe_endpoint_config(EndpointConfigName=name)
+        changed = new_variants(
+            present["ProductionVariants"], count=initial_instance_count, instance_type=instance_type, model=model_name
+        )
+        if tags is None:
+            tags = client.list_tags(ResourceArn=present["EndpointConfigArn"])["Tags"]
+        config_name = timestamped(base_of(self.endpoint_name))
+        capture = capture_request(data_capture_config_dict, self.sagemaker_session) or present.get("DataCaptureConfig")
+        members = _present(DataCaptureConfig=capture, KmsKeyId=kms_key, Tags=tags_of(tags) or None)
+        client.create_endpoint_config(EndpointConfigName=config_name, ProductionVariants=changed, **members)
+        client.update_endpoint(EndpointName=self.endpoint_name, EndpointConfigName=config_name)
+        if wait:
+            wait_in_service(self.sagemaker_session, self.endpoint_name, console=Console(), config_name=config_name)
 
     def delete_endpoint(self, delete_endpoint_config: bool = True) -> None:
-        """Delete the endpoint and, by default, its configuration."""
+        """Delete the endpoint.
+
+        Args:
+            delete_endpoint_config: Also delete its endpoint configuration.
+        """
         client = self.sagemaker_session.sagemaker_client
         if delete_endpoint_config:
             config = client.describe_endpoint(EndpointName=self.endpoint_name)["EndpointConfigName"]
@@ -102,30 +167,44 @@ class Predictor:
         self.sagemaker_session.delete_endpoint(self.endpoint_name)
 
     def delete_model(self) -> None:
-        """Delete the models that the endpoint's configuration names; before `delete_endpoint`."""
+        """Delete the models that the endpoint's configuration names. Call it before `delete_endpoint`."""
         client = self.sagemaker_session.sagemaker_client
         config = client.describe_endpoint(EndpointName=self.endpoint_name)["EndpointConfigName"]
         for variant in client.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]:
             self.sagemaker_session.delete_model(variant["ModelName"])
 
-    def _deserialize(self, reply: Mapping[str, Any]) -> Any:
+    def _repr_html_(self) -> str:
+        """Return HTML for notebooks, without sending a request."""
+        members = {
+            "endpoint": self.endpoint_name,
+            "sends": f"{self.content_type} ({type(self.serializer).__name__})",
+            "reads": f"{self.accept} ({type(self.deserializer).__name__})",
+        }
+        return table(type(self).__name__, members)
+
+    def deserialize(self, reply: Mapping[str, Any]) -> Any:
+        """Return the value in an answer: a mapping with ``Body``, a stream, and perhaps ``ContentType``."""
         body = io.BytesIO(reply["Body"].read())
         deserialize = getattr(self.deserializer, "deserialize", self.deserializer)
         return deserialize(body, reply.get("ContentType", ""))
 
 
 class TensorFlowPredictor(Predictor):
-    """Asks an endpoint of TensorFlow Serving's kind.
+    """Calls a TensorFlow-Serving-based endpoint.
+
+    With the default serializers `predict` takes a JSON request of TensorFlow Serving, such as ``{"instances": rows}``,
+    or a list of rows; the answer is ``{"predictions": [...]}``.
 
     Args:
-        endpoint_name: The endpoint.
-        sagemaker_session: Way to the service; None finds it.
-        serializer: Makes request bodies; JSON by default.
-        deserializer: Reads reply bodies; JSON by default.
-        model_name: A SavedModel of the archive; None takes the default one.
-        model_version: Its version; None takes the latest.
-        content_type: Instead of the serializer's.
-        accept: Instead of the deserializer's.
+        endpoint_name: Name of the endpoint.
+        sagemaker_session: Same as of `Predictor`.
+        serializer: Serializes request bodies. Default: JSON.
+        deserializer: Parses answers. Default: JSON.
+        model_name: Name of a SavedModel in the archive. Default: the server's default model.
+        model_version: Version of that model. Default: the latest.
+        content_type: MIME type of requests. Default: the serializer's.
+        accept: MIME types accepted as answers. Default: the deserializer's.
+        component_name: Refused: an endpoint has no inference components.
     """
 
     def __init__(
@@ -138,32 +217,37 @@ class TensorFlowPredictor(Predictor):
         model_version: str | int | None = None,
         content_type: str | None = None,
         accept: str | None = None,
+        component_name: str | None = None,
     ) -> None:
+        refusal = argument_refusal("TensorFlowPredictor", "component_name", component_name)
+        if refusal is not None:
+            raise ValueError(refusal)
         super().__init__(endpoint_name, sagemaker_session, serializer, deserializer, content_type, accept)
-        self._model_attributes = _joined(
+        self.model_attributes = joined(
             f"tfs-model-name={model_name}" if model_name else None,
             f"tfs-model-version={model_version}" if model_version else None,
         )
 
-    def predict(
-        self,
-        data: Any,
-        initial_args: Mapping[str, Any] | None = None,
-        target_model: str | None = None,
-        target_variant: str | None = None,
-        inference_id: str | None = None,
-        custom_attributes: str | None = None,
-    ) -> Any:
-        """Predict; see `Predictor.predict`. A bare list of rows answers ``{"predictions": [...]}``."""
-        attributes = _joined(custom_attributes, self._model_attributes)
-        return super().predict(data, initial_args, target_model, target_variant, inference_id, attributes)
-
     def classify(self, data: Any) -> Any:
-        """TensorFlow Serving's classify; ``data`` is ``{"examples": [...]}``."""
+        """Call TensorFlow Serving's classify method.
+
+        Args:
+            data: ``{"examples": [{FEATURE: VALUE, ...}, ...]}``; optionally ``"signature_name"`` and ``"context"``.
+
+        Raises:
+            ValueError: The predictor does not send JSON.
+        """
         return self._by_method("classify", data)
 
     def regress(self, data: Any) -> Any:
-        """TensorFlow Serving's regress; ``data`` is ``{"examples": [...]}``."""
+        """Call TensorFlow Serving's regress method.
+
+        Args:
+            data: ``{"examples": [{FEATURE: VALUE, ...}, ...]}``; optionally ``"signature_name"`` and ``"context"``.
+
+        Raises:
+            ValueError: The predictor does not send JSON.
+        """
         return self._by_method("regress", data)
 
     def _by_method(self, method: str, data: Any) -> Any:
@@ -172,7 +256,8 @@ class TensorFlowPredictor(Predictor):
         return self.predict(data, {"CustomAttributes": f"tfs-method={method}"})
 
 
-def _joined(*attributes: str | None) -> str | None:
+def joined(*attributes: str | None) -> str | None:
+    """Return several CustomAttributes as one; None if there are none."""
     return ",".join(each for each in attributes if each) or None
 
 

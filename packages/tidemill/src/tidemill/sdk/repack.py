@@ -1,4 +1,4 @@
-"""A model archive with the user's inference code in it: what TensorFlow Serving's kind of endpoint expects."""
+"""Add the user's inference code to a model archive, as TensorFlow-Serving-based endpoints expect it."""
 
 import io
 import tarfile
@@ -15,10 +15,19 @@ _CODE = "code/"
 
 
 def repack(session: Session, model_data: str, code: SourceCode, *, target: S3Uri) -> str:
-    """Store a copy of the archive ``model_data`` whose ``code/`` is ``code``; its S3 URI.
+    """Store a copy of a model archive with ``code`` as its ``code/`` directory.
 
-    The model's own members are passed on as they are; only an earlier ``code/`` is left out. The entry point becomes
-    ``code/inference.py``, the name that the server looks for; dependencies lie in ``code/lib``.
+    The other members of the archive are copied unchanged. The entry point becomes ``code/inference.py``, the name that
+    the server looks for, and dependencies go to ``code/lib``.
+
+    Args:
+        session: Session for downloading and uploading.
+        model_data: S3 URI of the archive.
+        code: The code; it replaces the archive's own ``code/``.
+        target: S3 URI of the copy.
+
+    Returns:
+        The S3 URI of the copy.
     """
     source = S3Uri.parse(model_data)
     with tempfile.TemporaryDirectory(prefix="tidemill-") as directory:

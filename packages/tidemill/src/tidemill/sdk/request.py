@@ -1,4 +1,4 @@
-"""A CreateTrainingJob request, member by member as AWS's estimators make it."""
+"""Build CreateTrainingJob requests with the same members as AWS's estimators."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ from tidemill.core import hyperparameters as hps
 from tidemill.sdk import distribution as distributions
 from tidemill.sdk.arguments import Arguments, tags_of
 from tidemill.sdk.compiler import compiler_hyperparameters
+from tidemill.sdk.instance_group import groups_in_request
 
 __all__ = ["job_hyperparameters", "training_request"]
 
@@ -14,7 +15,7 @@ __all__ = ["job_hyperparameters", "training_request"]
 def job_hyperparameters(
     arguments: Arguments, *, job_name: str, entry_point: str, code_uri: str, region: str, model_dir: str | None
 ) -> dict[str, str]:
-    """All hyperparameters of a job, encoded: the user's, then the platform's."""
+    """Return all hyperparameters of a job, JSON-encoded: the user's and then the platform's ``sagemaker_*``."""
     values = dict(arguments.hyperparameters)
     values |= {
         "sagemaker_submit_directory": code_uri,
@@ -41,7 +42,7 @@ def training_request(
     channels: Sequence[Mapping[str, Any]],
     experiment_config: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The request. A member that was not asked for is left out."""
+    """Return the request, without the members whose arguments are not set."""
     return _present(
         TrainingJobName=job_name,
         AlgorithmSpecification=_algorithm(arguments, image),
@@ -90,7 +91,7 @@ def _resources(arguments: Arguments) -> dict[str, Any]:
         KeepAlivePeriodInSeconds=arguments.keep_alive_period_in_seconds,
     )
     if arguments.instance_groups:
-        return {"InstanceGroups": [_structure(group) for group in arguments.instance_groups], **common}
+        return {"InstanceGroups": groups_in_request(arguments.instance_groups), **common}
     return {"InstanceCount": arguments.instance_count, "InstanceType": arguments.instance_type, **common}
 
 

@@ -1,7 +1,14 @@
-"""Between Python values and the bodies of a prediction.
+"""Serializers of prediction requests and deserializers of their answers, with the names of AWS's SDK.
 
-Any object with ``CONTENT_TYPE`` and ``serialize``, or ``ACCEPT`` and ``deserialize``, will do; so will a plain
-function, as in the first versions of AWS's SDK. NumPy arrays are known by what they can do, so NumPy is never imported.
+A predictor also accepts any other object with ``CONTENT_TYPE`` and ``serialize``, or ``ACCEPT`` and ``deserialize``,
+and, as in version 1 of AWS's SDK, a plain function. NumPy arrays and protobuf messages are recognized by their methods,
+so NumPy is imported only for its own format, and protobuf never.
+
+Example:
+    >>> CSVSerializer().serialize([[1, 2.5], [3, 4]])
+    '1,2.5\\n3,4'
+    >>> JSONDeserializer().deserialize(io.BytesIO(b'{"predictions": [0.5]}'))
+    {'predictions': [0.5]}
 """
 
 import csv
@@ -17,83 +24,146 @@ __all__ = [
     "Deserializer",
     "IdentitySerializer",
     "JSONDeserializer",
+    "JSONLinesDeserializer",
     "JSONLinesSerializer",
     "JSONSerializer",
+    "NumpyDeserializer",
+    "NumpySerializer",
     "Serializer",
+    "StreamDeserializer",
     "StringDeserializer",
+    "StringSerializer",
     "csv_deserializer",
     "csv_serializer",
     "json_deserializer",
     "json_serializer",
+    "npy_serializer",
+    "numpy_deserializer",
 ]
 
 
 class Serializer(Protocol):
-    """Makes a request body."""
+    """Converts Python values to request bodies.
+
+    Attributes:
+        CONTENT_TYPE: MIME type of the bodies.
+    """
 
     CONTENT_TYPE: str
 
     def serialize(self, data: Any) -> Any:
-        """The body, bytes or text."""
+        """Return the body for ``data``, as bytes or text."""
         ...
 
 
 class Deserializer(Protocol):
-    """Reads a reply body."""
+    """Converts answers to Python values.
+
+    Attributes:
+        ACCEPT: Accepted MIME types: one text, or a list of texts.
+    """
 
     ACCEPT: Any
 
     def deserialize(self, stream: Any, content_type: str) -> Any:
-        """The value in the stream, which is read to its end."""
+        """Return the value of an answer.
+
+        Args:
+            stream: A binary stream with the body; it is read to its end.
+            content_type: MIME type of the answer.
+        """
         ...
 
 
 class _Callable:
-    """The call form that SDK v1 had."""
+    """Makes a serializer or deserializer callable, as in version 1 of AWS's SDK."""
 
     def __call__(self, *args: Any) -> Any:
         convert: Callable[..., Any] = getattr(self, "serialize", None) or getattr(self, "deserialize")  # noqa: B009
         return convert(*args)
 
 
-class JSONSerializer(_Callable):
-    """Dictionaries, lists, numbers, texts and arrays as JSON; an open file as it is."""
+class _Serializer(_Callable):
+    """Base class of the serializers.
+
+    Args:
+        content_type: MIME type of the requests. Default: the class's ``CONTENT_TYPE``.
+    """
+
+    CONTENT_TYPE = "application/octet-stream"
+
+    def __init__(self, content_type: str | None = None) -> None:
+        self.CONTENT_TYPE = content_type or type(self).CONTENT_TYPE
+
+    @property
+    def content_type(self) -> str:
+        """``CONTENT_TYPE`` under its name in version 1 of AWS's SDK."""
+        return self.CONTENT_TYPE
+
+
+class _Deserializer(_Callable):
+    """Base class of the deserializers.
+
+    Args:
+        accept: Accepted MIME types. Default: the class's ``ACCEPT``.
+    """
+
+    ACCEPT = "*/*"
+
+    def __init__(self, accept: str | None = None) -> None:
+        self.ACCEPT = accept or type(self).ACCEPT
+
+    @property
+    def accept(self) -> str:
+        """``ACCEPT`` under its name in version 1 of AWS's SDK."""
+        return self.ACCEPT
+
+
+class JSONSerializer(_Serializer):
+    """Serializes dictionaries, lists, numbers, texts, arrays and protobuf messages as JSON.
+
+    Example:
+        >>> JSONSerializer().serialize({"instances": [[1.0, 2.0]]})
+        '{"instances": [[1.0, 2.0]]}'
+    """
 
     CONTENT_TYPE = "application/json"
-    content_type = CONTENT_TYPE
 
     def serialize(self, data: Any) -> str | bytes:
-        """The JSON text.
+        """Return the JSON text of ``data``, or the content of an open file unchanged.
 
         Raises:
-            TypeError: Something in ``data`` has no JSON form.
+            TypeError: A value in ``data`` cannot be converted to JSON.
         """
         if hasattr(data, "read"):
             return data.read()
         return json.dumps(data, default=_plain)
 
 
-class JSONLinesSerializer(_Callable):
-    """One JSON text a line for each element."""
+class JSONLinesSerializer(_Serializer):
+    """Serializes each element of an iterable as one line of JSON.
+
+    Example:
+        >>> JSONLinesSerializer().serialize([[1, 2], {"x": 3}])
+        '[1, 2]\\n{"x": 3}'
+    """
 
     CONTENT_TYPE = "application/jsonlines"
-    content_type = CONTENT_TYPE
 
     def serialize(self, data: Any) -> str:
-        """The lines; a text is taken as lines that are ready."""
+        """Return the lines of JSON, or a text unchanged."""
         if isinstance(data, str):
             return data
         return "\n".join(json.dumps(element, default=_plain) for element in data)
 
 
-class CSVSerializer(_Callable):
-    """Rows as CSV: a list of lists, one flat list, or an array."""
+class CSVSerializer(_Serializer):
+    """Serializes rows as CSV: a list of lists, one flat list, or an array."""
 
     CONTENT_TYPE = "text/csv"
-    content_type = CONTENT_TYPE
 
     def serialize(self, data: Any) -> str:
-        """The rows; a text is taken as CSV that is ready."""
+        """Return the rows as CSV without a final line feed, or a text unchanged."""
         if isinstance(data, str):
             return data
         values = data.tolist() if hasattr(data, "tolist") else list(data)
@@ -103,75 +173,178 @@ class CSVSerializer(_Callable):
         return buffer.getvalue().rstrip("\n")
 
 
-class IdentitySerializer(_Callable):
-    """Bodies that are ready.
+class NumpySerializer(_Serializer):
+    """Serializes arrays in NumPy's ``.npy`` format, for endpoints whose handlers read it.
 
     Args:
-        content_type: What they are.
+        dtype: NumPy dtype of the elements. Default: that of the data.
+        content_type: MIME type of the requests. Default: ``application/x-npy``.
     """
 
-    def __init__(self, content_type: str = "application/octet-stream") -> None:
-        self.CONTENT_TYPE = content_type
-        self.content_type = content_type
+    CONTENT_TYPE = "application/x-npy"
+
+    def __init__(self, dtype: Any = None, content_type: str | None = None) -> None:
+        super().__init__(content_type)
+        self.dtype = dtype
+
+    def serialize(self, data: Any) -> bytes:
+        """Return the array as a ``.npy`` file, or the content of an open file unchanged.
+
+        Raises:
+            ValueError: The array is empty.
+        """
+        if hasattr(data, "read"):
+            return data.read()
+        import numpy as np
+
+        array = np.asarray(data, self.dtype)
+        if array.size == 0:
+            raise ValueError(f"data of shape {array.shape} has no element that could be sent")
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        return buffer.getvalue()
+
+
+class StringSerializer(_Serializer):
+    """Sends text unchanged."""
+
+    CONTENT_TYPE = "text/plain"
+
+    def serialize(self, data: Any) -> str:
+        """Return ``data``.
+
+        Raises:
+            TypeError: ``data`` is not a str.
+        """
+        if isinstance(data, str):
+            return data
+        raise TypeError(f"StringSerializer takes a str, not {type(data).__name__}; use another serializer for it")
+
+
+class IdentitySerializer(_Serializer):
+    """Sends bytes or text unchanged, and a protobuf message in its binary form."""
 
     def serialize(self, data: Any) -> Any:
-        """``data`` itself."""
-        return data
+        """Return ``data``, or the serialized protobuf message."""
+        return data.SerializeToString() if _is_message(data) else data
 
 
-class JSONDeserializer(_Callable):
-    """JSON to Python values."""
+class JSONDeserializer(_Deserializer):
+    """Parses an answer as JSON."""
 
     ACCEPT = "application/json"
-    accept = ACCEPT
 
     def deserialize(self, stream: Any, content_type: str = "") -> Any:
-        """The value."""
+        """Return the JSON value."""
         return json.loads(stream.read())
 
 
-class CSVDeserializer(_Callable):
-    """CSV to a list of rows of texts."""
+class JSONLinesDeserializer(_Deserializer):
+    """Parses each line of an answer as JSON."""
 
-    ACCEPT = "text/csv"
-    accept = ACCEPT
+    ACCEPT = "application/jsonlines"
 
-    def deserialize(self, stream: Any, content_type: str = "") -> list[list[str]]:
-        """The rows."""
-        return list(csv.reader(io.StringIO(stream.read().decode())))
+    def deserialize(self, stream: Any, content_type: str = "") -> list[Any]:
+        """Return the values of all lines that are not empty."""
+        return [json.loads(line) for line in stream.read().decode().split("\n") if line.strip()]
 
 
-class StringDeserializer(_Callable):
-    """The body as text.
+class CSVDeserializer(_Deserializer):
+    """Parses an answer as CSV, without converting the cells to numbers.
 
     Args:
-        encoding: Of the body.
-        accept: What the client asks for.
+        encoding: Text encoding of the answer.
+        accept: Accepted MIME types. Default: ``text/csv``.
     """
 
-    def __init__(self, encoding: str = "utf-8", accept: str = "application/json") -> None:
-        self.ACCEPT = accept
+    ACCEPT = "text/csv"
+
+    def __init__(self, encoding: str = "utf-8", accept: str | None = None) -> None:
+        super().__init__(accept)
+        self._encoding = encoding
+
+    def deserialize(self, stream: Any, content_type: str = "") -> list[list[str]]:
+        """Return a list of rows; each row is a list of texts."""
+        return list(csv.reader(io.StringIO(stream.read().decode(self._encoding))))
+
+
+class NumpyDeserializer(_Deserializer):
+    """Parses an answer as a NumPy array: from ``.npy``, CSV or JSON, depending on the answer's MIME type.
+
+    Args:
+        dtype: NumPy dtype of arrays from CSV and JSON. Default: NumPy's choice.
+        accept: Accepted MIME types. Default: ``application/x-npy``.
+        allow_pickle: Also load arrays of Python objects. Loading them can run any code that the answer contains.
+    """
+
+    ACCEPT = "application/x-npy"
+
+    def __init__(self, dtype: Any = None, accept: str | None = None, allow_pickle: bool = False) -> None:
+        super().__init__(accept)
+        self.dtype = dtype
+        self.allow_pickle = allow_pickle
+
+    def deserialize(self, stream: Any, content_type: str = "application/x-npy") -> Any:
+        """Return the array.
+
+        Raises:
+            ValueError: The answer has another MIME type.
+        """
+        import numpy as np
+
+        kind = content_type.partition(";")[0].strip()
+        if kind == "text/csv":
+            return np.genfromtxt(io.StringIO(stream.read().decode()), delimiter=",", dtype=self.dtype)
+        if kind == "application/json":
+            return np.array(json.loads(stream.read()), dtype=self.dtype)
+        if kind == "application/x-npy":
+            return np.load(io.BytesIO(stream.read()), allow_pickle=self.allow_pickle)
+        raise ValueError(
+            f"NumpyDeserializer reads application/x-npy, text/csv and application/json, not {content_type!r}"
+        )
+
+
+class StringDeserializer(_Deserializer):
+    """Returns an answer as text.
+
+    Args:
+        encoding: Text encoding of the answer.
+        accept: Accepted MIME types. Default: ``application/json``.
+    """
+
+    ACCEPT = "application/json"
+
+    def __init__(self, encoding: str = "utf-8", accept: str | None = None) -> None:
+        super().__init__(accept)
         self._encoding = encoding
 
     def deserialize(self, stream: Any, content_type: str = "") -> str:
-        """The text."""
+        """Return the decoded text."""
         return stream.read().decode(self._encoding)
 
 
-class BytesDeserializer(_Callable):
-    """The body as it is."""
-
-    ACCEPT = "*/*"
+class BytesDeserializer(_Deserializer):
+    """Returns the bytes of an answer."""
 
     def deserialize(self, stream: Any, content_type: str = "") -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return stream.read()
+
+
+class StreamDeserializer(_Deserializer):
+    """Returns an answer as a stream, which the caller must close, and its MIME type."""
+
+    def deserialize(self, stream: Any, content_type: str = "") -> tuple[Any, str]:
+        """Return ``(stream, content_type)``."""
+        return stream, content_type
 
 
 json_serializer = JSONSerializer()
 json_deserializer = JSONDeserializer()
 csv_serializer = CSVSerializer()
 csv_deserializer = CSVDeserializer()
+npy_serializer = NumpySerializer()
+numpy_deserializer = NumpyDeserializer()
 
 
 def _plain(value: Any) -> Any:
@@ -179,7 +352,16 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if hasattr(value, "numpy"):  # an eager tensor
         return value.numpy().tolist()
+    if _is_message(value):
+        from google.protobuf import json_format  # pyrefly: ignore[missing-import]
+
+        return json_format.MessageToDict(value)
     raise TypeError(
         f"{type(value).__name__} has no JSON form; give lists, dictionaries, numbers, texts or arrays,"
         " or another serializer"
     )
+
+
+def _is_message(value: Any) -> bool:
+    """Whether this is a message of protobuf, e.g. a TensorProto or a PredictRequest."""
+    return hasattr(value, "SerializeToString") and hasattr(value, "DESCRIPTOR")

@@ -1,6 +1,6 @@
-"""Session: the SDK's way to the service, in the form that AWS's SDK gave it.
+"""Session: the SDK's connection to the service, with the interface of AWS's SDK.
 
-Made lazily: a session that is constructed but never used loads no boto3 and starts no service.
+It connects on first use: a session that is created but never used neither loads boto3 nor starts a service.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,15 +13,18 @@ from tidemill.sdk import connection
 
 __all__ = ["LocalSession", "Session", "get_execution_role"]
 
+_INVOCATION_TIMEOUT_S = 80
+
 
 class Session:
-    """Clients of one service, its default bucket and what can be done with them.
+    """Clients of one service, and operations on its default bucket, jobs and endpoints.
 
     Args:
-        boto_session: A boto3 session; None finds the service as `tidemill.sdk.connection` says.
-        sagemaker_client: Used instead of one made from the boto session.
-        sagemaker_runtime_client: The same for invocations.
-        default_bucket: Where data, code and models go when no place is given.
+        boto_session: A boto3 session. None finds or starts the service as described in `tidemill.sdk.connection`.
+        sagemaker_client: Client to use instead of one created from the boto session.
+        sagemaker_runtime_client: Client for invocations to use instead of one created from the boto session.
+        default_bucket: Bucket for data, code and models without an explicit location. Default:
+            ``sagemaker-REGION-ACCOUNT``, which is created on first use.
 
     Example:
         >>> Session(default_bucket="my-data")  # doctest: +SKIP
@@ -45,7 +48,11 @@ class Session:
 
     @classmethod
     def adopt(cls, session: Any) -> "Session":
-        """This class's form of a session: itself, a new one for None, or a wrapper of one of AWS's SDK."""
+        """Return a session of this class: the given one, a new one for None, or a wrapper of a session of AWS's SDK.
+
+        Raises:
+            ValueError: ``session`` is not a session.
+        """
         if session is None:
             return cls()
         if isinstance(session, Session):
@@ -55,14 +62,14 @@ class Session:
                 f"sagemaker_session={session!r} is no session; expected tidemill.sdk.Session or sagemaker.Session."
                 " Wrap a boto3 session: Session(boto_session=...)"
             )
-        # AWS's own default_bucket() would ask the public STS for the account, whatever endpoint is configured.
+        # AWS's default_bucket() would ask the public STS for the account even if another endpoint is configured.
         bucket = getattr(session, "_default_bucket", None) or getattr(session, "_default_bucket_name_override", None)
         runtime_client = getattr(session, "sagemaker_runtime_client", None)
         return cls(session.boto_session, session.sagemaker_client, runtime_client, bucket)
 
     @property
     def boto_session(self) -> Any:
-        """The boto3 session; its clients go to the same service."""
+        """The boto3 session; clients created from it use the same service."""
         if self._boto_session is None:
             self._boto_session = connection.connect()
         return self._boto_session
@@ -79,8 +86,12 @@ class Session:
 
     @property
     def sagemaker_runtime_client(self) -> Any:
-        """boto3's ``sagemaker-runtime`` client."""
-        return self._client("sagemaker-runtime")
+        """boto3's ``sagemaker-runtime`` client.
+
+        Its read timeout is 80 s: a model may take 60 s, which is botocore's default, and botocore would resend a timed
+        out request while the model still works on the first one.
+        """
+        return self._client("sagemaker-runtime", read_timeout=_INVOCATION_TIMEOUT_S)
 
     @property
     def s3_client(self) -> Any:
@@ -94,33 +105,33 @@ class Session:
 
     @property
     def is_aws(self) -> bool:
-        """Whether the session talks to AWS itself rather than to a service of one's own."""
+        """Whether the session talks to AWS instead of a tidemill service."""
         host = urlsplit(self.sagemaker_client.meta.endpoint_url).hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     @property
     def endpoint_url(self) -> str:
-        """Where SageMaker's operations go."""
+        """URL to which SageMaker's operations are sent."""
         return self.sagemaker_client.meta.endpoint_url
 
     def account_id(self) -> str:
-        """Number of the caller's account."""
+        """Return the number of the caller's account."""
         return self._client("sts").get_caller_identity()["Account"]
 
     def get_caller_identity_arn(self) -> str:
-        """ARN of the caller's role."""
+        """Return the ARN of the caller's role."""
         arn = self._client("sts").get_caller_identity()["Arn"]
         head, separator, tail = arn.partition(":assumed-role/")
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
 
     def expand_role(self, role: str) -> str:
-        """A role's ARN. A bare name is looked up on AWS; elsewhere the account is known and nothing is asked."""
+        """Return a role's ARN, from the ARN or the name. A name is looked up only on AWS."""
         if role.startswith("arn:") or not self.is_aws:
             return names.role_arn(role)
         return self._client("iam").get_role(RoleName=role)["Role"]["Arn"]
 
     def default_bucket(self) -> str:
-        """The bucket for whatever has no place of its own; created if need be."""
+        """Return the bucket for data, code and models without an explicit location; create it if it is missing."""
         if self._default_bucket is None:
             region = self.boto_region_name
             account = self.account_id() if self.is_aws else names.ACCOUNT_ID
@@ -154,13 +165,13 @@ class Session:
 
         Args:
             path: File or directory.
-            bucket: Default bucket if None.
-            key_prefix: Put before each name.
-            callback: Called with the number of bytes of each part that has gone.
+            bucket: Name of the bucket. Default: the default bucket.
+            key_prefix: Prefix of the object keys. Default: ``data``.
+            callback: Called with the number of bytes of each transferred part.
             extra_args: boto3's ``ExtraArgs``.
 
         Returns:
-            ``s3://BUCKET/PREFIX`` of a directory, ``s3://BUCKET/PREFIX/NAME`` of a file.
+            ``s3://BUCKET/PREFIX`` for a directory, ``s3://BUCKET/PREFIX/NAME`` for a file.
         """
         source = Path(path)
         target = names.S3Uri(bucket or self.default_bucket(), key_prefix.strip("/"))
@@ -174,7 +185,7 @@ class Session:
         return str(target if source.is_dir() else target / source.name)
 
     def download_data(self, path: str | Path, bucket: str, key_prefix: str = "") -> list[str]:
-        """Download the object ``key_prefix``, or every object below it, into a directory; the paths written."""
+        """Download the object ``key_prefix``, or all objects below it, into a directory; return the files' paths."""
         directory = Path(path)
         written = []
         for page in self.s3_client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key_prefix):
@@ -191,17 +202,17 @@ class Session:
         return written
 
     def upload_string_as_file_body(self, body: str, bucket: str, key: str, kms_key: str | None = None) -> str:
-        """Store a text as an object; its S3 URI."""
+        """Store a text as an object and return its S3 URI."""
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
         self.s3_client.put_object(Bucket=bucket, Key=key, Body=body.encode(), **encryption)
         return f"s3://{bucket}/{key}"
 
     def read_s3_file(self, bucket: str, key_prefix: str) -> str:
-        """The text of an object."""
+        """Return the text of an object."""
         return self.s3_client.get_object(Bucket=bucket, Key=key_prefix)["Body"].read().decode()
 
     def describe_training_job(self, job_name: str) -> dict[str, Any]:
-        """The service's description of a training job."""
+        """Return the service's description of a training job."""
         return self.sagemaker_client.describe_training_job(TrainingJobName=job_name)
 
     def stop_training_job(self, job_name: str) -> None:
@@ -220,9 +231,14 @@ class Session:
         """Delete a model; its archive stays."""
         self.sagemaker_client.delete_model(ModelName=model_name)
 
-    def _client(self, service: str) -> Any:
+    def _client(self, service: str, **options: Any) -> Any:
         if service not in self._clients:
-            self._clients[service] = self.boto_session.client(service, region_name=self.boto_region_name)
+            session = self.boto_session
+            if options:
+                from botocore.config import Config
+
+                options = {"config": Config(**options)}
+            self._clients[service] = session.client(service, region_name=self.boto_region_name, **options)
         return self._clients[service]
 
     def _create_bucket(self, bucket: str) -> None:
@@ -233,13 +249,13 @@ class Session:
         try:
             self.s3_client.create_bucket(Bucket=bucket, **place)
         except self.s3_client.exceptions.BucketAlreadyOwnedByYou:
-            return  # somebody of ours was faster
+            return  # another client of this account has just created it
 
 
 class LocalSession(Session):
-    """The name under which AWS's SDK ran jobs on the own machine; here every session may do that."""
+    """AWS's SDK needs this class to run jobs on the local machine; here it is the same as `Session`."""
 
 
 def get_execution_role(sagemaker_session: Any = None) -> str:
-    """ARN of the role that the caller plays."""
+    """Return the ARN of the caller's role."""
     return Session.adopt(sagemaker_session).get_caller_identity_arn()

@@ -1,5 +1,6 @@
-"""The user's code as one archive: entry point, source directory and dependencies, in a fixed order and without times,
-so that the same code gives the same bytes.
+"""Pack the user's code (entry point, source directory and dependencies) into one archive.
+
+Members are sorted and have no times, so the same code produces the same bytes.
 """
 
 import gzip
@@ -16,14 +17,14 @@ _LEFT_OUT = frozenset({"__pycache__", ".git"})
 
 @dataclass(frozen=True, slots=True)
 class SourceCode:
-    """What a job runs.
+    """The code of a job or endpoint.
 
     Attributes:
         entry_point: Name of the script inside the archive.
-        source_dir: Directory whose content becomes the archive's root; None packs the script alone.
-        script: Path of the script where there is no source directory.
-        dependencies: Files and directories put beside the script under their own names.
-        remote: S3 URI of an archive that is already uploaded; nothing is packed then.
+        source_dir: Directory whose content becomes the archive's root; None packs only the script.
+        script: Path of the script if there is no source directory.
+        dependencies: Files and directories to pack next to the script under their own names.
+        remote: S3 URI of an archive that is already uploaded; then nothing is packed.
     """
 
     entry_point: str
@@ -34,10 +35,15 @@ class SourceCode:
 
     @classmethod
     def find(cls, entry_point: str, source_dir: str | None = None, dependencies: Sequence[str] = ()) -> "SourceCode":
-        """Check that everything is there.
+        """Return the code at these paths, after checking that they exist.
+
+        Args:
+            entry_point: The script: a path relative to ``source_dir``, or any path without ``source_dir``.
+            source_dir: Local directory, or S3 URI of a packed one.
+            dependencies: Further files and directories.
 
         Raises:
-            ValueError: A path does not exist, or two things would get the same name.
+            ValueError: A path does not exist, or ``dependencies`` are combined with a ``source_dir`` on S3.
         """
         if source_dir is not None and source_dir.startswith("s3://"):
             if dependencies:
@@ -66,7 +72,14 @@ class SourceCode:
         return cls(entry_point, source_dir=directory, dependencies=paths)
 
     def pack(self, *, dependencies_below: str = "") -> bytes:
-        """The ``tar.gz``; dependencies lie beside the script, or in the directory ``dependencies_below/``."""
+        """Return the ``tar.gz``.
+
+        Args:
+            dependencies_below: Prefix of the dependencies' names, e.g. ``lib/``. Default: next to the script.
+
+        Raises:
+            ValueError: Two files would have the same name in the archive.
+        """
         seen: set[str] = set()
         buffer = io.BytesIO()
         with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
@@ -94,7 +107,7 @@ class SourceCode:
 
 
 def _walk(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    """Every member below a directory, directories before their content, links followed as AWS's clients do."""
+    """Yield every member below a directory, directories before their content; follow links, as AWS's clients do."""
     for path in sorted(directory.iterdir()):
         if path.name in _LEFT_OUT:
             continue

@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import Follower
 from tidemill.sdk.logs import LogTail
+from tidemill.sdk.markup import table
 from tidemill.sdk.session import Session
 
 __all__ = ["TrainingJob"]
@@ -55,19 +56,41 @@ class TrainingJob:
         console = Console(keep_escapes=logs == _KEEP_ESCAPES)
         return Follower(session=self.session, job_name=self.name, console=console, logs=show).follow()
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: name, status and model as they are now; the name alone if nothing answers."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            description = self.describe()
+        except (BotoCoreError, ClientError) as error:
+            return table("Training job", {"name": self.name, "not described": error})
+        members = {
+            "name": self.name,
+            "status": description["TrainingJobStatus"],
+            "phase": description.get("SecondaryStatus"),
+            "created": description.get("CreationTime"),
+            "ended": description.get("TrainingEndTime"),
+            "model": description.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+            "failure": description.get("FailureReason"),
+        }
+        return table("Training job", members)
+
     def show_logs(self) -> None:
         """Print what the job has written so far, from the beginning."""
         console = Console()
         tail = LogTail(self.session.logs_client, prefix=f"{self.name}/", instances=1)
-        for line in tail.read(everything=True):
-            console.log(line.message, colour=line.instance if tail.several else None)
+        for lines in tail.read(everything=True):
+            console.log_all((message, instance if tail.several else None) for _, message, instance in lines)
 
 
 def wants_logs(logs: bool | str) -> bool:
-    """Whether log lines are shown: a boolean, or one of the words of AWS's SDK.
+    """Return whether the argument ``logs`` of `fit` asks for log lines.
+
+    Args:
+        logs: A boolean, ``"raw"``, or a value that AWS's SDK allows.
 
     Raises:
-        ValueError: Another word.
+        ValueError: Any other value.
     """
     if logs not in _LOG_CHOICES:
         raise ValueError(f"logs={logs!r} is not allowed; expected True, False, 'All', 'None' or 'raw'")

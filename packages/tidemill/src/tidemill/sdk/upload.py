@@ -1,7 +1,7 @@
-"""Local data on its way to the object store.
+"""Upload local data to S3.
 
-The place of an upload is a digest of its content. So an unchanged directory is never sent twice, an upload that was
-cut short goes on where it stopped, and data that a running job reads is never changed under it.
+The prefix of an upload contains a digest of its content. So an unchanged directory is not uploaded twice, an
+interrupted upload continues with the missing files, and no upload changes data that a running job reads.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ class LocalData:
     """A file, or the files below a directory, read once for their digest.
 
     Attributes:
-        root: As the user gave it.
-        is_directory: Whether ``root`` is one.
+        root: Path of the file or directory.
+        is_directory: Whether ``root`` is a directory.
         files: Name below the root (``/``-separated) and path of each file, sorted.
         sizes: Bytes of each file.
         digest: SHA-256 over names and contents, hexadecimal.
@@ -44,10 +44,10 @@ class LocalData:
 
     @classmethod
     def read(cls, path: str | Path) -> "LocalData":
-        """Take stock of ``path``.
+        """List the files of ``path`` and compute their digest.
 
         Raises:
-            ValueError: There is nothing there, or something that is no regular file.
+            ValueError: ``path`` does not exist, has no files, or contains something other than regular files.
         """
         root = Path(path).expanduser()
         if not root.exists() and Path(unquote(str(path))).exists():
@@ -64,12 +64,12 @@ class LocalData:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """Total size of all files in bytes."""
         return sum(self.sizes)
 
 
 def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) -> str:
-    """Bring ``data`` into ``bucket`` unless it is there; the S3 URI for a channel."""
+    """Upload the files that ``bucket`` does not have yet. Return the S3 URI for a channel."""
     base = S3Uri(bucket, f"{_PREFIX}/{data.digest[:32]}")
     there = _existing(s3_client, base)
     missing = [
@@ -93,7 +93,7 @@ def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) ->
 
 
 class _Progress:
-    """Percent of an upload: rewritten in place on a terminal, a line every few seconds elsewhere."""
+    """Shows the percentage of an upload: rewritten in place on a terminal, otherwise one line every few seconds."""
 
     def __init__(self, console: Console, total_bytes: int, label: str) -> None:
         self._console = console

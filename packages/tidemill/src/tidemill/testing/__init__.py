@@ -1,6 +1,6 @@
-"""A throw-away service for tests of scripts that talk to SageMaker: `Service`, and fixtures for pytest.
+"""Run a temporary service in tests of code that uses SageMaker: `Service`, and fixtures for pytest.
 
-Importing this package starts nothing and loads neither boto3 nor the service.
+Importing this package starts no service and imports neither boto3 nor the service's code.
 
 Example:
     >>> from tidemill.testing import Service

@@ -1,7 +1,7 @@
-"""Fixtures for pytest: a service of the test session's own, and boto3 sessions for it.
+"""Fixtures for pytest: a service for the test session, and boto3 sessions for it.
 
-Registered by the entry point, so that they are there wherever tidemill is installed. Nothing is imported or started
-before a test asks for one.
+The entry point ``pytest11`` registers them in every environment with tidemill. A fixture imports and starts nothing
+until a test uses it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def tidemill_settings() -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def tidemill_service(tidemill_settings: dict[str, object]) -> "Iterator[Service]":
-    """A running service with an empty state directory, shared by the test session and removed at its end."""
+    """Start a `Service` with an empty state directory, shared by the test session and removed at its end."""
     from tidemill.testing.service import Service
 
     with Service(settings=tidemill_settings) as service:
@@ -32,5 +32,5 @@ def tidemill_service(tidemill_settings: dict[str, object]) -> "Iterator[Service]
 
 @pytest.fixture
 def tidemill_session(tidemill_service: "Service") -> Any:
-    """A boto3 session whose clients talk to `tidemill_service`."""
+    """Return a new boto3 session whose clients use `tidemill_service`."""
     return tidemill_service.boto3_session()

@@ -1,7 +1,7 @@
-"""A service in a child process, with a state directory of its own, that leaves nothing behind.
+"""Run the service in a child process with a temporary state directory.
 
-It is the real thing: the same command, sockets, files and signatures as `tidemill up`, on a free port. Tests of what
-happens when the service dies can kill it and start it again on the same state.
+It is the same service as that of `tidemill up`, with the same sockets, files and signatures, on a free port. Tests can
+kill it and start it again on the same state.
 """
 
 import json
@@ -28,28 +28,30 @@ __all__ = ["Service", "ServiceDied"]
 _END_TIMEOUT_S = 30.0
 _LOG_LINES_SHOWN = 40
 
-# The developer's own settings must not change what a test sees. Built environments are worth sharing, and fault points
-# are meant for the service.
+# The developer's settings must not affect tests, except these: built environments are shared because building takes
+# minutes, and fault points are set for the service under test.
 _INHERITED = ("TIDEMILL_ENVIRONMENTS_DIR", "TIDEMILL_FAULTS", "TIDEMILL_FAULTS_LOG", "TIDEMILL_FAULTS_SEED")
 
 
 class ServiceDied(TidemillError):
-    """The service ended, or did not start; the text holds the end of its log."""
+    """The service ended unexpectedly or did not start. The message contains the end of its log."""
 
 
 class Service:
-    """A service for the time of a ``with`` block.
+    """A service that runs during a ``with`` block.
+
+    When the block ends, the service is stopped and its jobs and endpoints are ended.
 
     Args:
-        state_dir: Where it keeps its state; by default a temporary directory that is removed at the end.
-        settings: Members of `tidemill.settings.Settings` by name, e.g. ``{"stop_grace_s": 2}``. Anything else than
-            these has its default: the settings file and ``TIDEMILL_*`` variables of the caller are left out.
-        variables: Further environment variables of the service process.
-        start_timeout_s: How long its start may take.
+        state_dir: State directory of the service. Default: a temporary directory that is removed at the end.
+        settings: Members of `tidemill.settings.Settings` by name, e.g. ``{"stop_grace_s": 2}``. Other settings have
+            their defaults: the caller's settings file and ``TIDEMILL_*`` variables are ignored.
+        variables: Additional environment variables of the service process. Default: none.
+        start_timeout_s: Time limit of the start, in seconds.
 
     Attributes:
-        state_dir: Its state directory.
-        url: Where it listens; stays the same over `restart`.
+        state_dir: State directory of the service.
+        url: URL of the service; `restart` keeps it.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Service:
         start_timeout_s: float = 60.0,
     ) -> None:
         self._own_directory = state_dir is None
-        # A short path: sockets lie below it, and their names are limited to about 100 characters.
+        # A short path: it contains sockets, and the kernel limits a socket's path to 107 characters.
         self.state_dir = Path(tempfile.mkdtemp(prefix="tidemill-")) if state_dir is None else state_dir.absolute()
         self.url = ""
         self._settings = dict(settings or {})
@@ -86,38 +88,42 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Process number of the running service; None where it does not run."""
+        """Process ID of the service; None if it is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     @property
     def log(self) -> str:
-        """What the service has logged so far, over all its starts."""
+        """The service's log, including that of earlier starts."""
         path = self._state.service_log
         return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that `tidemill env` prints, for clients in processes of their own."""
+        """The environment variables that `tidemill env` prints, for clients in child processes."""
         from tidemill.server.exports import client_environment
 
         return client_environment(self._connection(), state=self._state)
 
     def boto3_session(self) -> Any:
-        """A new boto3 session whose clients and resources talk to this service. Stays good over `restart`."""
+        """Return a new boto3 session whose clients and resources use this service, also after `restart`."""
         from tidemill.server.client import boto_session
 
         return boto_session(self._connection())
 
     def client(self, name: str) -> Any:
-        """A boto3 client, e.g. ``client("sagemaker")``."""
+        """Return a boto3 client of this service.
+
+        Args:
+            name: Name of an AWS service as boto3 uses it, e.g. ``"sagemaker"``.
+        """
         return self.boto3_session().client(name)
 
     def start(self) -> None:
-        """Start the service and wait until it answers.
+        """Start the service and wait until it answers; do nothing if it is running.
 
         Raises:
-            ConfigurationError: A setting is not one of the service's.
-            ServiceDied: It did not start, or not in time.
+            ConfigurationError: ``settings`` has an unknown name.
+            ServiceDied: The service did not start within ``start_timeout_s`` seconds.
         """
         if self.pid is not None:
             return
@@ -136,10 +142,10 @@ class Service:
         self.url = url
 
     def stop(self) -> None:
-        """End the service in order; its jobs run on. Does nothing where it does not run.
+        """Stop the service with SIGTERM; its jobs keep running. Do nothing if it was not started.
 
         Raises:
-            ServiceDied: It had died before, or did not end in order.
+            ServiceDied: The service had died before, exited with an error, or did not stop within 30 s.
         """
         process, self._process = self._process, None
         if process is None:
@@ -158,14 +164,18 @@ class Service:
             raise ServiceDied(f"the service ended with status {status}; the end of its log:\n{self._log_end()}")
 
     def kill(self) -> None:
-        """SIGKILL to the service; its jobs run on."""
+        """Kill the service with SIGKILL; its jobs keep running."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def restart(self) -> None:
-        """Start the service again on the same state and port, ending it first where it runs."""
+        """Stop the service if it is running, and start it again with the same state and port.
+
+        Raises:
+            ServiceDied: The service did not stop or start; see `stop` and `start`.
+        """
         self.stop()
         self.start()
 
@@ -198,7 +208,7 @@ class Service:
                 stderr=log,
                 env=self._process_environment(),
                 pass_fds=[ready_fd],
-                # Ctrl-C in the test run is for the test run; the fixture ends the service.
+                # Ctrl-C must reach only the test run; the end of the `with` block stops the service.
                 start_new_session=True,
             )
         finally:
@@ -224,22 +234,26 @@ class Service:
         self.kill()
         self._end_instances()
         if self._own_directory:
-            from tidemill.executors.build_lock import remove_tree
+            from tidemill.environments.build_lock import remove_tree
 
             remove_tree(self.state_dir)
 
     def _end_instances(self) -> None:
-        """Jobs outlive their service on purpose; here their state goes away, so they go first."""
-        from tidemill.executors.directory import InstanceDirectory
+        """Kill the jobs, which outlive the service on purpose, before their state directory is removed."""
+        from tidemill.executors.networks import JobNetworks
+        from tidemill.instance.directory import InstanceDirectory
         from tidemill.server.background import wait_for_end
 
         shims = [each.read_run() for each in InstanceDirectory.all_below(self.state_dir)]
         alive = [shim for shim in shims if shim is not None and shim.alive]
         for shim in alive:
-            # What a shim started dies with it.
+            # The kernel then kills everything that the shim started.
             os.kill(shim.pid, signal.SIGKILL)
         for shim in alive:
             wait_for_end(shim, timeout_s=_END_TIMEOUT_S)
+        networks = JobNetworks(self.state_dir)
+        for job in {each.path.parent.name for each in InstanceDirectory.all_below(self.state_dir)}:
+            networks.end(job)
 
 
 def _as_variable(value: object) -> str:

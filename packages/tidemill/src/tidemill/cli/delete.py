@@ -1,0 +1,63 @@
+"""`tidemill delete`: delete an endpoint."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+
+if TYPE_CHECKING:
+    from tidemill.cli.service import LocalService
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_GONE_WITHIN_S = 60.0  # a server that drains has 30 s for the requests it has begun
+_LOOK_EVERY_S = 0.1
+
+
+@app.command()
+def delete(
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")],
+    model: Annotated[bool, typer.Option("--model", help="Delete its models too; their archives in S3 stay.")] = False,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Delete an endpoint and its configuration, and wait until it is gone. Training jobs stay as history."""
+    from botocore.exceptions import ClientError
+
+    from tidemill.cli.service import require_service
+    from tidemill.sdk.predictor import Predictor
+
+    service = require_service(load_settings(state_dir=state_dir))
+    predictor = Predictor(endpoint, service.sdk)
+    try:
+        if model:
+            predictor.delete_model()
+        predictor.delete_endpoint()
+    except ClientError:
+        kind, _ = service.find(endpoint)
+        if kind != "endpoint":
+            raise CommandFailed(
+                f"{endpoint} is a {kind}: jobs stay, as on SageMaker; `tidemill stop` stops one"
+            ) from None
+        raise
+    if _is_gone(service, endpoint):
+        typer.echo(f"{endpoint} is deleted")
+    else:
+        typer.echo(f"{endpoint} is being deleted: its servers still answer requests that they had begun")
+
+
+def _is_gone(service: "LocalService", endpoint: str) -> bool:
+    """Wait until no endpoint that is being deleted has the name; another one may have taken it by then."""
+    deadline_s = time.monotonic() + _GONE_WITHIN_S
+    while any(
+        summary["EndpointName"] == endpoint and summary["EndpointStatus"] == "Deleting"
+        for summary in service.endpoints()
+    ):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True

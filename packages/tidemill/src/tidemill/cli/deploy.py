@@ -1,0 +1,61 @@
+"""`tidemill deploy`: serve the model of a training job, or one in S3."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+
+if TYPE_CHECKING:
+    from tidemill.cli.service import LocalService
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def deploy(
+    model: Annotated[str, typer.Argument(metavar="JOB|s3://...", help="A training job, or a model.tar.gz in S3.")],
+    name: Annotated[str | None, typer.Option(help="Name of the endpoint (default: made up).")] = None,
+    instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
+    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
+    endpoint_type: Annotated[
+        str | None, typer.Option(metavar="[tensorflow-serving|python]", help="Kind of endpoint.")
+    ] = None,
+    framework_version: Annotated[
+        str | None, typer.Option(help="TensorFlow version of a model in S3 (default: settings).")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the endpoint is in service.")] = True,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Serve a model at an endpoint. Exit code 1 when the endpoint does not come into service."""
+    from tidemill.cli.service import require_service
+    from tidemill.errors import EndpointFailed
+
+    settings = load_settings(state_dir=state_dir)
+    service = require_service(settings)
+    if framework_version and not model.startswith("s3://"):
+        raise typer.BadParameter(f"{model} is served by the version that trained it", param_hint="--framework-version")
+    version = framework_version or settings.default_framework
+    try:
+        predictor = _model(service, model, endpoint_type=endpoint_type, version=version).deploy(
+            instance_count, instance_type, endpoint_name=name, wait=wait
+        )
+    except (ValueError, EndpointFailed) as error:
+        raise CommandFailed(str(error)) from error
+    endpoint = predictor.endpoint_name
+    typer.echo(f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}")
+
+
+def _model(service: "LocalService", model: str, *, endpoint_type: str | None, version: str) -> Any:
+    if not model.startswith("s3://"):
+        from tidemill.sdk import TensorFlow
+
+        return TensorFlow.attach(model, sagemaker_session=service.sdk).create_model(endpoint_type=endpoint_type)
+    from tidemill.sdk.model import TensorFlowModel
+
+    return TensorFlowModel(
+        model, role="tidemill", framework_version=version, endpoint_type=endpoint_type, sagemaker_session=service.sdk
+    )

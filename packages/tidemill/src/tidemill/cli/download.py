@@ -1,0 +1,57 @@
+"""`tidemill download`: download the model and the output of a training job."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def download(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job that has ended.")],
+    directory: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to (default: a directory named JOB).")
+    ] = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Download model.tar.gz, and output.tar.gz if the job has one. Existing files are replaced."""
+    from tidemill.cli.service import require_service
+
+    service = require_service(load_settings(state_dir=state_dir))
+    description = service.sagemaker.describe_training_job(TrainingJobName=job)
+    target = directory or Path(job)
+    archives = _archives(service.sdk.s3_client, description)
+    written = [file for uri in archives for file in _fetch(service.sdk, uri, target)]
+    if not written:
+        raise CommandFailed(
+            f"training job {job} is {description['TrainingJobStatus']} and has stored nothing to download;"
+            f" `tidemill logs {job}` shows its log"
+        )
+    for file in written:
+        typer.echo(file)
+
+
+def _archives(s3: Any, description: dict[str, Any]) -> list[str]:
+    """Return the S3 URIs of the archives that the job has stored."""
+    from tidemill.core.names import S3Uri
+
+    model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
+    prefix = S3Uri.parse(description["OutputDataConfig"]["S3OutputPath"]) / description["TrainingJobName"] / "output"
+    output = prefix / "output.tar.gz"
+    present = s3.list_objects_v2(Bucket=output.bucket, Prefix=output.key, MaxKeys=1).get("KeyCount", 0)
+    return [uri for uri in (model, str(output) if present else None) if uri]
+
+
+def _fetch(session: Any, uri: str, target: Path) -> list[str]:
+    from tidemill.core.names import S3Uri
+
+    place = S3Uri.parse(uri)
+    target.mkdir(parents=True, exist_ok=True)
+    return session.download_data(target, place.bucket, place.key)

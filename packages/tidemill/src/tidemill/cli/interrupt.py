@@ -1,0 +1,27 @@
+"""`tidemill interrupt`: what happens to a job on spot instances when they are taken away."""
+
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.options import StateDirOption, load_settings
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def interrupt(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job with EnableManagedSpotTraining.")],
+    state_dir: StateDirOption = None,
+) -> None:
+    """Interrupt a training job as if its spot instances were taken away, to see whether it goes on where it was.
+
+    The script gets SIGTERM and two minutes to save, then the job starts again from its checkpoints as its next attempt.
+    A job without EnableManagedSpotTraining (use_spot_instances=True) is refused: its instances are never taken away.
+    """
+    from tidemill.cli.service import require_service
+
+    require_service(load_settings(state_dir=state_dir)).interrupt_job(job)
+    typer.echo(f"{job} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f {job}`")

@@ -1,0 +1,44 @@
+"""`tidemill invoke`: send a request to an endpoint."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.options import StateDirOption, load_settings
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def invoke(
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")],
+    body: Annotated[
+        str, typer.Argument(metavar="BODY|@FILE|-", help="The request body, a file with it, or - for standard input.")
+    ],
+    content_type: Annotated[str, typer.Option(help="MIME type of the body.")] = "application/json",
+    accept: Annotated[str, typer.Option(help="MIME type of the answer.")] = "application/json",
+    state_dir: StateDirOption = None,
+) -> None:
+    """Send a request to an endpoint and print the answer. Exit code 1 if the model fails."""
+    from tidemill.cli.service import require_service
+
+    content = _content(body)
+    session = require_service(load_settings(state_dir=state_dir)).sdk
+    reply = session.sagemaker_runtime_client.invoke_endpoint(
+        EndpointName=endpoint, Body=content, ContentType=content_type, Accept=accept
+    )
+    answer = reply["Body"].read()
+    sys.stdout.buffer.write(answer)
+    if sys.stdout.isatty() and not answer.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _content(body: str) -> bytes:
+    if body == "-":
+        return sys.stdin.buffer.read()
+    return Path(body[1:]).read_bytes() if body.startswith("@") else body.encode()

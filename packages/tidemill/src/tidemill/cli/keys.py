@@ -1,0 +1,69 @@
+"""`tidemill keys`: access keys of further users of the service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.text import age, print_table
+
+if TYPE_CHECKING:
+    from tidemill.cli.service import LocalService
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Add, list and revoke access keys of further users.")
+
+_User = Annotated[str, typer.Argument(metavar="USER", help="Name: letters, digits and +=,.@_-")]
+
+
+@app.command()
+def add(user: _User, state_dir: StateDirOption = None) -> None:
+    """Create a key for a user and print it as shell exports. The secret cannot be shown again."""
+    service = _service(state_dir)
+    key = service.session.client("iam").create_access_key(UserName=user)["AccessKey"]
+    typer.echo(f"export AWS_ENDPOINT_URL={service.connection.service.public_url or service.connection.service.url}")
+    typer.echo(f"export AWS_ACCESS_KEY_ID={key['AccessKeyId']}")
+    typer.echo(f"export AWS_SECRET_ACCESS_KEY={key['SecretAccessKey']}")
+
+
+@app.command("list")
+def list_keys(state_dir: StateDirOption = None) -> None:
+    """List the users and their keys, without the secrets."""
+    iam = _client(state_dir)
+    users = [user["UserName"] for page in iam.get_paginator("list_users").paginate() for user in page["Users"]]
+    keys = [each for user in users for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
+    if not keys:
+        typer.echo("no further user has a key; `tidemill keys add USER` makes one")
+        return
+    rows = [(key["UserName"], key["AccessKeyId"], f"{age(key['CreateDate'])} ago") for key in keys]
+    print_table(("USER", "KEY", "CREATED"), rows)
+
+
+@app.command()
+def revoke(
+    user: _User,
+    key: Annotated[str | None, typer.Option("--key", metavar="ID", help="One key (default: all of the user).")] = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Delete a user's keys. Requests signed with them are refused from now on; running jobs continue."""
+    iam = _client(state_dir)
+    held = [each["AccessKeyId"] for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
+    chosen = [each for each in held if key in (None, each)]
+    if not chosen:
+        raise CommandFailed(f"user {user} has no key {key}" if key and held else f"user {user} has no key")
+    for each in chosen:
+        iam.delete_access_key(UserName=user, AccessKeyId=each)
+        typer.echo(f"{each} of {user} is revoked")
+
+
+def _client(state_dir: Path | None) -> Any:
+    return _service(state_dir).session.client("iam")
+
+
+def _service(state_dir: Path | None) -> "LocalService":
+    from tidemill.cli.service import require_service
+
+    return require_service(load_settings(state_dir=state_dir))

@@ -1,0 +1,175 @@
+"""An endpoint instance in this terminal: no service or object store, log lines on the screen, Ctrl-C to end.
+
+The shim's code runs it in this process, with the same environment, sandbox, packages and model server as an endpoint.
+"""
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from tidemill.core.clock import SystemClock
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.records import Site, SpecRecord
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.status import StopReason
+from tidemill.shim.report import Reporter
+from tidemill.shim.session import Session
+from tidemill.shim.stopping import Stopped
+
+if TYPE_CHECKING:
+    from tidemill.sdk.console import Console
+    from tidemill.settings import Settings
+
+__all__ = ["TerminalLog", "TerminalStop", "terminal_session"]
+
+_READY = re.compile(r"server\.ready .*address=(\S+)")
+_LOADED = re.compile(r"model\.loaded name=(.*) version=(\d+) ")
+_DRAIN_S = 40.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class TerminalLog:
+    """Prints the log lines of an instance.
+
+    Args:
+        console: Prints the lines.
+        ready: Called when the server answers, with its URL and the names of its models.
+    """
+
+    def __init__(self, console: "Console", *, ready: Callable[[str, list[str]], None]) -> None:
+        self._console = console
+        self._ready = ready
+        self._models: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Print a text of tidemill's own, of one or more lines."""
+        self.write(text.encode(errors="replace").split(b"\n"))
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Print lines of the server, as `LineSplitter` returns them."""
+        for line in lines:
+            text = line.decode(errors="replace")
+            self._console.log(text)
+            if (loaded := _LOADED.match(text)) and loaded[1] not in self._models:
+                self._models.append(loaded[1])
+            elif ready := _READY.match(text):
+                self._ready(ready[1], self._models)
+
+
+class TerminalStop:
+    """Records a request to stop by Ctrl-C or SIGTERM; the second one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._requested = False
+        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Reason to stop, or None before a request."""
+        return StopReason.STOPPED if self._requested else None
+
+    def check(self) -> None:
+        """Raise if a stop was requested.
+
+        Raises:
+            Stopped: A stop was requested.
+        """
+        if self._requested:
+            raise Stopped(StopReason.STOPPED)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a request to stop; return whether there is one."""
+        if not self._requested:
+            waiting = select.poll()
+            waiting.register(self._read_fd, select.POLLIN)
+            waiting.poll(timeout_s * 1000)
+        return self._requested
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._requested:
+            raise KeyboardInterrupt
+        self._requested = True
+        os.write(self._write_fd, b"T")
+
+
+@contextlib.contextmanager
+def terminal_session(
+    settings: "Settings",
+    *,
+    framework_version: str,
+    serves: str,
+    variables: Mapping[str, str],
+    log: TerminalLog,
+    visible: tuple[Path, ...],
+) -> Iterator[Session]:
+    """Yield an instance in a temporary directory.
+
+    Args:
+        settings: Sets the isolation mode and the directory of environments.
+        framework_version: TensorFlow version of the environment.
+        serves: Kind of the endpoint.
+        variables: Environment variables of the server.
+        log: Gets the instance's lines.
+        visible: Paths that the instance may read although their surroundings are hidden from it.
+
+    Raises:
+        ConfigurationError: The configured isolation mode does not work on this machine.
+    """
+    from tidemill.environments.build_lock import remove_tree
+    from tidemill.sandbox import detect
+    from tidemill.shim.supervision import adopt_orphans
+
+    sandbox = detect(settings.isolation).sandbox
+    root = Path(tempfile.mkdtemp(prefix="tidemill-serve-"))
+    ref = InstanceRef("0", 0)
+    try:
+        directory = InstanceDirectory.of(root, ref)
+        directory.path.mkdir(parents=True)
+        site = Site(
+            state_dir=settings.state_dir.absolute(),
+            environments_dir=settings.environments_dir.absolute(),
+            backend=sandbox.name,
+        )
+        spec = InstanceSpec(
+            ref=ref,
+            kind="endpoint",
+            job_name="serve",
+            hosts=("algo-1",),
+            framework_version=framework_version,
+            serves=serves,
+            variables={"AWS_REGION": settings.region, **variables},
+            grace_s=_DRAIN_S,
+            log=StreamName("", ""),
+        )
+        clock = SystemClock()
+        adopt_orphans()
+        yield Session(
+            directory=directory,
+            task=SpecRecord(spec=spec, channels=(), log_directory=root, site=site),
+            sandbox=sandbox,
+            report=Reporter(directory, state_dir=root, clock=clock),
+            log=log,
+            stop=TerminalStop(),
+            clock=clock,
+            visible=visible,
+        )
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a signal must not interrupt the removal
+        try:
+            remove_tree(root)
+        except OSError:
+            shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""InstanceGroup: some of a job's instances, which may differ from the others in type and data."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["InstanceGroup", "groups_in_request"]
+
+
+class InstanceGroup:
+    """A group of a job's instances, for ``TensorFlow(instance_groups=[...])``.
+
+    Args:
+        instance_group_name: Name of the group; no two groups of a job share one.
+        instance_type: Any name; the script sees it, and it has no other effect.
+        instance_count: How many instances; at least 1.
+
+    Raises:
+        ValueError: One of them is missing, or the number is not allowed.
+    """
+
+    def __init__(
+        self,
+        instance_group_name: str | None = None,
+        instance_type: str | None = None,
+        instance_count: int | None = None,
+    ) -> None:
+        if not instance_group_name or not instance_type:
+            raise ValueError(
+                f"InstanceGroup: instance_group_name={instance_group_name!r}, instance_type={instance_type!r}; both are"
+                " required"
+            )
+        if not isinstance(instance_count, int) or isinstance(instance_count, bool) or instance_count < 1:
+            raise ValueError(f"InstanceGroup: instance_count={instance_count!r} is not allowed; expected at least 1")
+        self.instance_group_name = instance_group_name
+        self.instance_type = instance_type
+        self.instance_count = instance_count
+
+    def __repr__(self) -> str:
+        return f"InstanceGroup({self.instance_group_name!r}, {self.instance_type!r}, {self.instance_count})"
+
+    def _to_request_dict(self) -> dict[str, Any]:
+        return {
+            "InstanceGroupName": self.instance_group_name,
+            "InstanceType": self.instance_type,
+            "InstanceCount": self.instance_count,
+        }
+
+
+def groups_in_request(groups: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return groups in the API's form.
+
+    Args:
+        groups: `InstanceGroup` objects, AWS's own, or dictionaries in the API's form.
+
+    Raises:
+        ValueError: One is something else.
+    """
+    return [_in_request(group) for group in groups]
+
+
+def _in_request(group: Any) -> dict[str, Any]:
+    if isinstance(group, Mapping):
+        return dict(group)
+    convert = getattr(group, "_to_request_dict", None)
+    if convert is None:
+        raise ValueError(f"instance_groups: {group!r} ({type(group).__name__}); expected an InstanceGroup")
+    return convert()

@@ -1,0 +1,91 @@
+"""A submitted batch transform job, as `Transformer.latest_transform_job` gives it."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import JobFailed
+from tidemill.sdk.console import Console
+from tidemill.sdk.follow import TERMINAL, patiently
+from tidemill.sdk.logs import LogTail
+from tidemill.sdk.session import Session
+
+__all__ = ["TransformJob"]
+
+_GROUP = "/aws/sagemaker/TransformJobs"
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class TransformJob:
+    """One batch transform job of the service.
+
+    Attributes:
+        session: The session that reaches it.
+        name: Its name.
+    """
+
+    session: Session
+    name: str
+
+    @property
+    def job_name(self) -> str:
+        """The name, under its other name."""
+        return self.name
+
+    def describe(self) -> dict[str, Any]:
+        """Return what DescribeTransformJob answers now."""
+        return self.session.sagemaker_client.describe_transform_job(TransformJobName=self.name)
+
+    def stop(self) -> None:
+        """Ask the job to stop; the results that are there stay."""
+        self.session.sagemaker_client.stop_transform_job(TransformJobName=self.name)
+
+    def wait(self, logs: bool = True) -> dict[str, Any]:
+        """Wait for the job's end, showing its states and, if ``logs``, its log lines.
+
+        Args:
+            logs: Whether log lines are shown.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message has the whole FailureReason.
+            KeyboardInterrupt: The user does not want to wait any longer; the job goes on.
+        """
+        console = Console()
+        try:
+            description = self._watch(console, logs=logs)
+        except KeyboardInterrupt:
+            console.say(f"\nNo longer waiting; transform job {self.name} goes on.")
+            console.say(f"  attach: Transformer.attach({self.name!r}), or tidemill logs -f {self.name}")
+            console.say(f"  stop:   tidemill stop {self.name}")
+            raise
+        if description["TransformJobStatus"] == "Failed":
+            reason = description.get("FailureReason", "(no reason was given)")
+            raise JobFailed(f"transform job {self.name} failed:\n{reason}")
+        return description
+
+    def _watch(self, console: Console, *, logs: bool) -> dict[str, Any]:
+        def ask(request: Any) -> Any:
+            return patiently(request, session=self.session, console=console)
+
+        shown, tail = "", None
+        while True:
+            description = ask(self.describe)
+            status = description["TransformJobStatus"]
+            if logs and tail is None:
+                # One stream for each instance, and one of what became of the objects.
+                streams = description["TransformResources"]["InstanceCount"] + 1
+                client = self.session.logs_client
+                tail = LogTail(client, group=_GROUP, prefix=f"{self.name}/", instances=streams, ask=ask)
+            if tail is not None:
+                for lines in tail.read(everything=status in TERMINAL):
+                    console.log_all((message, number) for _, message, number in lines)
+            if status != shown:
+                console.say(f"{time.strftime('%H:%M:%S')} Transform job {self.name}: {status}")
+                shown = status
+            if status in TERMINAL:
+                return description
+            time.sleep(_POLL_S)
