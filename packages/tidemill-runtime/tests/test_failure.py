@@ -1,11 +1,13 @@
 """The four lines, and what fits into them."""
 
+import gzip
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill_runtime.failure import Problem, compose, describe_end, read_report, write
+from tidemill_runtime.record_files import cause_of_corrupt_records
 
 FRAMES = tuple(
     {"file": f"/opt/ml/code/{name}.py", "line": 3, "function": name, "text": f"call({name})"} for name in "abc"
@@ -83,6 +85,13 @@ def test_without_a_traceback_the_last_lines_are_shown():
     assert problem.message.splitlines() == [f"line {number}" for number in range(22, 30)]
 
 
+def test_a_script_that_exits_without_a_word_gets_a_reason():
+    problem = describe_end(exit_code=3, report=None, stderr_tail="tidemill: script.started command=[]\n")
+    text = compose(problem=problem, exit_code=3, command=["python", "train.py"])
+    assert text.startswith('ExecuteUserScriptError:\nExitCode 3\nErrorMessage "the script ended with exit code 3 and')
+    assert "sys.exit(3)" in text
+
+
 def test_the_report_of_the_scripts_own_process_is_preferred(tmp_path):
     def put(pid, kind):
         report = {"type": kind, "module": "m", "message": "x", "frames": []}
@@ -102,3 +111,17 @@ def test_a_failure_written_by_the_script_is_left_untouched(tmp_path):
     write(path, "ours")
     write(path, "second")
     assert path.read_text() == "ours"
+
+
+def test_a_file_that_is_no_tfrecord_is_named(tmp_path):
+    error = "DataLossError: corrupted record at 0 [Op:IteratorGetNext]"
+    good, bad = tmp_path / "train" / "a.tfrecord", tmp_path / "train" / "b"
+    good.parent.mkdir()
+    good.write_bytes(b"\x05\0\0\0\0\0\0\0")
+    assert cause_of_corrupt_records(error, channels=tmp_path) == ""
+    bad.write_bytes(gzip.compress(b"records"))
+    assert cause_of_corrupt_records("ValueError: something else", channels=tmp_path) == ""
+    assert cause_of_corrupt_records(error, channels=tmp_path).startswith(f"{bad} holds gzip")
+    bad.write_bytes(b"\x0a\x23\xd7\xce rest")
+    assert "holds RecordIO" in cause_of_corrupt_records(error, channels=tmp_path)
+    assert cause_of_corrupt_records(error, channels=tmp_path / "none") == ""

@@ -274,12 +274,17 @@ def test_a_command_that_is_not_there_is_named(job):
 
 def test_a_distribution_that_cannot_be_had_is_refused(job):
     job.script("pass")
-    job.hyperparameters(sagemaker_mpi_enabled="true")
+    job.hyperparameters(sagemaker_distributed_dataparallel_enabled="true")
     assert job.run().returncode == 1
-    assert "sagemaker_mpi_enabled" in job.failure
-    (job.base / "output" / "failure").unlink()
-    job.hyperparameters(sagemaker_parameter_server_enabled="true")  # ignored with one host
-    assert job.run().returncode == 0
+    assert "sagemaker_distributed_dataparallel_enabled" in job.failure
+
+
+def test_parameter_servers_are_ignored_on_one_instance(job):
+    job.script("import os, sys; sys.exit('TF_CONFIG' in os.environ)")
+    job.hyperparameters(sagemaker_parameter_server_enabled="true")
+    ended = job.run()
+    assert ended.returncode == 0
+    assert b"parameter_server.started" not in ended.stderr
 
 
 @pytest.mark.parametrize(

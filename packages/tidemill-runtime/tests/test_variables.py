@@ -198,3 +198,14 @@ def test_the_script_inherits_the_container_but_not_what_is_private(read):
     assert variables["CURRENT_HOST"] == "algo-2"
     assert variables["TF_CPP_MIN_LOG_LEVEL"] == variables["S3_USE_HTTPS"] == "1"
     assert "TIDEMILL_CONTROL_FD" not in variables
+
+
+def test_a_tensorflow_with_an_s3_of_its_own_is_led_to_the_service(read, monkeypatch):
+    container = {"AWS_ENDPOINT_URL": "http://127.0.0.1:8123"}
+    assert "S3_ENDPOINT" not in script_variables(read(), container, prefixes=[]), "s3:// is tidemill-tensorflow's"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    variables = script_variables(read(), container, prefixes=[])
+    assert (variables["S3_ENDPOINT"], variables["S3_USE_HTTPS"]) == ("127.0.0.1:8123", "0")
+    variables = script_variables(read(), container | {"S3_ENDPOINT": "mine:1", "S3_USE_HTTPS": "1"}, prefixes=[])
+    assert (variables["S3_ENDPOINT"], variables["S3_USE_HTTPS"]) == ("mine:1", "1")
+    assert "S3_ENDPOINT" not in script_variables(read(), {}, prefixes=[])

@@ -150,7 +150,12 @@ def _readable_errors() -> Iterator[None]:
     """Turn what the parsers raise on rubbish into InvalidArchive."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise InvalidArchive(f"not a gzip tar: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # The gzip module's own error, which is a class of its own (BadGzipFile) since Python 3.8 only.
         raise InvalidArchive(f"not a gzip tar: {error}") from error
     except (ValueError, OverflowError, RecursionError, IndexError, KeyError) as error:
         raise InvalidArchive(f"not a gzip tar: a header cannot be read ({type(error).__name__}: {error})") from error

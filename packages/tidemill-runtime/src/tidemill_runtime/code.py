@@ -97,7 +97,7 @@ def _unpack(archive: Path, directory: Path, *, shown: str) -> None:
 
 def _copy_local(source: Path, directory: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, directory, symlinks=True, dirs_exist_ok=True)
+        _copy_directory(source, directory)
     elif not source.is_file():
         raise ConfigurationError(
             f"no code at {str(source)!r}: sagemaker_submit_directory names neither file nor directory"
@@ -106,6 +106,16 @@ def _copy_local(source: Path, directory: Path) -> None:
         _unpack(source, directory, shown=str(source))
     else:
         shutil.copy2(source, directory / source.name)
+
+
+def _copy_directory(source: Path, directory: Path) -> None:
+    """Copy the content of a directory into an empty one (`shutil.copytree` can do that since Python 3.8 only)."""
+    for entry in source.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, directory / entry.name, symlinks=True)
+        else:
+            shutil.copy2(entry, directory / entry.name, follow_symlinks=False)
+    shutil.copystat(source, directory)
 
 
 def _problem(directory: Path, name: str) -> str:

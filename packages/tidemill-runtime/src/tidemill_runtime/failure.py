@@ -26,6 +26,10 @@ MAX_CHARACTERS = 1024 - len("AlgorithmError: ")
 MAX_COMMAND_CHARACTERS = 320
 MAX_TAIL_LINES = 8
 OUT_OF_MEMORY = "OutOfMemory: Process killed by SIGKILL (signal 9)"
+SILENT_END = (
+    "the script ended with exit code {exit_code} and wrote nothing to standard error: it called sys.exit({exit_code})"
+    " or os._exit({exit_code}), or the program that it became did; its log has what it printed"
+)
 
 FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
 
@@ -41,6 +45,7 @@ class Problem:
         module: Where the type is defined.
         printed_error: Name of the library error that the script printed on standard error, if any. It heads the report
             unless the exception itself is a library's.
+        where: Which of the script's processes failed; empty if there is only one.
     """
 
     kind: str = ""
@@ -48,6 +53,7 @@ class Problem:
     frames: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     module: str = ""
     printed_error: str = ""
+    where: str = ""
 
 
 def write(path: Path, text: str) -> None:
@@ -71,17 +77,18 @@ def read_report(directory: Path, *, pid: int) -> Problem | None:
     return None
 
 
-def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str) -> Problem:
+def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str, where: str = "") -> Problem:
     """What to say about a script that ended with this exit code.
 
     Args:
         exit_code: As of the shell's child, negative for a signal.
         report: The uncaught exception, if one was reported.
         stderr_tail: The last of standard error, for ends that no hook sees: sys.exit, os._exit, crashes.
+        where: Which of the script's processes it was, if there are several.
     """
     problem = _described(exit_code, report, stderr_tail)
     printed_error = library_error_in(stderr_tail)
-    return replace(problem, printed_error=printed_error) if printed_error else problem
+    return replace(problem, printed_error=printed_error, where=where) if printed_error or where else problem
 
 
 def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: str = "ExecuteUserScriptError") -> str:
@@ -99,7 +106,7 @@ def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: s
         head = problem.printed_error
     frame = f'{head}:\nExitCode {exit_code}\nErrorMessage ""\nCommand ""'
     room = MAX_CHARACTERS - len(frame)
-    line = shlex.join(command)
+    line = " ".join(map(shlex.quote, command))
     shortest = _message(problem, max_characters=room)
     line = _cut(line, max(MAX_COMMAND_CHARACTERS, room - len(shortest)))
     message = _message(problem, max_characters=room - len(line))
@@ -113,11 +120,14 @@ def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Prob
     if exit_code < 0:
         problem = _from_text(stderr_tail)
         return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)
-    return report or _from_text(stderr_tail)
+    problem = report or _from_text(stderr_tail)
+    if problem.kind or problem.message:
+        return problem
+    return Problem(message=SILENT_END.format(exit_code=exit_code))
 
 
 def _message(problem: Problem, *, max_characters: int) -> str:
-    first = ": ".join(part for part in (problem.kind, problem.message.strip()) if part)
+    first = ": ".join(part for part in (problem.where, problem.kind, problem.message.strip()) if part)
     frames = [_frame_text(frame) for frame in problem.frames]
     innermost = frames[-1] if frames else ""
     first = _cut(first, max(0, max_characters - len(innermost)))

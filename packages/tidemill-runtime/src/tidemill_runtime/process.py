@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidemill_runtime.errors import LaunchError
 from tidemill_runtime.tee import Tail
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
+    from typing import Protocol
+else:
+    Protocol = object  # Python 3.7 has none, and only type checkers need it
 
 __all__ = [
     "Child",
     "ColdChild",
     "Ended",
     "adopt_orphans",
+    "begin_afresh",
     "die_with_parent",
     "exit_code_of",
     "kill_descendants",
@@ -53,21 +57,23 @@ class Child(Protocol):
 
     Attributes:
         pid: In the runtime's pid namespace; also the id of its session and process group.
+        helper_pids: Other processes that it started and reaps itself.
     """
 
     pid: int
+    helper_pids: tuple[int, ...]
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when the process may have ended; -1 where SIGCHLD says so."""
-        ...
 
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs. Ends what is left of its group."""
-        ...
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the process group."""
-        ...
+
+    def account(self, ended: Ended) -> Ended:
+        """How the process that decides ended: this one, or one of those below it."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,16 @@ class Ended:
     Attributes:
         exit_code: Negative for a signal.
         stderr_tail: The last 16 KiB of standard error.
+        pid: Of the process.
+        where: Which of the script's processes it was, e.g. ``rank 1 on algo-1``; empty if there is only one.
+        reports: Where it reports uncaught exceptions, if not where all do.
     """
 
     exit_code: int
     stderr_tail: str
+    pid: int
+    where: str = ""
+    reports: Path | None = None
 
 
 class ColdChild:
@@ -96,6 +108,8 @@ class ColdChild:
         LaunchError: The operating system refused.
     """
 
+    helper_pids: tuple[int, ...] = ()
+
     def __init__(self, argv: Sequence[str], *, directory: Path, variables: Mapping[str, str], stderr_fd: int) -> None:
         # UTF-8 whatever the locale says: a value must arrive as it was sent.
         vector = [argument.encode("utf-8", "surrogateescape") for argument in argv]
@@ -108,7 +122,7 @@ class ColdChild:
                 stdin=subprocess.DEVNULL,
                 stderr=stderr_fd,
                 start_new_session=True,
-                preexec_fn=_begin_afresh(os.getpid()),  # safe: the runtime has one thread
+                preexec_fn=begin_afresh(os.getpid()),  # safe: the runtime has one thread
             )
         except OSError as error:
             raise _launch_error(error, vector, environment) from error
@@ -132,6 +146,10 @@ class ColdChild:
         """Send a signal to the process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+    def account(self, ended: Ended) -> Ended:
+        """This process decides."""
+        return ended
 
 
 def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int | None) -> Ended:
@@ -165,7 +183,7 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
         while _pass_on(stderr_fd, tail):
             pass
     os.close(stderr_fd)
-    return Ended(exit_code if exit_code is not None else 1, tail.text())
+    return child.account(Ended(exit_code if exit_code is not None else 1, tail.text(), child.pid))
 
 
 def exit_code_of(status: int) -> int:
@@ -196,7 +214,7 @@ def die_with_parent(parent_pid: int) -> Callable[[], None]:
     return arrange
 
 
-def _begin_afresh(parent_pid: int) -> Callable[[], None]:
+def begin_afresh(parent_pid: int) -> Callable[[], None]:
     """What the script's process calls before exec: it dies with the runtime, and ignores nothing that others ignore.
 
     Whoever starts a service in the background of a shell hands down ignored SIGINT and SIGQUIT.
@@ -280,17 +298,17 @@ def _forward(numbers: bytes, child: Child) -> None:
         if number in FORWARDED:
             child.signal_group(number)
     if signal.SIGCHLD in numbers:
-        _reap_others(child.pid)
+        _reap_others({child.pid, *child.helper_pids})
 
 
-def _reap_others(pid: int) -> None:
-    """Reap orphans that were handed to us; the script itself is reaped by its Child."""
+def _reap_others(own_pids: set[int]) -> None:
+    """Reap orphans that were handed to us; what a Child started is reaped by it."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if ended is None or ended.si_pid == pid:
+        if ended is None or ended.si_pid in own_pids:
             return
         os.waitpid(ended.si_pid, 0)
 

@@ -130,7 +130,7 @@ def _digest_of_tree(directory: Path) -> str:
     digest.update(sys.version.encode())
     for path in sorted(directory.rglob("*")):
         if path.is_symlink():
-            content = os.fsencode(Path(os.readlink(path)))  # noqa: PTH115 - Path.readlink is 3.9
+            content = os.fsencode(Path(os.readlink(path)))
         elif path.is_file():
             content = path.read_bytes()
         else:

@@ -6,18 +6,23 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill_runtime import failure, process
 from tidemill_runtime.code import SCRIPT, find_entry_point, put_in_place
+from tidemill_runtime.compiler import announce
 from tidemill_runtime.environment import Environment
 from tidemill_runtime.errors import InstallRequirementsError, LaunchError, RuntimeFailure
 from tidemill_runtime.events import emit
+from tidemill_runtime.hyperparameters import as_arguments
 from tidemill_runtime.launchers import Script, command_of, launcher_for
 from tidemill_runtime.layout import Layout
+from tidemill_runtime.masking import masked, masked_arguments
 from tidemill_runtime.model_check import warnings_about
 from tidemill_runtime.overlay import create_overlay, interpreter
+from tidemill_runtime.record_files import cause_of_corrupt_records
 from tidemill_runtime.requirements import NEEDS_OVERLAY_STATUS, install, needed_by
 from tidemill_runtime.variables import script_variables
 
@@ -79,6 +84,7 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     environment = Environment.read(variables)
     launcher = launcher_for(environment, variables)
     overlay = variables.get("TIDEMILL_OVERLAY")
+    announce(environment)
     script = _foreign(environment, variables, entrypoint) if entrypoint else _own(environment, variables, overlay)
     control_fd = _control_fd(variables)
     if process.stop_requested(control_fd):
@@ -90,9 +96,9 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
             child = launcher.start(script, stderr_fd=write_fd)
         finally:
             os.close(write_fd)
-        emit("script.started", command=list(script.argv))
+        emit("script.started", command=list(script.shown))
         ended = process.supervise(child, signals_fd=signals_fd, stderr_fd=read_fd, control_fd=control_fd)
-    return _conclude(layout, script, child.pid, ended)
+    return _conclude(layout, script, ended)
 
 
 def _own(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
@@ -108,6 +114,7 @@ def _own(environment: Environment, variables: Mapping[str, str], overlay: str | 
     prefixes = [overlay, sys.prefix] if overlay else [sys.prefix]
     return Script(
         argv=command_of(entry_point, environment.user_arguments, python=python),
+        shown=command_of(entry_point, as_arguments(masked(environment.hyperparameters.user)), python=python),
         directory=layout.code,
         variables=script_variables(environment, variables, prefixes=prefixes),
         plain_file=entry_point.name if entry_point.kind == SCRIPT and not overlay else "",
@@ -120,12 +127,13 @@ def _foreign(environment: Environment, variables: Mapping[str, str], entrypoint:
     create_overlay(overlay)
     return Script(
         argv=tuple(entrypoint),
+        shown=masked_arguments(entrypoint),
         directory=environment.layout.code,
         variables=script_variables(environment, variables, prefixes=[str(overlay), sys.prefix]),
     )
 
 
-def _conclude(layout: Layout, script: Script, pid: int, ended: process.Ended) -> int:
+def _conclude(layout: Layout, script: Script, ended: process.Ended) -> int:
     emit("script.ended", exit_code=ended.exit_code)
     if ended.exit_code == 0:
         layout.success.touch()
@@ -134,10 +142,14 @@ def _conclude(layout: Layout, script: Script, pid: int, ended: process.Ended) ->
         return SUCCEEDED
     problem = failure.describe_end(
         exit_code=ended.exit_code,
-        report=failure.read_report(layout.reports, pid=pid),
+        report=failure.read_report(ended.reports or layout.reports, pid=ended.pid),
         stderr_tail=ended.stderr_tail,
+        where=ended.where,
     )
-    failure.write(layout.failure, failure.compose(problem=problem, exit_code=ended.exit_code, command=script.argv))
+    cause = cause_of_corrupt_records(f"{problem.kind}: {problem.message}", channels=layout.input / "data")
+    if cause:
+        problem = replace(problem, message=f"{cause} ({problem.message})")
+    failure.write(layout.failure, failure.compose(problem=problem, exit_code=ended.exit_code, command=script.shown))
     return FAILED
 
 

@@ -6,11 +6,15 @@ and otherwise left alone, so ``SM_HP_BATCH-SIZE`` exists although no shell can r
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from tidemill_runtime.compiler import compiler_variables
 from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.tf_config import tf_config_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +68,8 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
         prefixes: Python environments whose ``bin`` directories lead PATH, first one first.
     """
     variables = {name: value for name, value in container.items() if name not in PRIVATE}
+    for name, value in _old_s3_variables(container).items():
+        variables.setdefault(name, value)
     for name, value in SCRIPT_DEFAULTS.items():
         variables.setdefault(name, value)
     variables.update(sm_variables(environment))
@@ -71,12 +77,23 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
     variables["PYTHONPATH"] = _joined([str(environment.layout.code), container.get("PYTHONPATH", "")])
     variables["PATH"] = _joined([*(f"{prefix}/bin" for prefix in prefixes), container.get("PATH", os.defpath)])
     variables["TIDEMILL_REPORTS"] = str(environment.layout.reports)
+    variables.setdefault("TIDEMILL_TENSORFLOW", "1")
+    variables.update(compiler_variables(environment))
+    variables.update(tf_config_variables(environment))
     if environment.job_name:
         variables["SAGEMAKER_JOB_NAME"] = environment.job_name
     if environment.region:
         variables["SAGEMAKER_REGION"] = environment.region
         variables.setdefault("S3_REGION", environment.region)
     return variables
+
+
+def _old_s3_variables(container: Mapping[str, str]) -> dict[str, str]:
+    """Lead the S3 of a TensorFlow that brings its own, as those before 2.12 do, to the service."""
+    endpoint = urlsplit(container.get("AWS_ENDPOINT_URL", ""))
+    if not endpoint.netloc or importlib.util.find_spec("tidemill_tensorflow") is not None:
+        return {}
+    return {"S3_ENDPOINT": endpoint.netloc, "S3_USE_HTTPS": "1" if endpoint.scheme == "https" else "0"}
 
 
 def _general(environment: Environment) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill_runtime.warm import channel
+from tidemill_runtime import channel
 
 DUMP = r"""
 import os, sys

@@ -1,7 +1,8 @@
 """Ways to start the user's script. One per kind of distribution, behind one small seam."""
 
 from tidemill_runtime.launchers.base import Launcher, Script
+from tidemill_runtime.launchers.parameter_server import ParameterServerLauncher
 from tidemill_runtime.launchers.python import ColdLauncher, command_of
 from tidemill_runtime.launchers.selection import launcher_for
 
-__all__ = ["ColdLauncher", "Launcher", "Script", "command_of", "launcher_for"]
+__all__ = ["ColdLauncher", "Launcher", "ParameterServerLauncher", "Script", "command_of", "launcher_for"]

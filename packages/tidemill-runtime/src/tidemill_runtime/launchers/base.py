@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import Protocol
 
     from tidemill_runtime.process import Child
+else:
+    Protocol = object  # Python 3.7 has none, and only type checkers need it
 
 __all__ = ["Launcher", "Script"]
 
@@ -20,6 +23,7 @@ class Script:
 
     Attributes:
         argv: Argument vector, interpreter included.
+        shown: ``argv`` with secrets masked, for the log and the failure report.
         directory: Working directory.
         variables: The whole environment.
         plain_file: The Python file, where the command is nothing but ``python -- FILE ARGUMENTS`` in the base
@@ -27,6 +31,7 @@ class Script:
     """
 
     argv: tuple[str, ...]
+    shown: tuple[str, ...]
     directory: Path
     variables: Mapping[str, str]
     plain_file: str = ""
@@ -45,4 +50,3 @@ class Launcher(Protocol):
         Raises:
             LaunchError: It cannot be started.
         """
-        ...

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill_runtime.compiler import is_enabled
 from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.launchers.mpi import MPILauncher
+from tidemill_runtime.launchers.parameter_server import ParameterServerLauncher
 from tidemill_runtime.launchers.python import ColdLauncher
 from tidemill_runtime.launchers.warm import WarmLauncher
+from tidemill_runtime.tf_config import has_parameter_servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["launcher_for"]
 
-OTHER_DISTRIBUTIONS = (
-    "sagemaker_mpi_enabled",
-    "sagemaker_distributed_dataparallel_enabled",
-    "sagemaker_multi_worker_mirrored_strategy_enabled",
-    "sagemaker_parameter_server_enabled",
-)
+DATA_PARALLEL = "sagemaker_distributed_dataparallel_enabled"
 
 
 def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Launcher:
@@ -35,13 +34,15 @@ def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Laun
     Raises:
         ConfigurationError: There is none for it.
     """
-    asked = [name for name in OTHER_DISTRIBUTIONS if environment.hyperparameters.framework.get(name)]
-    # Parameter servers make no sense on one instance: ignored there, as SageMaker does.
-    ignored = asked == ["sagemaker_parameter_server_enabled"] and len(environment.hosts) == 1
-    if asked and not ignored:
+    if environment.hyperparameters.framework.get(DATA_PARALLEL):
         raise ConfigurationError(
-            f"distribution {', '.join(asked)} on {len(environment.hosts)} instances: this version starts plain scripts "
-            "only; leave out `distribution`, or let the script set up its own cluster"
+            f"{DATA_PARALLEL}: SageMaker's data parallelism is not offered; leave out distribution={{'smdistributed': "
+            "{'dataparallel': ...}}, and use Horovod under distribution={'mpi': ...}"
         )
-    warm = variables.get("TIDEMILL_WARM_SOCKET")
+    if has_parameter_servers(environment):
+        return ParameterServerLauncher(environment)
+    if environment.hyperparameters.framework.get("sagemaker_mpi_enabled"):
+        return MPILauncher(environment)
+    # The compiler is switched on when TensorFlow is imported, which a forked script does not do again.
+    warm = None if is_enabled(environment.hyperparameters.framework) else variables.get("TIDEMILL_WARM_SOCKET")
     return WarmLauncher(Path(warm), num_gpus=environment.devices.num_gpus) if warm else ColdLauncher()

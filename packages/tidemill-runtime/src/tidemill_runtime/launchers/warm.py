@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidemill_runtime import channel
 from tidemill_runtime.events import emit
 from tidemill_runtime.launchers.python import ColdLauncher
-from tidemill_runtime.warm import channel
 
 if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
-    from tidemill_runtime.process import Child
+    from tidemill_runtime.process import Child, Ended
 
 __all__ = ["WarmChild", "WarmLauncher"]
 
@@ -35,6 +35,8 @@ class WarmChild:
         connection: To the guard, which ends the script when it closes.
         pid: Of the script, in our pid namespace.
     """
+
+    helper_pids: tuple[int, ...] = ()
 
     def __init__(self, connection: socket.socket, *, pid: int) -> None:
         self.pid = pid
@@ -60,6 +62,10 @@ class WarmChild:
         """Send a signal to the process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+    def account(self, ended: Ended) -> Ended:
+        """This process decides."""
+        return ended
 
 
 class WarmLauncher:

@@ -68,7 +68,8 @@ class Interpreter:
         time.tzset()
         os.chdir(directory)
         sys.argv = list(argv[2:])
-        sys.orig_argv = list(argv)
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv = list(argv)
         extra = [os.path.abspath(entry) for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]  # noqa: PTH100
         sys.path[:] = [str((Path(directory) / argv[2]).parent), *extra, *self._path]
         sys.path_importer_cache.clear()

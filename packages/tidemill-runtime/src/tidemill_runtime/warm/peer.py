@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemill_runtime.warm.channel import CREDENTIALS
+from tidemill_runtime.channel import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

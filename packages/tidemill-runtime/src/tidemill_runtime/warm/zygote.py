@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tidemill_runtime import channel
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.events import emit
 from tidemill_runtime.process import adopt_orphans, exit_code_of, kill_descendants
-from tidemill_runtime.warm import channel, namespaces
+from tidemill_runtime.warm import namespaces
 from tidemill_runtime.warm.interpreter import Interpreter
 from tidemill_runtime.warm.peer import Peer, Refused
 from tidemill_runtime.warm.rights import Rights, enter_cgroup

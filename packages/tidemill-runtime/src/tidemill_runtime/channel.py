@@ -1,4 +1,4 @@
-"""Messages over the zygote's unix socket: JSON behind a length, with descriptors and the sender's pid beside it."""
+"""Messages over a unix socket: JSON behind a length, with descriptors and the sender's pid beside it."""
 
 from __future__ import annotations
 

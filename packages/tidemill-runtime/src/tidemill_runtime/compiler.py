@@ -1,0 +1,53 @@
+"""The training compiler's switch: hyperparameters become variables that ``tidemill-tensorflow`` reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+from tidemill_runtime.events import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidemill_runtime.environment import Environment
+
+__all__ = ["announce", "compiler_variables", "is_enabled"]
+
+ENABLED = "sagemaker_training_compiler_enabled"
+DEBUG = "sagemaker_training_compiler_debug_mode"
+
+
+def is_enabled(framework: Mapping[str, Any]) -> bool:
+    """Return whether a job asks for the compiler; SDKs send a boolean or its name."""
+    return _truth(framework.get(ENABLED))
+
+
+def compiler_variables(environment: Environment) -> dict[str, str]:
+    """Return the variables of a script that the compiler is on for, none for others."""
+    framework = environment.hyperparameters.framework
+    if not is_enabled(framework):
+        return {}
+    report = environment.layout.output_data / "compiler"
+    variables = {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": str(report)}
+    if _truth(framework.get(DEBUG)):
+        variables["TIDEMILL_COMPILER_DEBUG"] = "1"
+    return variables
+
+
+def announce(environment: Environment) -> None:
+    """Write SageMaker's log lines of a job with the compiler."""
+    framework = environment.hyperparameters.framework
+    if not is_enabled(framework):
+        return
+    lines = ["Found configuration for Training Compiler", "Configuring SM Training Compiler..."]
+    if _truth(framework.get(DEBUG)):
+        lines.append("Training Compiler set to debug mode")
+    os.write(1, "".join(f"{line}\n" for line in lines).encode())
+    if importlib.util.find_spec("tidemill_tensorflow") is None:
+        emit("compiler.skipped", reason="the job's TensorFlow is too old for the training compiler: it runs plain")
+
+
+def _truth(value: Any) -> bool:
+    return str(value).strip().lower() == "true"

@@ -1,0 +1,178 @@
+"""Start the script under mpirun: a process for each rank, supervised by one of ours (`tidemill_runtime.mpi`)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shlex
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.events import emit
+from tidemill_runtime.launchers.python import ColdLauncher
+from tidemill_runtime.mpi.options import translate
+from tidemill_runtime.mpi.programs import find_mpi
+from tidemill_runtime.mpi.supervisor import Outcome, Plan
+from tidemill_runtime.process import ColdChild
+
+if TYPE_CHECKING:
+    from tidemill_runtime.environment import Environment
+    from tidemill_runtime.launchers.base import Script
+    from tidemill_runtime.process import Child, Ended
+
+__all__ = ["MPILauncher"]
+
+JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
+
+
+class MPIChild(ColdChild):
+    """The supervisor, whose outcome names the rank that failed."""
+
+    def __init__(self, *arguments: Any, outcome: Path, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._outcome = outcome
+
+    def account(self, ended: Ended) -> Ended:
+        """The end of the rank that failed first, unless the supervisor itself was killed."""
+        with contextlib.suppress(OSError, ValueError):
+            outcome = Outcome.read(self._outcome)
+            reports = Path(outcome.reports) if outcome.reports else None
+            return replace(
+                ended,
+                exit_code=outcome.exit_code,
+                stderr_tail=outcome.tail,
+                pid=outcome.pid or ended.pid,
+                where=outcome.where,
+                reports=reports,
+            )
+        return ended
+
+
+class MPILauncher:
+    """Starts the supervisor, which starts mpirun.
+
+    Args:
+        environment: The job.
+
+    Raises:
+        ConfigurationError: What is asked for cannot be done.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        framework = environment.hyperparameters.framework
+        self._environment = environment
+        devices = environment.devices
+        default = devices.num_gpus or devices.num_neurons or 1
+        self._per_host = _count(framework, "sagemaker_mpi_num_of_processes_per_host", default=default)
+        in_all = self._per_host * len(environment.distribution_hosts or environment.hosts)
+        self._num_processes = _count(framework, "sagemaker_mpi_num_processes", default=in_all)
+        self._options = str(framework.get("sagemaker_mpi_custom_mpi_options") or "")
+
+    def _shared(self, script: Script) -> str:
+        """The directory of the supervisors of several instances; empty with one."""
+        if len(self._environment.distribution_hosts) < 2:
+            return ""
+        directory = script.variables.get(JOB_DIRECTORY)
+        if not directory:
+            raise ConfigurationError(
+                f"distribution mpi on {len(self._environment.hosts)} instances: {JOB_DIRECTORY} names no directory "
+                "that they share; take instance_count=1 and a larger processes_per_host"
+            )
+        for host in self._environment.distribution_hosts:
+            with contextlib.suppress(OSError):  # a name that nobody knows is mpirun's to resolve
+                address = socket.gethostbyname(host)
+                if address.startswith("127."):
+                    raise ConfigurationError(
+                        f"distribution mpi on several instances: {host} is {address} here, since the instances share "
+                        "the network of this machine; it needs isolation mode full (see `tidemill doctor`)"
+                    )
+        shared = Path(directory) / "mpi"
+        shared.mkdir(mode=0o700, exist_ok=True)
+        return str(shared)
+
+    def start(self, script: Script, *, stderr_fd: int) -> Child:
+        """Start the script in its own session and process group.
+
+        Raises:
+            ConfigurationError: There is no mpirun, or it cannot honour the options.
+        """
+        environment = self._environment
+        if environment.current_host not in environment.distribution_hosts:  # of a group that does not take part
+            return ColdLauncher().start(script, stderr_fd=stderr_fd)
+        mpi = find_mpi(script.variables["PATH"])
+        options = translate(self._options, vendor=mpi.vendor)
+        if options.ignored:
+            emit("mpi.options_without_effect", options=list(options.ignored), mpi=mpi.vendor)
+        directory = environment.layout.private / "mpi"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        hosts = environment.distribution_hosts
+        command = mpi.command(
+            hosts=hosts,
+            per_host=self._per_host,
+            num_processes=self._num_processes,
+            options=options,
+            reach=str(directory / "reach"),
+        )
+        shared = self._shared(script)
+        if shared:
+            _write_reach(directory / "reach", shared)
+        if environment.is_master:
+            emit("mpi.started", mpi=mpi.vendor, ranks=self._num_processes, command=command)
+        else:
+            emit("mpi.awaited", mpi=mpi.vendor, leader=environment.master_hostname)
+        interface = environment.network_interface_name
+        plan = Plan(
+            argv=_under_mpi(script.argv),
+            directory=str(script.directory),
+            mpirun=command if environment.is_master else (),
+            host=environment.current_host,
+            reports=str(environment.layout.reports),
+            variables={
+                "NCCL_MIN_NRINGS": "4",
+                "NCCL_SOCKET_IFNAME": interface,
+                "NCCL_DEBUG": "INFO",
+                **mpi.variables(script.variables),
+                **options.variables,
+            },
+            shared=shared,
+            others=[host for host in hosts if host != environment.current_host] if environment.is_master else (),
+        )
+        plan.write(directory / "plan.json")
+        return MPIChild(
+            (sys.executable, "-I", "-m", "tidemill_runtime.mpi.supervisor", str(directory / "plan.json")),
+            directory=script.directory,
+            variables=script.variables,
+            stderr_fd=stderr_fd,
+            outcome=directory / "outcome.json",
+        )
+
+
+def _write_reach(path: Path, shared: str) -> None:
+    """Write the program that mpirun calls in place of ssh. A shell becomes it: paths may be too long for ``#!``."""
+    command = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.reach", shared)
+    path.write_text(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, command))} "$@"\n', encoding="utf-8")
+    path.chmod(0o700)
+
+
+def _count(framework: Any, name: str, *, default: int) -> int:
+    value = framework.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name}={value!r}: expected a whole number from 1")
+    return value
+
+
+def _under_mpi(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Let mpi4py run a Python script, as SageMaker does: an uncaught exception then aborts MPI.
+
+    Without it, an interpreter that ends by an exception would wait in MPI_Finalize for ranks that wait for it.
+    """
+    if importlib.util.find_spec("mpi4py") is None or argv[1:2] not in (("--",), ("-m",)):
+        return argv
+    rest = argv[2:] if argv[1] == "--" else argv[1:]
+    return (argv[0], "-m", "mpi4py", *rest)

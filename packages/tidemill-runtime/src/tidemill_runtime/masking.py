@@ -1,0 +1,59 @@
+"""Secrets among hyperparameters: shown to the script, masked in the job's log and in its failure report.
+
+A hyperparameter is a secret by its name. What the script itself prints is the user's own, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["MASK", "is_secret_name", "masked", "masked_arguments"]
+
+MASK = "******"
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORDS = frozenset(
+    {"apikey", "credential", "credentials", "passphrase", "passwd", "password", "pwd", "secret", "secrets"}
+)
+_LAST_WORDS = frozenset({"token"})
+_OF_KEYS = frozenset({"access", "api", "encryption", "private", "signing", "ssh"})
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a name promises a secret: ``db_password``, ``apiKey``, ``HF_TOKEN``, but not ``max_tokens``.
+
+    A token is a secret at the end of a name only: ``token_dim`` is a size.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    keys = any(words[i] in _OF_KEYS and words[i + 1] in ("key", "keys") for i in range(len(words) - 1))
+    return keys or bool(_WORDS & set(words)) or bool(_LAST_WORDS & set(words[-1:]))
+
+
+def masked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters with the values of secrets replaced, also inside dictionaries and lists."""
+    return {name: MASK if is_secret_name(str(name)) else _inside(value) for name, value in values.items()}
+
+
+def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return a command line with what follows an option of a secret name replaced: ``--token X``, ``--token=X``."""
+    shown: list[str] = []
+    is_secret = False
+    for argument in arguments:
+        option, equals, _ = argument.partition("=")
+        named = option.startswith("-") and is_secret_name(option)
+        if is_secret:
+            shown.append(MASK)
+        else:
+            shown.append(f"{option}={MASK}" if named and equals else argument)
+        is_secret = named and not equals and not is_secret
+    return tuple(shown)
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, dict):
+        return masked(value)
+    return [_inside(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,5 @@
+"""Jobs under MPI: `supervisor` runs mpirun and owns the ranks, `entry` is what MPI starts in place of each rank."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

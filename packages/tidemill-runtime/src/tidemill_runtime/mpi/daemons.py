@@ -1,0 +1,61 @@
+"""MPI's daemons on this instance: started for an mpirun that runs on another one, by a command as for ssh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+from tidemill_runtime import channel
+from tidemill_runtime.process import begin_afresh
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Daemon"]
+
+
+class Daemon:
+    """One of them.
+
+    Args:
+        connection: To the process that mpirun takes for the daemon.
+        message: Its command and streams.
+        variables: Whole environment.
+    """
+
+    def __init__(self, connection: socket.socket, message: channel.Message, *, variables: Mapping[str, str]) -> None:
+        self.connection = connection
+        streams = message.descriptors
+        self._process = subprocess.Popen(
+            # mpirun writes for a login shell, as ssh would start one; the text is its own, not the user's.
+            ["/bin/sh", "-c", str(message.content["command"])],
+            env=dict(variables),
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+            preexec_fn=begin_afresh(os.getpid()),  # safe: the supervisor has one thread
+        )
+
+    def poll(self) -> int | None:
+        """The exit status, told to mpirun, when the daemon has ended."""
+        status = self._process.poll()
+        if status is not None and self.connection.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                channel.send(self.connection, {"status": status if status >= 0 else 128 - status})
+            self.connection.close()
+        return status
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process group."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.signal(signal.SIGKILL)

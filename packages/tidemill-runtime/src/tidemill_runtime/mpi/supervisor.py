@@ -1,0 +1,508 @@
+"""``python -m tidemill_runtime.mpi.supervisor PLAN``: run mpirun, and own the ranks that it starts.
+
+    runtime ── supervisor ─┬─ mpirun ── process manager ── entry (one for each rank)
+                           └─ rank (one for each entry)
+
+MPI starts an `entry` in place of each rank; the entry asks the supervisor for the rank, and lives as long. So the
+supervisor reads each rank's streams by pipes of its own, sees how it ended whatever MPI does about it, and signals the
+ranks and never mpirun, which would kill them at once.
+
+The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after `GRACE_S`. MPI is told of bad ends last,
+so that it adds no reason of its own. A stopped job's ranks have all the time that the platform gives them.
+
+With several instances each has a supervisor, and the first one has mpirun. It reaches the others by `reach`: their
+supervisors start MPI's daemons, which start entries there. The supervisor that sees a rank fail first writes so in the
+directory that the instances share. The others know then that their ranks failed as an effect, and wait to be stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime import channel
+from tidemill_runtime.mpi.daemons import Daemon
+from tidemill_runtime.mpi.entry import DIRECTORY, SOCKET, connect
+from tidemill_runtime.mpi.rank import Output, Rank
+from tidemill_runtime.mpi.reach import socket_name
+from tidemill_runtime.process import begin_afresh, signal_numbers
+from tidemill_runtime.tee import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Outcome", "Plan", "Supervisor"]
+
+GRACE_S = 5.0
+"""From SIGTERM to SIGKILL for the ranks of a job in which another one failed."""
+ABORT_S = 1.0
+"""How long the ranks may take to tell why MPI aborted the job."""
+PEERS_S = 20.0
+"""How long an instance waits to be stopped after a failure on another one, before it reports that failure itself."""
+MPIRUN_S = 10.0
+"""How long mpirun may take to end when all ranks have."""
+_BLAMED = "failed.json"
+_ENDED = "ended.json"
+_STOPPED = 143
+_BACKLOG = 128
+_ABORT = re.compile(r"^Abort\((-?\d+)\) on node .*: application called MPI_Abort\(", re.MULTILINE)
+_WITHOUT_MPI = re.compile(r"PMIU?_\w+ (?:error|returned)|write_line failure")
+"""What a rank of MPICH says if the process manager is gone, which ends when another rank aborts."""
+_MPIS_OWN = ("HYDRA_", "MPICH_", "MPIR_", "MPIEXEC_", "FI_", "UCX_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "LC_")
+_BASE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "USER", "LOGNAME")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the supervisor is to do.
+
+    Attributes:
+        argv: The script's argument vector, the same for every rank.
+        directory: Its working directory.
+        mpirun: Command line of mpirun up to the program; empty on the instances that mpirun reaches.
+        host: Name of this instance.
+        reports: Directory in which each rank gets one for its reports.
+        variables: Set for the ranks besides the supervisor's own environment.
+        shared: Directory that supervisors of several instances share; empty with one instance.
+        others: Names of the instances that mpirun reaches.
+    """
+
+    argv: Sequence[str]
+    directory: str
+    mpirun: Sequence[str]
+    host: str
+    reports: str
+    variables: Mapping[str, str]
+    shared: str = ""
+    others: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Read it."""
+        return cls(**json.loads(path.read_text(encoding="ascii")))
+
+    def write(self, path: Path) -> None:
+        """Write it."""
+        path.write_text(json.dumps(asdict(self)), encoding="ascii")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the job under MPI ended: ``outcome.json`` beside the plan.
+
+    Attributes:
+        exit_code: Of the rank that failed first, negative for a signal; 0 if none did.
+        where: E.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
+        pid: Of that rank.
+        reports: Where its reports lie.
+        tail: The last of its standard error, or of what mpirun wrote.
+    """
+
+    exit_code: int
+    where: str = ""
+    pid: int = 0
+    reports: str = ""
+    tail: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Outcome:
+        """Read it.
+
+        Raises:
+            OSError: There is none.
+            ValueError: It is not complete.
+        """
+        return cls(**json.loads(path.read_text(encoding="ascii")))
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        new = path.with_suffix(".tmp")
+        new.write_text(json.dumps(asdict(self)), encoding="ascii")
+        new.replace(path)
+
+
+class Supervisor:
+    """The ranks of one instance.
+
+    Args:
+        plan: What to do.
+        directory: Of plan, socket and outcome.
+    """
+
+    def __init__(self, plan: Plan, *, directory: Path) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._selector = selectors.DefaultSelector()
+        self._ranks: list[Rank] = []
+        self._failures: list[Rank] = []
+        self._stopping = False
+        self._ending = False
+        self._deadline: float | None = None
+        self._mpirun: subprocess.Popen[bytes] | None = None
+        self._mpirun_output: Output | None = None
+        self._daemons: list[Daemon] = []
+        self._open(directory / SOCKET, self._start_rank)
+        if plan.shared:
+            self._open(Path(plan.shared) / socket_name(plan.host), self._start_daemon)
+        self._ended_there = self._end_of_mpirun()
+
+    def run(self) -> Outcome:
+        """Run mpirun to its end."""
+        with signal_numbers() as signals_fd:
+            self._selector.register(signals_fd, selectors.EVENT_READ, lambda: self._hear(os.read(signals_fd, 4096)))
+            if self._plan.mpirun:
+                self._start_mpirun()
+            while self._poll():
+                self._look()
+                self._wait(self._deadline)
+            if self._mpirun_output is not None:
+                self._mpirun_output.drain()
+            return self._outcome()
+
+    def tell_others(self, outcome: Outcome) -> None:
+        """Tell the instances that wait for mpirun that it has ended; one may not have begun yet."""
+        if not self._plan.others:
+            return
+        outcome.write(Path(self._plan.shared) / _ENDED)
+        for host in self._plan.others:
+            with contextlib.suppress(OSError):
+                connection = connect(self._plan.shared, socket_name(host))
+                channel.send(connection, {})
+                connection.close()
+
+    def _wait(self, deadline: float | None) -> None:
+        """Do what comes next, or nothing until the deadline."""
+        patience_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for key, _ in self._selector.select(patience_s):
+            key.data()
+
+    def _start_mpirun(self) -> None:
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+        entry = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.entry", str(self._directory))
+        try:
+            self._mpirun = subprocess.Popen(
+                [*self._plan.mpirun, *entry],
+                env=_base_variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=write_fd,
+                stderr=write_fd,
+                start_new_session=True,
+                preexec_fn=begin_afresh(os.getpid()),  # safe: there is one thread
+            )
+        finally:
+            os.close(write_fd)
+        self._mpirun_output = Output(read_fd, to_fd=None, tag="")  # its words about failed ranks would hide theirs
+        self._follow(self._mpirun_output)
+
+    def _poll(self) -> bool:
+        """Note the ranks that have ended; whether anything still runs."""
+        ended = [rank for rank in self._ranks if rank.exit_code is None and rank.poll() is not None]
+        for rank in ended:
+            for output in (rank.stdout, rank.stderr):
+                self._forget(output.fd)
+                output.drain()
+                os.close(output.fd)
+        for rank in sorted(ended, key=_likely_cause):
+            self._take_leave(rank)
+        if not self._running:
+            for rank in self._ranks:
+                self._answer(rank)
+        return bool(self._running) or self._mpi_runs
+
+    @property
+    def _mpi_runs(self) -> bool:
+        """Whether mpirun, or on other instances its daemon, runs or is still to come."""
+        ends = [daemon.poll() for daemon in self._daemons]
+        if self._mpirun is not None:
+            return self._mpirun.poll() is None
+        return None in ends if ends else self._ended_there is None and not self._stopping
+
+    def _end_of_mpirun(self) -> int | None:
+        """Exit code of mpirun on another instance, if it has ended."""
+        with contextlib.suppress(OSError, ValueError):
+            return Outcome.read(Path(self._plan.shared) / _ENDED).exit_code
+        return None
+
+    @property
+    def _running(self) -> list[Rank]:
+        return [rank for rank in self._ranks if rank.exit_code is None]
+
+    def _take_leave(self, rank: Rank) -> None:
+        if rank.exit_code == 0:
+            self._answer(rank)
+            return
+        sent = self._ending and rank.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
+        if not sent:
+            self._failures.append(rank)
+            if self._plan.shared and not self._stopping and not _is_effect(rank):
+                self._blame(rank)
+        # What seems to have failed with MPI has a cause that is about to show.
+        self._end(after_s=ABORT_S if _is_effect(rank) else 0.0)
+
+    def _end(self, *, after_s: float) -> None:
+        """End the ranks that are left, because one failed or MPI gave up."""
+        if not self._stopping and not self._ending:
+            deadline = time.monotonic() + after_s
+            self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+
+    def _look(self) -> None:
+        """Do what the time asks for: SIGTERM, then SIGKILL, to the ranks that are left, or to mpirun without any."""
+        if not self._mpi_runs:
+            self._end(after_s=ABORT_S)
+        others_may_run = self._plan.shared and not self._failures
+        if self._ranks and not self._running and self._deadline is None and not others_may_run:
+            self._deadline = time.monotonic() + MPIRUN_S
+        if self._deadline is None or time.monotonic() < self._deadline:
+            return
+        number = signal.SIGKILL if self._ending else signal.SIGTERM
+        self._ending, self._deadline = True, time.monotonic() + GRACE_S
+        for rank in self._running:
+            rank.signal(number)
+        if not self._running:
+            self._signal_mpi(number)
+
+    def _hear(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._stopping = True
+                for rank in self._ranks:
+                    rank.signal(number)
+                if not self._ranks:
+                    self._signal_mpi(signal.SIGTERM)
+
+    def _signal_mpi(self, number: int) -> None:
+        """Send a signal to mpirun and its daemons here."""
+        for daemon in self._daemons:
+            daemon.signal(number)
+        if self._mpirun is not None and self._mpirun.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._mpirun.pid, number)
+
+    def _open(self, path: Path, start: Callable[[socket.socket, channel.Message], None]) -> None:
+        """Start something for everyone who connects to a socket."""
+        listener = _listen(path)
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener, start))
+
+    def _accept(self, listener: socket.socket, start: Callable[[socket.socket, channel.Message], None]) -> None:
+        connection, _ = listener.accept()
+        connection.settimeout(MPIRUN_S)
+        try:
+            message = channel.receive(connection)
+        except (OSError, ValueError):
+            message = None
+        if message is None or self._stopping or self._ending:
+            connection.close()
+            return
+        connection.settimeout(None)
+        try:
+            start(connection, message)
+        finally:
+            for fd in message.descriptors:
+                os.close(fd)
+
+    def _start_daemon(self, connection: socket.socket, message: channel.Message) -> None:
+        if "command" not in message.content:
+            self._ended_there = self._end_of_mpirun()
+            connection.close()
+            return
+        variables = {**_base_variables(), DIRECTORY: str(self._directory)}
+        self._daemons.append(Daemon(connection, message, variables=variables))
+
+    def _start_rank(self, entry: socket.socket, message: channel.Message) -> None:
+        variables = self._variables(message)
+        number = int(variables["OMPI_COMM_WORLD_RANK"])
+        reports = Path(variables["TIDEMILL_REPORTS"])
+        reports.mkdir(parents=True, exist_ok=True)
+        rank = Rank(
+            number,
+            tag=f"[1,mpirank:{number},{self._plan.host}]",
+            argv=self._plan.argv,
+            directory=Path(self._plan.directory),
+            variables=variables,
+            cpus=message.content["cpus"],
+            pass_fds=message.descriptors,
+            entry=entry,
+        )
+        self._ranks.append(rank)
+        self._deadline = None
+        for output in (rank.stdout, rank.stderr):
+            self._follow(output)
+        self._selector.register(entry, selectors.EVENT_READ, lambda: self._left_by_mpi(rank))
+
+    def _variables(self, message: channel.Message) -> dict[str, str]:
+        """The rank's environment: this instance's, what MPI adds to it, and the names that Open MPI would use."""
+        own = {*_base_variables(), DIRECTORY}
+        given = message.content["variables"]
+        variables = {**os.environ, **{name: value for name, value in given.items() if name not in own}}
+        for name, fd in zip(message.content["descriptors"], message.descriptors):
+            variables[name] = str(fd)
+        names = {
+            "RANK": "PMI_RANK",
+            "SIZE": "PMI_SIZE",
+            "LOCAL_RANK": "MPI_LOCALRANKID",
+            "LOCAL_SIZE": "MPI_LOCALNRANKS",
+        }
+        for name, of_mpich in names.items():
+            if of_mpich in given:
+                variables[f"OMPI_COMM_WORLD_{name}"] = given[of_mpich]
+        if "MPI_LOCALRANKID" in given:
+            variables["OMPI_COMM_WORLD_NODE_RANK"] = given["MPI_LOCALRANKID"]
+        number = variables["OMPI_COMM_WORLD_RANK"]
+        return {
+            **variables,
+            **self._plan.variables,
+            "TIDEMILL_REPORTS": str(Path(self._plan.reports) / f"rank-{number}"),
+        }
+
+    def _left_by_mpi(self, rank: Rank) -> None:
+        """MPI has ended an entry whose rank runs: it aborts the job."""
+        self._selector.unregister(rank.entry)
+        rank.left_by_mpi = not rank.has_ended
+        self._end(after_s=ABORT_S)
+
+    def _follow(self, output: Output) -> None:
+        def pass_on() -> None:
+            if not output.pass_on():
+                self._selector.unregister(output.fd)
+
+        self._selector.register(output.fd, selectors.EVENT_READ, pass_on)
+
+    def _forget(self, thing: int | socket.socket) -> None:
+        """Stop following, if it is still followed."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(thing)
+
+    def _answer(self, rank: Rank) -> None:
+        """Let MPI see that a rank ended, by its entry. How is left out: MPI would only add its own words to it."""
+        if rank.entry.fileno() < 0:
+            return
+        self._forget(rank.entry)
+        with contextlib.suppress(OSError):
+            channel.send(rank.entry, {"status": 0})
+        rank.entry.close()
+
+    def _outcome(self) -> Outcome:
+        rank = next((each for each in self._failures if not _is_effect(each)), None) or next(iter(self._failures), None)
+        said = self._mpirun_output.text().strip() if self._mpirun_output else ""
+        if said and rank is None and not self._stopping:
+            write_all(2, f"{said}\n".encode())
+        manager = self._mpirun or (self._daemons[0] if self._daemons else None)
+        status = (manager.poll() if manager else self._ended_there) or 0
+        some = self._ranks or self._ended_there is not None  # there may be fewer ranks than instances
+        if some and all(rank.exit_code == 0 for rank in self._ranks) and status in (0, -signal.SIGKILL):
+            return Outcome(0)
+        cause = self._cause_elsewhere()
+        if cause is not None:
+            return cause
+        if rank is not None:
+            return self._outcome_of(rank)
+        if self._stopping:
+            return Outcome(_STOPPED)
+        return Outcome(status or 1, tail=f"mpirun ended with exit code {status}: {said or 'it said nothing'}")
+
+    def _outcome_of(self, rank: Rank) -> Outcome:
+        code, tail = _before_abort(rank.exit_code or 1, rank.stderr.text())
+        return Outcome(
+            exit_code=code,
+            where=f"rank {rank.number} on {self._plan.host}",
+            pid=rank.pid,
+            reports=str(Path(self._plan.reports) / f"rank-{rank.number}"),
+            tail=tail,
+        )
+
+    def _blame(self, rank: Rank) -> None:
+        """Let the other instances know which rank failed, unless one of theirs did before."""
+        own = Path(self._plan.shared) / f"{_BLAMED}.{self._plan.host}"
+        replace(self._outcome_of(rank), reports="").write(own)
+        with contextlib.suppress(FileExistsError):
+            os.link(str(own), str(own.with_name(_BLAMED)))
+
+    def _cause_elsewhere(self) -> Outcome | None:
+        """The failure on another instance that ended the ranks of this one; None if they ended by themselves.
+
+        The platform stops this instance when the other one has reported. Only if it does not is it this one's to tell.
+        """
+        if not self._plan.shared or self._stopping:
+            return None
+        deadline = time.monotonic() + PEERS_S
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                cause = Outcome.read(Path(self._plan.shared) / _BLAMED)
+                if cause.where.endswith(f" on {self._plan.host}"):
+                    return None
+            if self._stopping:
+                return Outcome(_STOPPED)
+            if time.monotonic() > deadline:
+                break
+            self._wait(deadline)
+        with contextlib.suppress(OSError, ValueError):
+            return Outcome.read(Path(self._plan.shared) / _BLAMED)
+        return None
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listen in a directory whose path may be longer than an address."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    fd = os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{fd}/{path.name}")
+    finally:
+        os.close(fd)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _is_effect(rank: Rank) -> bool:
+    """Whether a rank seems to have failed because MPI was gone: without it, MPICH's ranks crash or give up."""
+    text = rank.stderr.text()
+    if rank.exit_code == -signal.SIGKILL or _ABORT.search(text):
+        return False
+    return rank.left_by_mpi or bool(_WITHOUT_MPI.search(text))
+
+
+def _likely_cause(rank: Rank) -> int:
+    """Order of ranks that ended at one time. Nobody here sends SIGKILL; an abort makes the other ranks crash."""
+    if rank.exit_code == -signal.SIGKILL:
+        return 0
+    return 1 if _ABORT.search(rank.stderr.text()) else 2 if (rank.exit_code or 0) < 0 else 3
+
+
+def _before_abort(exit_code: int, tail: str) -> tuple[int, str]:
+    """Code and last words of a rank, without what MPICH's MPI_Abort does after it has named the code: it may crash."""
+    aborted = _ABORT.search(tail)
+    return (int(aborted[1]) or exit_code, tail[: aborted.start()]) if aborted else (exit_code, tail)
+
+
+def _base_variables() -> dict[str, str]:
+    """The environment of mpirun: what it needs itself. The ranks get theirs from the supervisor."""
+    return {name: value for name, value in os.environ.items() if name in _BASE or name.startswith(_MPIS_OWN)}
+
+
+def main(path: Path) -> int:
+    """Do what a plan says.
+
+    Returns:
+        0 if all ranks succeeded, else 1; the outcome is in a file.
+    """
+    supervisor = Supervisor(Plan.read(path), directory=path.parent)
+    outcome = supervisor.run()
+    outcome.write(path.with_name("outcome.json"))
+    supervisor.tell_others(outcome)
+    return 1 if outcome.exit_code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

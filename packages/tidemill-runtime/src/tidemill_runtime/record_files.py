@@ -1,0 +1,46 @@
+"""What a reader of TFRecords may have met in File mode: files of another format, known by their first bytes.
+
+TensorFlow says "corrupted record at 0" of a compressed file and of RecordIO alike. The files still lie in the job's
+channels when it fails, so the cause can be named.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["cause_of_corrupt_records"]
+
+_SIGNS = ("DataLossError", "corrupted record at")
+_MOST_FILES = 1000
+_GZIP = b"\x1f\x8b\x08"
+_RECORDIO = (0xCED7230A).to_bytes(4, "little")
+
+
+def cause_of_corrupt_records(text: str, *, channels: Path) -> str:
+    """Return which file of the channels is not what a reader of TFRecords takes it for; empty if nothing is known.
+
+    Args:
+        text: Type and message of the script's exception.
+        channels: Directory of the input channels. Up to 1,000 of their files are looked at, a few bytes of each.
+    """
+    if not any(sign in text for sign in _SIGNS):
+        return ""
+    for path in sorted(islice((path for path in channels.rglob("*") if path.is_file()), _MOST_FILES)):
+        start = _first_bytes(path)
+        if start.startswith(_GZIP):
+            return f'{path} holds gzip: read it with compression_type="GZIP", or store it decompressed'
+        if start == _RECORDIO:
+            return f"{path} holds RecordIO, which no TFRecord reader reads: store TFRecords, or use a Pipe channel"
+    return ""
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(4)
+    except OSError:
+        return b""

@@ -1,0 +1,47 @@
+"""The training compiler's switch, as each SDK encodes it."""
+
+import json
+
+import pytest
+
+from tidemill_runtime.compiler import announce, compiler_variables
+from tidemill_runtime.environment import Environment
+
+ENABLED = "sagemaker_training_compiler_enabled"
+DEBUG = "sagemaker_training_compiler_debug_mode"
+
+
+@pytest.fixture
+def read(job):
+    def read(hyperparameters):
+        job.config("hyperparameters", hyperparameters)
+        job.config("resourceconfig", {"current_host": "algo-1", "hosts": ["algo-1"]})
+        job.config("inputdataconfig", {})
+        return Environment.read({"SAGEMAKER_BASE_DIR": str(job.base)})
+
+    return read
+
+
+@pytest.mark.parametrize("text", ["true", '"true"', '"True"', "True"])
+def test_every_encoding_of_true_switches_it_on(read, job, capfd, text):
+    environment = read({ENABLED: text, DEBUG: json.dumps(False)})
+    report = f"{job.base}/output/data/compiler"
+    assert compiler_variables(environment) == {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": report}
+    announce(environment)
+    written = "Found configuration for Training Compiler\nConfiguring SM Training Compiler...\n"
+    assert capfd.readouterr().out == written
+
+
+def test_debug_mode_is_handed_on(read, capfd):
+    environment = read({ENABLED: '"true"', DEBUG: '"true"'})
+    assert compiler_variables(environment)["TIDEMILL_COMPILER_DEBUG"] == "1"
+    announce(environment)
+    assert capfd.readouterr().out.endswith("Training Compiler set to debug mode\n")
+
+
+@pytest.mark.parametrize("hyperparameters", [{}, {ENABLED: "false"}, {ENABLED: '"false"', DEBUG: "true"}])
+def test_other_jobs_are_not_touched(read, capfd, hyperparameters):
+    environment = read(hyperparameters)
+    assert compiler_variables(environment) == {}
+    announce(environment)
+    assert capfd.readouterr().out == ""

