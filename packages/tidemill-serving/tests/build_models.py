@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from exported_models import save_exported
 from typed_models import Mixed, save_examples, save_types, save_unusable
 
 v1 = tf.compat.v1
@@ -138,6 +139,18 @@ def save_tensorflow_1(directory: Path) -> None:
         builder.save()
 
 
+def save_classifier(directory: Path) -> None:
+    """A model whose default signature classifies, as exporters of TensorFlow 1 made them."""
+    with v1.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, [None], name="examples")
+        features = v1.parse_example(serialized, {"inputs": v1.FixedLenFeature([2], tf.float32)})
+        classes = v1.tile(v1.constant([["first", "second"]]), [v1.shape(serialized)[0], 1])
+        signature = v1.saved_model.classification_signature_def(serialized, classes, features["inputs"])
+        builder = v1.saved_model.Builder(str(directory / "1"))
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map={"serving_default": signature})
+        builder.save()
+
+
 def main(directory: Path) -> None:
     words = directory / "words.txt"
     words.write_text("ebb\nflow\nslack\n")
@@ -163,6 +176,8 @@ def main(directory: Path) -> None:
     save_examples(directory / "examples")
     save_mlp(directory / "mlp")
     save_tensorflow_1(directory / "tensorflow_1")
+    save_classifier(directory / "classifier")
+    save_exported(directory, words)
     words.unlink()  # what is needed of it lies in the SavedModel now
 
 

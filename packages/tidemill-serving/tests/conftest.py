@@ -62,6 +62,7 @@ class ServerProcess:
     unix_socket: Path | None = None
     log: list[str] = field(default_factory=list)
     port: int = 0
+    grpc_port: int = 0
 
     def start(self) -> "ServerProcess":
         command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(self.model_dir), "--port", "0"]
@@ -77,6 +78,8 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:  # ends when the process does
             self.log.append(line.rstrip("\n"))
+            if line.startswith("grpc.ready"):
+                self.grpc_port = int(line.rpartition(":")[2])
             if line.startswith("server.ready"):
                 self.port = int(line.rpartition(":")[2])
                 return self
@@ -116,6 +119,18 @@ class ServerProcess:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("POST", "/invocations", body, {"Content-Type": content_type, **named})
 
+    def line(self, *parts: str, since: int = 0) -> str:
+        """The first line of the log from number ``since`` on that has all these texts; waits for it."""
+        for line in self.log[since:]:
+            if all(part in line for part in parts):
+                return line
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.log.append(line.rstrip("\n"))
+            if all(part in line for part in parts):
+                return self.log[-1]
+        raise AssertionError(f"the log ended without {parts}: {self.log}")
+
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
@@ -144,12 +159,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def server_process() -> type[ServerProcess]:
+    """The class, for fixtures of directories below this one."""
+    return ServerProcess
+
+
+@pytest.fixture(scope="session")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server with all models, on a port and on a unix socket with a long path."""
+    """One server with all models: on a port, on a unix socket with a long path, and by gRPC."""
     long_directory = tmp_path_factory.mktemp("sockets") / ("d" * 120)
     long_directory.mkdir()
     environment = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus"}
-    running = ServerProcess(models, environment=environment, unix_socket=long_directory / "endpoint.sock").start()
+    socket_path = long_directory / "endpoint.sock"
+    arguments = ("--grpc-port", "0")
+    running = ServerProcess(models, arguments=arguments, environment=environment, unix_socket=socket_path).start()
     yield running
     assert running.terminate() == 0, running.log
 

@@ -138,7 +138,7 @@ def test_a_signature_that_turns_out_to_be_slow_leaves_the_loop() -> None:
 
     def slowly(x: Array) -> Array:
         threads_of_runs.append(threading.get_ident())
-        busy_until = time.perf_counter() + 0.02
+        busy_until = time.perf_counter() + 0.06
         while time.perf_counter() < busy_until:
             pass
         return x

@@ -28,6 +28,22 @@ def test_the_answer_is_laid_out_as_tensorflow_serving_does(server: Server) -> No
     assert answer.headers["x-tidemill-model-version"] == "123"
 
 
+def test_without_compiler_and_library_python_gives_the_same_bytes(
+    server: Server, models: Path, start: Any, tmp_path: Path
+) -> None:
+    environment = {"CXX": "none", "TIDEMILL_NATIVE_DIR": str(tmp_path)}
+    plain = start(models, environment=environment)
+    assert "CXX" in plain.line("json.python")
+    assert server.line("json.native", "source=compiled")
+    for model, body in (
+        ("half_plus", {"instances": [1.0, 1 / 3, -0.0, 1e30, 5e-324]}),
+        ("half_plus", {"inputs": {"x": [float("nan"), float("inf")]}}),
+        ("two_inputs", {"instances": [{"a": 2, "b": [3, 4]}, {"b": [1, 1], "a": 0.5}]}),
+        ("two_inputs", {"instances": [{"a": 2, "b": [3, 4]}, {"a": 0.5, "b": [1]}]}),
+    ):
+        assert plain.predict(model, body).body == server.predict(model, body).body
+
+
 def test_without_a_version_the_highest_answers(server: Server) -> None:
     answer = server.predict("half_plus", {"instances": [1.0]})
     assert answer.json == {"predictions": [3.5]}
@@ -485,7 +501,9 @@ def test_the_log_tells_what_was_loaded(start: Any, models: Path) -> None:
         ),
         ({"SAGEMAKER_TFS_ENABLE_BATCHING": "yes"}, (), "SAGEMAKER_TFS_ENABLE_BATCHING='yes' is neither true nor false"),
         ({"SAGEMAKER_TFS_MAX_BATCH_SIZE": "0"}, (), "SAGEMAKER_TFS_MAX_BATCH_SIZE='0' is not a whole number"),
-        ({"SAGEMAKER_MULTI_MODEL": "true"}, (), "multi-model endpoints are not served"),
+        ({"SAGEMAKER_MULTI_MODEL": "maybe"}, (), "SAGEMAKER_MULTI_MODEL='maybe' is neither true nor false"),
+        ({"SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": "mine"}, (), "the server gets no keys for S3"),
+        ({"SAGEMAKER_SAFE_PORT_RANGE": "9000"}, (), "SAGEMAKER_SAFE_PORT_RANGE='9000' is not a range of ports"),
         ({}, ("--host", "203.0.113.1"), "cannot listen on 203.0.113.1"),
     ],
 )
@@ -502,14 +520,6 @@ def test_an_archive_without_a_model_fails_the_start(start: Any, tmp_path: Path) 
     with pytest.raises(AssertionError, match="exit status 1") as failure:
         start(tmp_path)
     assert f"server.failed no SavedModel bundles found! {tmp_path} holds notes.txt" in str(failure.value)
-
-
-def test_an_archive_with_handlers_is_not_served_without_them(start: Any, models: Path, tmp_path: Path) -> None:
-    (tmp_path / "1").symlink_to(models / "half_plus/123")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/inference.py").write_text("def handler(data, context): ...")
-    with pytest.raises(AssertionError, match=r"code/inference.py has handlers of its own"):
-        start(tmp_path)
 
 
 def test_without_batching_the_answers_are_the_same(start: Any, models: Path) -> None:

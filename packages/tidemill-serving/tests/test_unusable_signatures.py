@@ -1,4 +1,7 @@
-"""Signatures that JSON cannot carry: said in the log, refused at a call, and no burden on the others of the model."""
+"""Signatures that JSON cannot carry: said in the log, refused at a call, and no burden on the others of the model.
+
+Complex tensors are served by gRPC: see grpc_api/test_prediction_service.py.
+"""
 
 import json
 import re
@@ -51,7 +54,7 @@ def test_the_log_tells_each_once_when_the_model_is_loaded(start: Any, models: Pa
     server = start(models / "unusable")
     server.predict("model", {"signature_name": "ragged", "instances": [1.0]})
     assert server.terminate() == 0
-    line = re.compile(r"signature\.unusable model=model version=1 signature=(\w+) reason=(.*)")
+    line = re.compile(r"signature\.(?:unusable|grpc_only) model=model version=1 signature=(\w+) reason=(.*)")
     told = [match.groups() for match in map(line.fullmatch, server.log) if match]
     assert sorted(name for name, _ in told) == sorted(REASONS)
     for name, reason in told:

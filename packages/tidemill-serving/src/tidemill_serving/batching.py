@@ -1,9 +1,9 @@
-"""Runs of one model version: on the loop or on batch threads, rows of waiting requests together.
+"""Run a model version on the event loop or on batch threads, and batch the rows of waiting requests.
 
-There is no timer. Requests that the event loop read in one turn, or that came while every slot was taken, share the
-next run; a lone request is run at once. Only signatures whose first dimensions are all unknown are batched, and only
-requests whose other dimensions and types agree. When a shared run fails, its requests are run one by one, so that
-nobody is answered with somebody else's error.
+There is no timer. Requests read in one turn of the event loop, or received while every slot is taken, share the next
+run; a single request runs at once. Only signatures whose first dimensions are all unknown are batched, and only
+requests whose other dimensions and types agree. If a shared run fails, its requests run one by one, so that no request
+gets the error of another.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from tidemill_serving.errors import Code, RequestError, invalid
 __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner"]
 
 DEFAULT_MAX_ROWS = 32
-_LOOP_FEED_BYTES = 65_536  # what was measured with one row does not hold for a feed much larger than one
+_LOOP_FEED_BYTES = 65_536  # a time measured with one row does not hold for much larger feeds
 _SLOW_RUN_S = 0.01
-_SLOW_RUNS = 2  # in a row: one may be the machine's doing
+_SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive, and together: less may be noise of the machine
 _Done = Callable[["list[Array] | RequestError"], None]
 
 
@@ -41,14 +41,16 @@ class Job:
     def __post_init__(self) -> None:
         first = self.feeds[0] if self.feeds else None
         self.rows = first.shape[0] if first is not None and first.ndim else 1
-        self.size_bytes = sum(feed.nbytes for feed in self.feeds)
+        self.size_bytes = first.nbytes if first is not None else 0
+        for feed in self.feeds[1:]:
+            self.size_bytes += feed.nbytes
 
 
 class BatchThreads:
-    """The threads on which longer runs happen. Each is one slot; runs wait in their runner, not here.
+    """Threads for longer runs. Each thread is one slot; runs wait in their runner, not here.
 
     Args:
-        slots: How many runs may be under way at the same time.
+        slots: Maximum number of concurrent runs.
     """
 
     def __init__(self, *, slots: int) -> None:
@@ -62,7 +64,7 @@ class BatchThreads:
             thread.start()
 
     def enlist(self, runner: "Runner") -> None:
-        """Let a runner that has jobs take the next free slot; called on the loop."""
+        """Queue a runner that has jobs for the next free slot; called on the loop."""
         self._waiting.append(runner)
         self.dispatch()
 
@@ -75,12 +77,12 @@ class BatchThreads:
                 self._tasks.put(task)
 
     def release(self) -> None:
-        """Give a slot back; called on the loop."""
+        """Return a slot; called on the loop."""
         self._free += 1
         self.dispatch()
 
     def close(self) -> None:
-        """Let the threads end when they are idle."""
+        """Make the threads exit when they are idle."""
         for _ in self._threads:
             self._tasks.put(None)
 
@@ -96,9 +98,9 @@ class Runner:
         model: The model.
         signature: The signature.
         placement: Where it runs.
-        threads: Slots for runs that are not done on the loop.
+        threads: Slots for runs outside the loop.
         loop: The event loop on which `submit` and every ``done`` are called.
-        max_rows: Most rows in a shared run; 1 switches batching off. A request with more rows is run by itself.
+        max_rows: Maximum rows of a shared run; 1 disables batching. A request with more rows runs alone.
     """
 
     def __init__(
@@ -121,16 +123,25 @@ class Runner:
         self._loop_jobs: deque[Job] = deque()
         self._thread_jobs: deque[Job] = deque()
         self._woken = False
-        self._slow_runs = 0
+        self._slow_runs: list[float] = []
+        self._unfinished = 0
+        self._settled: asyncio.Future[None] | None = None
 
     @property
     def placement(self) -> Placement:
-        """Where the signature runs."""
+        """Where the signature runs: on the loop or on batch threads."""
         return self._placement
 
+    async def settled(self) -> None:
+        """Wait until every job is done; called after the last submit."""
+        if self._unfinished:
+            self._settled = self._loop.create_future()
+            await self._settled
+
     def submit(self, job: Job) -> None:
-        """Take a job; its ``done`` may be called before this returns."""
-        if not self._placement.on_loop or job.size_bytes > _LOOP_FEED_BYTES or job.rows > self._max_loop_rows:
+        """Enqueue or run a job; its ``done`` may be called before this returns."""
+        self._unfinished += 1
+        if not self.takes_here(job):
             self._thread_jobs.append(job)
             self._wake()
         elif self._max_rows == 1:
@@ -139,8 +150,19 @@ class Runner:
             self._loop_jobs.append(job)
             self._wake()
 
+    def takes_here(self, job: Job) -> bool:
+        """Return whether a job is small enough for `run_here`."""
+        return self._placement.on_loop and job.size_bytes <= _LOOP_FEED_BYTES and job.rows <= self._max_loop_rows
+
+    def run_here(self, job: Job) -> "list[Array] | RequestError":
+        """Run one job on the calling thread, which must not be the loop's; ``done`` is not called.
+
+        A thread that blocks on its answer saves the hand-over to the loop and back, which costs more than a small run.
+        """
+        return self._run_one(job)
+
     def next_task(self) -> Callable[[], None] | None:
-        """The next shared run for a batch thread; asks for another slot when jobs are left."""
+        """Return the next shared run for a batch thread; request another slot if jobs are left."""
         jobs = self._take(self._thread_jobs)
         if not jobs:
             return None
@@ -149,7 +171,7 @@ class Runner:
         return lambda: self._run_on_thread(jobs)
 
     def _wake(self) -> None:
-        """Look at the queues when the loop has read everything that came in this turn."""
+        """Schedule the queues after the loop has read everything that arrived in this turn."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._start)
@@ -163,12 +185,12 @@ class Runner:
             self._threads.enlist(self)
 
     def _run_on_loop(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
-        """Run here and now. A signature that turns out to be slow is moved to the threads for good."""
+        """Run on the loop. A signature that proves slow moves to the threads permanently."""
         begin = time.perf_counter()
         results = self._run(jobs)
-        is_slow = time.perf_counter() - begin > _SLOW_RUN_S
-        self._slow_runs = self._slow_runs + 1 if is_slow else 0
-        if self._slow_runs >= _SLOW_RUNS:
+        elapsed_s = time.perf_counter() - begin
+        self._slow_runs = [*self._slow_runs, elapsed_s] if elapsed_s > _SLOW_RUN_S else []
+        if len(self._slow_runs) >= _SLOW_RUNS and sum(self._slow_runs) >= _SLOW_S:
             self._placement = replace(self._placement, on_loop=False)
         return results
 
@@ -181,11 +203,14 @@ class Runner:
         self._finish(jobs, results)
 
     def _finish(self, jobs: list[Job], results: "list[list[Array] | RequestError]") -> None:
+        self._unfinished -= len(jobs)
         for job, result in zip(jobs, results, strict=True):
             job.done(result)
+        if self._settled is not None and not self._unfinished and not self._settled.done():
+            self._settled.set_result(None)
 
     def _take(self, jobs: deque[Job]) -> list[Job]:
-        """Take the first job and those right behind it that fit into its run."""
+        """Pop the first job and the following ones that fit into its run."""
         taken: list[Job] = []
         rows = 0
         while jobs and (not taken or (rows + jobs[0].rows <= self._max_rows and _alike(taken[0], jobs[0]))):
@@ -210,7 +235,7 @@ class Runner:
         except Exception:  # noqa: BLE001  # whatever it is, each job by itself finds out whether it is the cause
             return None
         if any(not output.ndim or output.shape[0] != sum(job.rows for job in jobs) for output in outputs):
-            return None  # the model does not answer row by row, whatever its signature says
+            return None  # the outputs do not have one row per input row, despite the signature
         ends = np.cumsum([job.rows for job in jobs]).tolist()
         return [[output[end - job.rows : end] for output in outputs] for job, end in zip(jobs, ends, strict=True)]
 
@@ -223,10 +248,9 @@ class Runner:
             return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _explained(self, error: RequestError, feeds: Sequence[Array]) -> RequestError:
-        """Name the input whose shape does not agree with the signature, which TensorFlow's text often does not.
+        """Return an error that names the input whose shape contradicts the signature; TensorFlow's often does not.
 
-        The request is at fault then, whatever status TensorFlow gives: for a rank that an operation does not know it is
-        UNIMPLEMENTED.
+        The code is then INVALID_ARGUMENT, whatever TensorFlow's status: for an unsupported rank it is UNIMPLEMENTED.
         """
         for (name, spec), feed in zip(self._signature.inputs.items(), feeds, strict=True):
             if not spec.admits(feed.shape):
@@ -237,8 +261,10 @@ class Runner:
 
 
 def _alike(first: Job, other: Job) -> bool:
-    """Whether rows of both can stand in one array: scalars cannot, and all sizes but the first must agree."""
-    return all(
-        a.ndim and b.ndim and a.shape[1:] == b.shape[1:] and a.shape[0] == first.rows and b.shape[0] == other.rows
-        for a, b in zip(first.feeds, other.feeds, strict=True)
-    )
+    """Return whether both jobs' rows fit into one array: no scalars, and all dimensions but the first agree."""
+    for a, b in zip(first.feeds, other.feeds):  # noqa: B905  # a check of the lengths costs as much as the rest
+        if not (a.ndim and b.ndim) or a.shape[1:] != b.shape[1:]:
+            return False
+        if a.shape[0] != first.rows or b.shape[0] != other.rows:
+            return False
+    return True

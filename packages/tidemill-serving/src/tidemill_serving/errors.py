@@ -2,18 +2,29 @@
 
     ServingError
     ├── StartFailed     the server cannot start: no model, a model that does not load, an address in use
+    ├── NeedsPackages   the user's code requires packages, which the starter of the server installs
     └── RequestError    answers one request: a status code of TensorFlow and a message
 
-A RequestError becomes ``{ "error": "<message>" }`` with the HTTP status that TensorFlow Serving gives to the code.
+A RequestError becomes ``{ "error": "<message>" }`` with the HTTP status that TensorFlow Serving maps the code to.
 """
 
 from enum import Enum
+from pathlib import Path
 
-__all__ = ["Code", "RequestError", "ServingError", "StartFailed", "failed_precondition", "invalid", "not_found"]
+__all__ = [
+    "Code",
+    "NeedsPackages",
+    "RequestError",
+    "ServingError",
+    "StartFailed",
+    "failed_precondition",
+    "invalid",
+    "not_found",
+]
 
 
 class Code(Enum):
-    """Status codes: number on the wire of gRPC, HTTP status on that of REST."""
+    """Status codes of TensorFlow: the number used by gRPC and the HTTP status used by REST."""
 
     OK = (0, 200)
     CANCELLED = (1, 499)
@@ -39,7 +50,7 @@ class Code(Enum):
 
     @classmethod
     def of(cls, number: int) -> "Code":
-        """The code with that number; UNKNOWN for one that is not listed."""
+        """Return the code with that number; UNKNOWN if no code has it."""
         return _BY_NUMBER.get(number, cls.UNKNOWN)
 
 
@@ -47,20 +58,32 @@ _BY_NUMBER = {code.number: code for code in Code}
 
 
 class ServingError(Exception):
-    """Root of every error that the server raises on purpose."""
+    """Base class of the server's errors."""
 
 
 class StartFailed(ServingError):
-    """The server cannot start. The message goes to standard error, the exit status is 1."""
+    """Raised if the server cannot start. The message goes to standard error; the exit status is 1."""
+
+
+class NeedsPackages(ServingError):
+    """Raised if the user's code has a requirements.txt whose packages are not installed yet.
+
+    Args:
+        requirements: Path of the requirements.txt.
+    """
+
+    def __init__(self, requirements: Path) -> None:
+        super().__init__(f"the packages of {requirements} are not installed")
+        self.requirements = requirements
 
 
 class RequestError(ServingError):
-    """One request cannot be answered with a result.
+    """Raised if a request fails.
 
     Args:
         code: TensorFlow's status code; decides the HTTP status.
-        message: What the client reads.
-        http_status: Where the HTTP layer needs a status that no code has, e.g. 415.
+        message: Text for the client.
+        http_status: HTTP status that overrides the code's, e.g. 415, which no code maps to.
         headers: Extra reply headers.
     """
 
@@ -80,15 +103,15 @@ class RequestError(ServingError):
 
 
 def invalid(message: str) -> RequestError:
-    """An INVALID_ARGUMENT: the request itself is wrong."""
+    """Return an INVALID_ARGUMENT error: the request itself is wrong."""
     return RequestError(Code.INVALID_ARGUMENT, message)
 
 
 def failed_precondition(message: str) -> RequestError:
-    """A FAILED_PRECONDITION: the request does not fit this model."""
+    """Return a FAILED_PRECONDITION error: the request does not fit this model."""
     return RequestError(Code.FAILED_PRECONDITION, message)
 
 
 def not_found(message: str) -> RequestError:
-    """A NOT_FOUND."""
+    """Return a NOT_FOUND error."""
     return RequestError(Code.NOT_FOUND, message)

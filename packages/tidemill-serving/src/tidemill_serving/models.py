@@ -1,8 +1,8 @@
-"""Which models lie in a model directory: the archive layout of SageMaker's TensorFlow endpoints.
+"""Find the models in a model directory, laid out as the archives of SageMaker's TensorFlow endpoints.
 
-A version is a directory whose name is all digits and which holds ``saved_model.pb``; its parent is the model, and the
-parent's base name the model's name. A version right in the model directory belongs to the model ``model``. Hidden
-directories and everything else are ignored.
+A version is a directory with an all-digit name that contains ``saved_model.pb``; its parent directory is the model and
+names it. A version directly in the model directory belongs to the model ``model``. Hidden directories and all other
+files are ignored.
 """
 
 import os
@@ -12,18 +12,30 @@ from pathlib import Path
 
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["BARE_MODEL_NAME", "DEFAULT_MODEL_VARIABLE", "ModelVersion", "default_model", "find_versions"]
+__all__ = [
+    "BARE_MODEL_NAME",
+    "DEFAULT_MODEL_VARIABLE",
+    "GENERIC_MODEL_NAME",
+    "ModelVersion",
+    "default_model",
+    "find_exported",
+    "find_versions",
+    "find_versions_of",
+    "versions_in",
+]
 
 BARE_MODEL_NAME = "model"
+GENERIC_MODEL_NAME = "generic_model"
 DEFAULT_MODEL_VARIABLE = "SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
 SAVED_MODEL_FILE = "saved_model.pb"
 _LISTED_ENTRIES = 20
 _MAX_DEPTH = 16
+_MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelVersion:
-    """One SavedModel: a model's name, its version number and where it lies."""
+    """One SavedModel: model name, version number and directory."""
 
     name: str
     version: int
@@ -34,8 +46,7 @@ def find_versions(model_dir: Path) -> tuple[ModelVersion, ...]:
     """Find every version below ``model_dir``, sorted by name and number.
 
     Raises:
-        StartFailed: The directory cannot be read, there is no version in it, or two directories are the same version
-            of the same model.
+        StartFailed: The directory cannot be read, contains no version, or contains the same version of a model twice.
     """
     if not model_dir.is_dir():
         raise StartFailed(f"no SavedModel bundles found! {model_dir} is not a directory")
@@ -56,11 +67,55 @@ def find_versions(model_dir: Path) -> tuple[ModelVersion, ...]:
     return tuple(sorted(found.values()))
 
 
-def default_model(versions: tuple[ModelVersion, ...], environment: Mapping[str, str]) -> str:
-    """The model that answers requests which name none.
+def find_versions_of(name: str, directory: Path, *, ignored: str) -> tuple[ModelVersion, ...]:
+    """Find the versions of one model, regardless of its directory's name.
+
+    Args:
+        name: Name to give to the model.
+        directory: Directory of the versions, or a parent of it.
+        ignored: Name of a subdirectory to skip.
+
+    Returns:
+        Sorted by number; empty if there are none. Of several models, the first by path.
+    """
+    if not directory.is_dir():
+        return ()
+    found = [path for path in _version_directories(directory, depth=0) if directory / ignored not in path.parents]
+    first = min((path.parent for path in found), default=None)
+    return tuple(sorted(ModelVersion(name, int(path.name), path) for path in found if path.parent == first))
+
+
+def versions_in(name: str, base_path: Path) -> tuple[ModelVersion, ...]:
+    """Find the versions directly below a directory, sorted by number; for duplicates, the first directory by name.
 
     Raises:
-        StartFailed: The variable names a model that is not there.
+        OSError: The directory cannot be read.
+    """
+    found: dict[int, ModelVersion] = {}
+    for entry in sorted(os.scandir(base_path), key=lambda item: item.name):
+        if _is_version(base_path / entry.name):
+            version = ModelVersion(name, int(entry.name), base_path / entry.name)
+            found.setdefault(version.version, version)
+    return tuple(sorted(found.values()))
+
+
+def find_exported(model_dir: Path) -> tuple[ModelVersion, ...]:
+    """Find the one model of a Python-based endpoint: below ``export/Servo``, else anywhere in the directory.
+
+    Raises:
+        StartFailed: No version is found.
+    """
+    exported = model_dir / "export" / "Servo"
+    place = exported if exported.is_dir() else model_dir
+    # If there is no version, the second search raises an error that lists what was found.
+    return find_versions_of(GENERIC_MODEL_NAME, place, ignored="code") or find_versions(model_dir)
+
+
+def default_model(versions: tuple[ModelVersion, ...], environment: Mapping[str, str]) -> str:
+    """Return the name of the model for requests that name no model.
+
+    Raises:
+        StartFailed: The environment variable names a model that does not exist.
     """
     names = sorted({version.name for version in versions})
     wanted = environment.get(DEFAULT_MODEL_VARIABLE)
@@ -80,14 +135,20 @@ def _version_directories(directory: Path, *, depth: int) -> Iterator[Path]:
         if entry.name.startswith(".") or not entry.is_dir():
             continue
         path = directory / entry.name
-        if entry.name.isascii() and entry.name.isdigit() and (path / SAVED_MODEL_FILE).is_file():
+        if _is_version(path):
             yield path
         else:
             yield from _version_directories(path, depth=depth + 1)
 
 
+def _is_version(path: Path) -> bool:
+    name = path.name
+    is_number = name.isascii() and name.isdigit() and int(name) <= _MAX_VERSION
+    return is_number and (path / SAVED_MODEL_FILE).is_file()
+
+
 def _listing(directory: Path) -> str:
-    """The first entries below the directory, for a message that shows what was in the archive instead."""
+    """Return the first entries below the directory, for an error that shows what the archive contains."""
     entries: list[str] = []
     for parent, directories, files in os.walk(directory):
         directories.sort()

@@ -1,23 +1,62 @@
-"""What the server is told: by its command line, and by SageMaker's environment variables."""
+"""Options of the server, read from its command line and from SageMaker's environment variables."""
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidemill_serving._shared.http.limits import Limits
+from tidemill_serving.arguments import ENGINE_VARIABLE, command_line
+from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import DEFAULT_MAX_ROWS
-from tidemill_serving.engine import ENGINE_NAMES, Parallelism
+from tidemill_serving.engine import Parallelism
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.http.limits import Limits
+from tidemill_serving.handlers.pool import PoolSize
+from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 
-__all__ = ["Options", "read_options"]
+__all__ = ["ManagedModels", "Options", "read_options"]
 
 _DEFAULT_PORT = 8080
+_TRANSFORM_ENQUEUED = 100_000_000
 _BATCHING = "SAGEMAKER_TFS_ENABLE_BATCHING"
 _MAX_ROWS = "SAGEMAKER_TFS_MAX_BATCH_SIZE"
+_SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
+_OP_LIBRARIES = "TIDEMILL_SERVING_OP_LIBRARIES"
+_MOST_WORKERS = 4  # default limit: each worker may import TensorFlow
+_HANDLER_TIMEOUT_S = 60
+_LOAD_TIMEOUT_S = 300
+_GRPC_PORT = "TIDEMILL_GRPC_PORT"
+_NO_BUCKET = "the server gets no keys for S3: put the script into code/ of each model, or into code/ beside the models"
 _REFUSED = {
-    "SAGEMAKER_MULTI_MODEL": "multi-model endpoints are not served: give each model an endpoint of its own",
+    "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": _NO_BUCKET,
+    "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX": _NO_BUCKET,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedModels:
+    """Models whose versions are added and removed while the server runs.
+
+    Attributes:
+        config_file: Model configuration file; None for one model.
+        config_poll_s: Seconds between reads of the file; 0 reads it once.
+        name: Name of the one model.
+        base_path: Directory of its versions.
+        poll_s: Seconds between scans of the version directories; 0 scans them once.
+        retries: Number of retries for a version that fails to load.
+        retry_s: Seconds between retries.
+        labels_ahead: Allow labels for versions that are not loaded.
+    """
+
+    config_file: Path | None = None
+    config_poll_s: float = 0.0
+    name: str = "default"
+    base_path: Path | None = None
+    poll_s: float = 1.0
+    retries: int = 5
+    retry_s: float = 60.0
+    labels_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +64,64 @@ class Options:
     """Options of one server.
 
     Attributes:
-        model_dir: Where the model archive was unpacked.
-        unix_socket: Listen there.
+        model_dir: Directory of the unpacked model archive.
+        unix_socket: Path of the unix socket to listen on.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one; None listens on the unix socket only.
-        engine: One of `ENGINE_NAMES`.
-        parallelism: Threads of TensorFlow.
-        max_rows: Most rows in a shared run; 1 switches batching off.
-        drain_grace_s: Time between SIGTERM and the end of accepting connections.
-        drain_timeout_s: Most time for requests that are under way at SIGTERM.
+        grpc_port: Port for gRPC clients; 0 takes a free one; None serves gRPC to the archive's code only.
+        grpc_threads: Maximum number of concurrent gRPC calls.
+        tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
+        engine: One of `ENGINE_NAMES`; `open_engine` refuses others.
+        op_libraries: Shared libraries of custom ops, loaded before the models.
+        parallelism: Number of TensorFlow threads.
+        max_rows: Maximum rows of a shared run; 1 disables batching.
+        batching: TF Serving's batching parameters; None batches only requests that arrive together.
+        batching_file: File of batching parameters; takes precedence over ``batching``.
+        model_batching: Whether a version may contain its own batching parameters.
+        drain_grace_s: Seconds from SIGTERM until new connections are refused.
+        drain_timeout_s: Maximum seconds for requests in progress at SIGTERM.
+        handlers: Number of processes and time limit of user code.
+        safe_ports: First and last port that loopback servers may use; None lets the system choose.
+        kind: One of `KINDS`.
+        code_dir: Directory of the submitted code of a ``python`` endpoint.
+        multi_model: Load models on request, from directories below ``model_dir``.
+        managed: Models to serve instead of the archive's; None serves the archive's.
+        cors: Allow cross-origin requests from any web page to TF Serving's routes.
+        monitoring_config: TF Serving's monitoring configuration file, which enables metrics and sets their path; None
+            serves metrics at the default path.
+        load_timeout_s: Maximum seconds for loading a model on request.
+        archives: Directory of the archives that load requests may name; None refuses all archives.
+        overlay_request: File for the packages that the user's code needs, for a starter that installs them.
     """
 
     model_dir: Path
     unix_socket: Path | None = None
     host: str = "127.0.0.1"
     port: int | None = None
+    grpc_port: int | None = None
+    grpc_threads: int = 8
+    tensor_content: bool = False
     engine: str = "auto"
+    op_libraries: tuple[Path, ...] = ()
     parallelism: Parallelism = field(default_factory=Parallelism)
     max_rows: int = DEFAULT_MAX_ROWS
+    batching: BatchingParameters | None = None
+    batching_file: Path | None = None
+    model_batching: bool = False
     limits: Limits = field(default_factory=Limits)
     drain_grace_s: float = 1.0
     drain_timeout_s: float = 30.0
+    handlers: PoolSize = field(default_factory=PoolSize)
+    safe_ports: tuple[int, int] | None = None
+    overlay_request: Path | None = None
+    kind: str = TENSORFLOW_SERVING
+    code_dir: Path = Path("/opt/ml/code")
+    multi_model: bool = False
+    managed: ManagedModels | None = None
+    cors: bool = False
+    monitoring_config: Path | None = None
+    load_timeout_s: float = 300.0
+    archives: Path | None = None
 
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -54,47 +130,147 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     Raises:
         StartFailed: A variable has a value that is not allowed.
     """
-    given = _parser().parse_args(arguments)
+    given = command_line().parse_args(arguments)
     for name, reason in _REFUSED.items():
-        if environment.get(name, "").lower() == "true":
-            raise StartFailed(f"{name}=true: {reason}")
+        if environment.get(name):
+            raise StartFailed(f"{name}={environment[name]!r}: {reason}")
     port: int | None = given.port
     if port is None and given.unix_socket is None:
         port = _number(environment, "SAGEMAKER_BIND_TO_PORT", default=_DEFAULT_PORT, minimum=0)
+    multi_model = _switch(environment, "SAGEMAKER_MULTI_MODEL")
+    if multi_model and given.kind == PYTHON:
+        raise StartFailed("SAGEMAKER_MULTI_MODEL=true: endpoints of the kind python have one model")
+    model_dir: Path = given.model_dir or Path("/opt/ml/models" if multi_model else "/opt/ml/model")
     return Options(
-        model_dir=given.model_dir.absolute(),
+        model_dir=model_dir.absolute(),
         unix_socket=given.unix_socket and given.unix_socket.absolute(),
         host=given.host,
         port=port,
-        engine=given.engine,
+        grpc_port=_grpc_port(given.grpc_port, environment),
+        grpc_threads=given.grpc_max_threads,
+        tensor_content=given.enable_serialization_as_tensor_content,
+        engine=given.engine or environment.get(ENGINE_VARIABLE) or "auto",
+        op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),
         parallelism=Parallelism(
             inter_op=_number(environment, "SAGEMAKER_TFS_INTER_OP_PARALLELISM", default=0, minimum=0),
             intra_op=_number(environment, "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", default=0, minimum=0),
         ),
         max_rows=_max_rows(environment),
-        limits=Limits(body_bytes=given.max_body_bytes),
+        batching=_batching(environment),
+        batching_file=_batching_file(given),
+        model_batching=given.enable_per_model_batching_parameters,
+        limits=_limits(given),
+        handlers=_pool_size(environment, multi_model=multi_model, kind=given.kind),
+        safe_ports=_safe_ports(environment),
+        overlay_request=given.overlay_request,
+        kind=given.kind,
+        code_dir=given.code_dir.absolute(),
+        multi_model=multi_model,
+        managed=_managed(given, multi_model=multi_model),
+        archives=given.archives,
+        cors=given.rest_api_enable_cors_support,
+        monitoring_config=given.monitoring_config_file,
+        load_timeout_s=_number(environment, "SAGEMAKER_TFS_WAIT_TIME_SECONDS", default=_LOAD_TIMEOUT_S, minimum=1),
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tidemill_serving", description="Serve TensorFlow SavedModels.")
-    parser.add_argument("--model-dir", type=Path, default=Path("/opt/ml/model"), help="directory of the model archive")
-    parser.add_argument("--unix-socket", type=Path, help="listen on this unix socket")
-    parser.add_argument("--port", type=int, help="listen on this port; 0 takes a free one")
-    parser.add_argument("--host", default="127.0.0.1", help="address of the port")
-    parser.add_argument("--engine", choices=ENGINE_NAMES, default="auto", help="how models are run")
-    parser.add_argument(
-        "--max-body-bytes", type=int, default=Limits().body_bytes, help="largest request body, also after decompression"
+def _managed(given: argparse.Namespace, *, multi_model: bool) -> ManagedModels | None:
+    if given.model_config_file is None and given.model_base_path is None:
+        return None
+    if given.model_config_file is not None and given.model_base_path is not None:
+        raise StartFailed("--model-config-file and --model-base-path: give one of them")
+    if multi_model or given.kind == PYTHON:
+        raise StartFailed("--model-config-file and --model-base-path: not for multi-model and python endpoints")
+    return ManagedModels(
+        config_file=given.model_config_file,
+        config_poll_s=given.model_config_file_poll_wait_seconds,
+        name=given.model_name,
+        base_path=given.model_base_path and given.model_base_path.absolute(),
+        poll_s=given.file_system_poll_wait_seconds,
+        retries=given.max_num_load_retries,
+        retry_s=given.load_retry_interval_micros / 1e6,
+        labels_ahead=given.allow_version_labels_for_unavailable_models,
     )
-    return parser
+
+
+def _limits(given: argparse.Namespace) -> Limits:
+    if given.rest_api_timeout_in_ms is None:
+        return Limits(body_bytes=given.max_body_bytes)
+    if given.rest_api_timeout_in_ms < 1:
+        raise StartFailed(f"--rest-api-timeout-in-ms {given.rest_api_timeout_in_ms}: expected at least 1")
+    return Limits(body_bytes=given.max_body_bytes, answer_timeout_s=given.rest_api_timeout_in_ms / 1000)
+
+
+def _batching_file(given: argparse.Namespace) -> Path | None:
+    if given.enable_batching and given.batching_parameters_file is None:
+        raise StartFailed("--enable-batching needs --batching-parameters-file")
+    if given.batching_parameters_file is not None and not given.enable_batching:
+        raise StartFailed("--batching-parameters-file needs --enable-batching")
+    file: Path | None = given.batching_parameters_file
+    return file
+
+
+def _grpc_port(given: int | None, environment: Mapping[str, str]) -> int | None:
+    if given is None and not environment.get(_GRPC_PORT):
+        return None
+    return _number(environment, _GRPC_PORT, default=0, minimum=0) if given is None else given
+
+
+def _pool_size(environment: Mapping[str, str], *, multi_model: bool, kind: str) -> PoolSize:
+    processes = 1 if multi_model else min(os.cpu_count() or 1, _MOST_WORKERS)  # each model has its own
+    if kind == PYTHON:
+        return PoolSize(
+            workers=_number(environment, "SAGEMAKER_MODEL_SERVER_WORKERS", default=processes, minimum=1),
+            timeout_s=_number(environment, "SAGEMAKER_MODEL_SERVER_TIMEOUT", default=_HANDLER_TIMEOUT_S, minimum=1),
+        )
+    return PoolSize(
+        workers=_number(environment, "SAGEMAKER_GUNICORN_WORKERS", default=processes, minimum=1),
+        threads=_number(environment, "SAGEMAKER_GUNICORN_THREADS", default=1, minimum=1),
+        timeout_s=_number(environment, "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", default=_HANDLER_TIMEOUT_S, minimum=1),
+    )
+
+
+def _paths(environment: Mapping[str, str], name: str) -> list[Path]:
+    return [Path(path) for path in environment.get(name, "").split(os.pathsep) if path]
+
+
+def _safe_ports(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    text = environment.get(_SAFE_PORTS, "")
+    if not text:
+        return None
+    first, _, last = text.partition("-")
+    if first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 2**16:
+        return int(first), int(last)
+    raise StartFailed(f"{_SAFE_PORTS}={text!r} is not a range of ports; expected FIRST-LAST, e.g. 9000-9010")
+
+
+def _batching(environment: Mapping[str, str]) -> BatchingParameters | None:
+    """Return the container's batching parameters, or None if batching is off."""
+    if not _switch(environment, _BATCHING):
+        return None
+    cpus = os.cpu_count() or 1
+    enqueued = _TRANSFORM_ENQUEUED if environment.get("SAGEMAKER_BATCH") else cpus
+    micros = _number(environment, "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", default=1000, minimum=0)
+    return BatchingParameters(
+        max_batch_size=_number(environment, _MAX_ROWS, default=8, minimum=1),
+        timeout_s=micros / 1e6,
+        max_enqueued_batches=_number(environment, "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES", default=enqueued, minimum=1),
+        threads=_number(environment, "SAGEMAKER_TFS_NUM_BATCH_THREADS", default=cpus, minimum=1),
+    )
 
 
 def _max_rows(environment: Mapping[str, str]) -> int:
-    """Rows of a shared run. Unset, batching is on: it waits for nobody, so it costs a lone client nothing."""
-    enabled = environment.get(_BATCHING, "").lower()
-    if enabled not in ("", "true", "false"):
-        raise StartFailed(f"{_BATCHING}={environment[_BATCHING]!r} is neither true nor false")
-    return 1 if enabled == "false" else _number(environment, _MAX_ROWS, default=DEFAULT_MAX_ROWS, minimum=1)
+    """Return the maximum rows of a shared run. Batching is on by default: it never waits, so it adds no latency."""
+    if not _switch(environment, _BATCHING, default=True):
+        return 1
+    return _number(environment, _MAX_ROWS, default=DEFAULT_MAX_ROWS, minimum=1)
+
+
+def _switch(environment: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    text = environment.get(name, "").lower()
+    if text not in ("", "true", "false"):
+        raise StartFailed(f"{name}={environment[name]!r} is neither true nor false")
+    return text == "true" if text else default
 
 
 def _number(environment: Mapping[str, str], name: str, *, default: int, minimum: int) -> int:

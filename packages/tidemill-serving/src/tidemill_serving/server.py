@@ -1,4 +1,4 @@
-"""Put the server together: find and load models, listen, and end in order."""
+"""Assemble the server: find and load models, listen, and shut down gracefully."""
 
 import asyncio
 import contextlib
@@ -8,76 +8,250 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemill_serving._shared.http.listener import Listener
+from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import BatchThreads
-from tidemill_serving.engine import open_engine
+from tidemill_serving.engine import Engine, open_engine
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.http.listener import Listener, bind_tcp, bind_unix
-from tidemill_serving.models import default_model, find_versions
+from tidemill_serving.handlers.code import UserCode
+from tidemill_serving.handlers.wire import PYTHON
+from tidemill_serving.http.listener import bind_tcp, bind_unix, new_listener
+from tidemill_serving.http.message import Application
+from tidemill_serving.loading import Loader
+from tidemill_serving.metrics import DEFAULT_PATH, Metrics
+from tidemill_serving.models import DEFAULT_MODEL_VARIABLE, ModelVersion, default_model, find_exported, find_versions
+from tidemill_serving.multi_model.api import MultiModelApi
+from tidemill_serving.multi_model.host import ModelHost
 from tidemill_serving.options import Options
-from tidemill_serving.registry import Registry, Servable, load_all
+from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.api import Api
+from tidemill_serving.rest.native_library import load_native_json
+from tidemill_serving.user_code import ModelPort, Ports, find_code, open_grpc, start_handlers
+from tidemill_serving.versions.batching_file import MODEL_FILE, read_batching_file
+from tidemill_serving.versions.config import read_text_message
+from tidemill_serving.versions.manager import ModelManager
+from tidemill_serving.versions.warmup import warm_up
+
+if TYPE_CHECKING:
+    from tidemill_serving.grpc_api.server import GrpcServer
 
 __all__ = ["serve"]
 
 _CORES_PER_SLOT = 2
+_MAX_SLOTS = 256
+_ANSWER_MARGIN_S = 5.0
 
 
 async def serve(options: Options, environment: Mapping[str, str]) -> int:
-    """Load every model, answer requests until SIGTERM or SIGINT, and say how it ended.
+    """Load every model and answer requests until SIGTERM or SIGINT.
 
     Returns:
-        The exit status: 0 when every request that had come was answered, 1 when some were cut off.
+        The exit status: 0 if every received request was answered, 1 if some were cut off.
 
     Raises:
-        StartFailed: There is no model, one does not load, or an address cannot be listened on.
+        StartFailed: There is no model, a model or user code does not load, or an address cannot be listened on.
+        NeedsPackages: The user's code needs packages that the starter of the server installs.
     """
     begin = time.monotonic()
     loop = asyncio.get_running_loop()
     stop = _stop_on_signals(loop)
     np.seterr(over="ignore")  # a JSON number above float32's range becomes Infinity, as in TF Serving
-    registry, threads = _load(options, environment, loop)
-    api = Api(registry)
-    listener = Listener(api, limits=options.limits, loop=loop)
-    with contextlib.ExitStack() as cleanup:
+    has_archive = not options.multi_model and options.managed is None
+    code = None if not has_archive else find_code(options, environment, event=_event, say=_say)
+    engine = open_engine(options.engine, parallelism=options.parallelism, op_libraries=options.op_libraries)
+    _report_json()
+    _event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
+    batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)
+    slots = max(1, (os.cpu_count() or 1) // _CORES_PER_SLOT) if batching is None else batching.threads
+    threads = BatchThreads(slots=min(slots, _MAX_SLOTS))
+    if batching is not None:
+        _say_batching(batching)
+    async with contextlib.AsyncExitStack() as cleanup:
         cleanup.callback(threads.close)
+        served = _Served(options, environment, engine, threads, batching, cleanup)
+        if not await _unless_stopped(served.load(), stop):
+            return 0
+        limits = options.limits
+        if options.multi_model or code is not None:
+            # A request may wait for a handler for the timeout and then run in it as long; or it may load a model.
+            timeout_s = max(2 * options.handlers.timeout_s, options.load_timeout_s if options.multi_model else 0)
+            limits = replace(limits, answer_timeout_s=timeout_s + _ANSWER_MARGIN_S)
+            if not await _unless_stopped(served.open_ports(code), stop):
+                return 0
+        elif options.grpc_port is not None:
+            served.open_grpc()
+        listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
         gc.collect()
-        gc.freeze()  # what was loaded stays: later collections need not look at it
+        gc.freeze()  # loaded objects stay alive: exclude them from later collections
         _event("server.ready", seconds=f"{time.monotonic() - begin:.2f}", address=",".join(addresses))
         _say("Entering the event loop")
         await stop.wait()
-        api.ready = False
+        served.api.ready = False
         _event("server.draining")
         in_time = await listener.drain(grace_s=options.drain_grace_s, timeout_s=options.drain_timeout_s)
+        in_time = await served.drain_grpc() and in_time
     _event("server.stopped", every_request_answered=str(in_time).lower())
     return 0 if in_time else 1
 
 
-def _load(
-    options: Options, environment: Mapping[str, str], loop: asyncio.AbstractEventLoop
-) -> tuple[Registry, BatchThreads]:
-    _refuse_scripts(options.model_dir)
-    versions = find_versions(options.model_dir)
-    default_name = default_model(versions, environment)
-    engine = open_engine(options.engine, parallelism=options.parallelism)
-    threads = BatchThreads(slots=max(1, (os.cpu_count() or 1) // _CORES_PER_SLOT))
-    servables = load_all(versions, engine=engine, threads=threads, loop=loop, max_rows=options.max_rows, loaded=_report)
-    return Registry(servables, default_name=default_name), threads
+class _Served:
+    """The served models, from the archive or loaded on request, and the user's code."""
 
-
-def _refuse_scripts(model_dir: Path) -> None:
-    """An archive whose author wrote handlers must not be served without them: its answers would be others."""
-    script = model_dir / "code" / "inference.py"
-    if script.exists():
-        raise StartFailed(
-            f"{script} has handlers of its own, which this version does not run: it serves SavedModels as they are."
-            " Leave code/inference.py out of the model archive"
+    def __init__(
+        self,
+        options: Options,
+        environment: Mapping[str, str],
+        engine: Engine,
+        threads: BatchThreads,
+        batching: BatchingParameters | None,
+        cleanup: contextlib.AsyncExitStack,
+    ) -> None:
+        self._options = options
+        self._batching = batching
+        self._environment = environment
+        self._cleanup = cleanup
+        self._loader = Loader(
+            engine=engine,
+            threads=threads,
+            loop=asyncio.get_running_loop(),
+            max_rows=options.max_rows,
+            batching=self._batching_of,
+            warm_up=self._warm_up,
+            loaded=_report,
         )
+        self._registry = Registry([], default_name="")
+        self._metrics = Metrics()
+        self._manager: ModelManager | None = None
+        self.api = Api(self._registry, self._metrics, metrics_path=_metrics_path(options), cors=options.cors)
+        self.application: Application = self.api
+        self._grpc: GrpcServer | None = None
+
+    async def load(self) -> None:
+        """Load the models of the archive or of the configuration; multi-model endpoints load on request."""
+        if self._options.managed is not None:
+            self._registry.default_name = self._environment.get(DEFAULT_MODEL_VARIABLE, "")
+            self._manager = ModelManager(self._registry, self._loader, settings=self._options.managed, event=_event)
+            self._cleanup.push_async_callback(self._manager.close)
+            await self._manager.start()
+        elif not self._options.multi_model:
+            await self._load_archive()
+
+    async def open_ports(self, code: UserCode | None) -> None:
+        """Open the loopback port of the models, which handlers may call while loading, and start the user's code."""
+        port = ModelPort(self.api.models_only, options=self._options, loop=asyncio.get_running_loop())
+        await port.open()
+        self._cleanup.push_async_callback(port.close)
+        self._ports = Ports(port.number, self.open_grpc())
+        _event("handler.ports", rest=self._ports.rest, grpc=self._ports.grpc)
+        if code is None:
+            self.api.ping_without_model = True
+            self.application = self._host()
+            return
+        pool = await start_handlers(
+            code, options=self._options, ports=self._ports, default_model=self._registry.default_name, event=_event
+        )
+        self._cleanup.push_async_callback(pool.close)
+        self.api.handlers = pool
+
+    def open_grpc(self) -> int:
+        """Serve gRPC; return its port."""
+        reload = None if self._manager is None else self._manager.reload
+        loop = asyncio.get_running_loop()
+        self._grpc = open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
+        if self._options.grpc_port is not None:
+            _event("grpc.ready", address=f"{self._options.host}:{self._grpc.port}")
+        return self._grpc.port
+
+    async def drain_grpc(self) -> bool:
+        """Refuse new gRPC calls and wait for running ones; return whether all ended in time."""
+        return self._grpc is None or await self._grpc.drain(timeout_s=self._options.drain_timeout_s)
+
+    def _batching_of(self, version: ModelVersion) -> BatchingParameters | None:
+        file = version.path / MODEL_FILE
+        if self._options.model_batching and self._options.batching_file is None and file.is_file():
+            return read_batching_file(file)
+        return self._batching
+
+    def _warm_up(self, servable: Servable) -> None:
+        begin = time.monotonic()
+        requests = warm_up(servable)
+        if requests:
+            version, seconds = servable.version, time.monotonic() - begin
+            self._metrics.warm_up(str(version.path), requests=requests, latency_s=seconds)
+            fields = {"name": version.name, "version": version.version, "requests": requests}
+            _event("model.warmed_up", **fields, seconds=f"{seconds:.2f}")
+
+    async def _load_archive(self) -> None:
+        if self._options.kind == PYTHON:
+            versions = find_exported(self._options.model_dir)
+            default_name = versions[0].name
+        else:
+            versions = find_versions(self._options.model_dir)
+            default_name = default_model(versions, self._environment)
+        self._registry.add(await self._loader.load_beside(versions))
+        self._registry.default_name = default_name
+
+    def _host(self) -> MultiModelApi:
+        host = ModelHost(
+            self._registry,
+            loader=self._loader,
+            options=self._options,
+            ports=self._ports,
+            event=_event,
+        )
+        self._cleanup.push_async_callback(host.close)
+        return MultiModelApi(self.api, host, self._registry)
+
+
+def _metrics_path(options: Options) -> str | None:
+    """Return the path of the metrics: TF Serving's default, unless a monitoring configuration overrides it."""
+    if options.monitoring_config is None:
+        return DEFAULT_PATH
+    config = read_text_message(options.monitoring_config, "MonitoringConfig").prometheus_config
+    path = config.path or DEFAULT_PATH
+    if not path.startswith("/"):
+        raise StartFailed(f"{options.monitoring_config}: path {path!r} does not begin with /")
+    return path if config.enable else None
+
+
+def _say_batching(batching: BatchingParameters) -> None:
+    """Log the parameters as SageMaker's container does."""
+    for name, value in (
+        ("max_batch_size", batching.max_batch_size),
+        ("batch_timeout_micros", round(batching.timeout_s * 1e6)),
+        ("num_batch_threads", batching.threads),
+        ("max_enqueued_batches", batching.max_enqueued_batches),
+    ):
+        _say(f"{name} {{ value: {value} }}")
+
+
+async def _unless_stopped(starting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Wait for the start; return False if a stop is requested first."""
+    start, stopped = asyncio.ensure_future(starting), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not start.done():
+        start.cancel()
+        await asyncio.wait((start,))
+        return False
+    start.result()
+    return True
+
+
+def _report_json() -> None:
+    """Load, and if necessary compile, the native library now, and log whether JSON parsing is native."""
+    library = load_native_json()
+    if isinstance(library, str):
+        _event("json.python", reason=json.dumps(library, ensure_ascii=False))
+    else:
+        _event("json.native", source=library.source)
 
 
 def _report(servable: Servable) -> None:
@@ -92,6 +266,15 @@ def _report(servable: Servable) -> None:
             pooled=str(placement.pooled).lower(),
             one_row_us="unknown" if placement.one_row_s is None else round(placement.one_row_s * 1e6),
         )
+        fault = servable.model.signatures[key].json_fault
+        if fault is not None:
+            _event(
+                "signature.grpc_only",
+                model=servable.version.name,
+                version=servable.version.version,
+                signature=key,
+                reason=json.dumps(fault, ensure_ascii=False),
+            )
     for key, reason in servable.model.unusable.items():
         _event(
             "signature.unusable",
@@ -109,7 +292,7 @@ def _report(servable: Servable) -> None:
     )
 
 
-async def _listen(listener: Listener, options: Options, cleanup: contextlib.ExitStack) -> list[str]:
+async def _listen(listener: Listener, options: Options, cleanup: contextlib.AsyncExitStack) -> list[str]:
     addresses = []
     if options.unix_socket is not None:
         await listener.open(bind_unix(options.unix_socket))
@@ -129,7 +312,7 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(1)  # asked a second time: at once
+            os._exit(1)  # second signal: exit immediately
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

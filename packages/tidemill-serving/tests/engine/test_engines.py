@@ -1,156 +1,140 @@
-"""Both engines load the same models and give the same answers."""
+"""Which engine is chosen, what it needs of the process, and what placement makes of it."""
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from tidemill_serving.engine import Parallelism, open_engine
+from tidemill_serving.engine import Parallelism, c_library, open_engine
 from tidemill_serving.engine.placement import measure
-from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
+from tidemill_serving.options import read_options
 
-ENGINE_SCRIPT = """
-import json, sys
+FALLBACK_SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+from tidemill_serving.engine import c_library, open_engine
+
+c_library.{change}
+engine = open_engine()
+model = engine.load(Path(sys.argv[1]))
+(y,) = model.run(model.signatures["serving_default"], [np.array([2], np.float32)], pooled=False)
+print(engine.name, y.tolist())
+"""
+LEAK_SCRIPT = """
+import sys
 from pathlib import Path
 import numpy as np
 from tidemill_serving.engine import open_engine
+from tidemill_serving.options import read_options
 from tidemill_serving.errors import RequestError
 
-models, name = Path(sys.argv[1]), sys.argv[2]
-open_engine("binding")  # so that the session engine has to undo what this one did to TensorFlow's import
-engine = open_engine(name)
+def resident_kb():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
 
-def run(path, signature, *feeds):
-    model = engine.load(models / path)
-    try:
-        outputs = model.run(model.signatures[signature], list(feeds), pooled=False)
-        texts = lambda a: [v.decode("latin-1") for v in a.ravel()]
-        return [[str(a.dtype), texts(a) if a.dtype == object else a.tolist()] for a in outputs]
-    except RequestError as error:
-        return error.code.name
-    finally:
-        model.close()
+models = Path(sys.argv[1])
+engine = open_engine("c_api")
+text, checked = engine.load(models / "text/1"), engine.load(models / "checked/1")
+words = np.array([b"w" * 4096] * 8, dtype=object)
 
-mlp = np.load(models / "mlp.npz")
-words = np.array([b"flow", b"tide"], dtype=object)
-print(json.dumps({
-    "linear": run("half_plus/123", "serving_default", np.array([1, 2, 5], np.float32)),
-    "two": run("two_inputs/1", "serving_default", np.array([2], np.float32), np.array([[3, 4]], np.int32)),
-    "text": run("text/1", "serving_default", np.array([b"a\\xff"], dtype=object)),
-    "words": run("words/1", "serving_default", words),
-    "tensorflow_1": run("tensorflow_1/7", "serving_default", np.array([[1], [2]], np.float32)),
-    "other_shape": run("tensorflow_1/7", "serving_default", np.array([1, 2], np.float32)),
-    "mlp": run("mlp/1", "serving_default", mlp["rows"]),
-    "wrong_type": run("half_plus/123", "serving_default", np.array([1.0])),
-    "scalar_text": run("types/1", "string_0", np.array(b"a\\0", dtype=object)),
-    "scalar_truth": run("types/1", "bool_0", np.array(True)),
-    "negative": run("checked/1", "serving_default", np.array([-1], np.float32)),
-}))
+def calls(number):
+    for _ in range(number):
+        text.run(text.signatures["serving_default"], [words], pooled=False)
+        try:
+            checked.run(checked.signatures["serving_default"], [np.full(1024, -1, np.float32)], pooled=False)
+        except RequestError:
+            pass
+
+calls(1000)
+before = resident_kb()
+calls(10_000)
+print(resident_kb() - before)
+"""
+
+THREADS_SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+from tidemill_serving.engine import Parallelism, open_engine
+
+engine = open_engine(sys.argv[2], parallelism=Parallelism(inter_op=int(sys.argv[3]), intra_op=int(sys.argv[4])))
+model = engine.load(Path(sys.argv[1]))
+model.run(model.signatures["serving_default"], [np.array([2], np.float32)], pooled=True)
+print(len(list(Path("/proc/self/task").iterdir())))
 """
 
 
-@pytest.fixture(scope="module")
-def answers(models: Path) -> dict[str, dict]:
-    """What each engine, in a process of its own, answers."""
-    import json
-
-    collected = {}
-    for name in ("binding", "session"):
-        command = [sys.executable, "-c", ENGINE_SCRIPT, str(models), name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        collected[name] = json.loads(done.stdout)
-    return collected
+def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
-def test_the_engines_agree(answers: dict[str, dict]) -> None:
-    binding, session = answers["binding"], answers["session"]
-    assert binding.keys() == session.keys()
-    for key in binding.keys() - {"mlp"}:
-        assert binding[key] == session[key], key
-    np.testing.assert_allclose(binding["mlp"][0][1], session["mlp"][0][1], atol=1e-6)
+def test_the_c_library_is_the_default_and_says_so(models: Path) -> None:
+    engine = open_engine()
+    assert engine.name == "c_api"
+    assert engine.description.startswith("TensorFlow 2.")
 
 
-def test_answers_are_right(answers: dict[str, dict], models: Path) -> None:
-    binding = answers["binding"]
-    assert binding["linear"] == [["float32", [2.5, 3.0, 4.5]]]
-    assert binding["two"] == [["float32", [14.0]], ["int32", [7]]]
-    assert binding["text"] == [["int32", [2]], ["object", ["aÿ"]], ["object", ["aÿ"]]]
-    assert binding["words"] == [["int64", [1, -1]]]
-    assert binding["tensorflow_1"] == [["float32", [[2.5], [3.0]]]]
-    np.testing.assert_allclose(binding["mlp"][0][1], np.load(models / "mlp.npz")["answers"], atol=1e-6)
-
-
-def test_scalars_are_arrays_of_the_declared_type(answers: dict[str, dict]) -> None:
-    assert answers["binding"]["scalar_text"] == [["object", ["a\0"]]]
-    assert answers["binding"]["scalar_truth"] == [["bool", True]]
-
-
-def test_a_signature_that_declares_other_types_than_the_model_returns_is_refused(models: Path, tmp_path: Path) -> None:
-    engine = open_engine("binding")
-    source = models / "checked/1/saved_model.pb"
-    saved = open_wheel().saved_model.SavedModel.FromString(source.read_bytes())
-    saved.meta_graphs[0].signature_def["serving_default"].outputs["root"].dtype = 3  # DT_INT32
-    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
-    model = engine.load(tmp_path)
-    with pytest.raises(RequestError, match=r"{.root.: .int32.}, but the model returned {.root.: .float32.}") as error:
-        model.run(model.signatures["serving_default"], [np.array([4], np.float32)], pooled=False)
-    assert error.value.http_status == 400
-
-
-def test_a_tensorflow_1_model_takes_shapes_other_than_the_declared_one(answers: dict[str, dict]) -> None:
-    assert answers["binding"]["other_shape"] == [["float32", [2.5, 3.0]]]
-
-
-def test_a_failed_run_has_the_status_code_of_tensorflow(answers: dict[str, dict]) -> None:
-    assert answers["binding"]["wrong_type"] == "INVALID_ARGUMENT"
-    assert answers["binding"]["negative"] == "INVALID_ARGUMENT"
-
-
-def test_tensorflow_is_not_imported_by_the_binding_engine(models: Path) -> None:
+def test_no_part_of_pythons_tensorflow_is_imported_but_messages(models: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tidemill_serving.engine import open_engine;"
-        "open_engine('binding').load(Path(sys.argv[1]));"
-        "print([name for name in ('keras', 'pandas', 'tensorflow.python.framework.ops') if name in sys.modules])"
+        "open_engine().load(Path(sys.argv[1]));"
+        "print([name for name in sys.modules if name.startswith(('keras', 'pandas', 'tensorflow.python'))])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(models / "half_plus/123")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-    assert done.stderr == ""
+    done = run_script(code, models / "half_plus/123")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_a_damaged_saved_model_is_named(tmp_path: Path) -> None:
-    (tmp_path / "saved_model.pb").write_bytes(b"\xffnot a protobuf")
-    with pytest.raises(StartFailed, match="is not a SavedModel"):
-        open_engine("binding").load(tmp_path)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("_FILE_NAME = 'libtensorflow_absent.so'", "there is no /"),
+        ("_SHORT_CALLS['TF_Absent'] = (None, ())", "has no TF_Absent"),
+    ],
+    ids=["no_library", "no_function"],
+)
+def test_without_the_library_or_a_function_pythons_session_runs(models: Path, change: str, reason: str) -> None:
+    done = run_script(FALLBACK_SCRIPT.replace("{change}", change), models / "half_plus/123")
+    assert done.stdout == "session [3.0]\n"
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("engine.fallback engine=session")]
+    assert reason in line
 
 
-def test_a_saved_model_without_a_serving_graph_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(StartFailed, match=r"has no graph tagged \['serve'\], only \[\]"):
-        open_engine("binding").load(tmp_path)
-
-
-def test_damaged_variables_are_reported_with_the_path(tmp_path: Path, models: Path) -> None:
-    (tmp_path / "variables").mkdir()
-    source = models / "half_plus/123"
-    (tmp_path / "saved_model.pb").write_bytes((source / "saved_model.pb").read_bytes())
-    (tmp_path / "variables/variables.index").write_bytes(b"damaged")
-    with pytest.raises(StartFailed, match=f"TensorFlow cannot load {tmp_path}"):
-        open_engine("binding").load(tmp_path)
+def test_asked_for_by_name_a_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_library, "_FILE_NAME", "libtensorflow_absent.so")
+    with pytest.raises(StartFailed, match=r"engine c_api does not work with this TensorFlow: there is no .*_absent"):
+        open_engine("c_api")
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(StartFailed, match="'tfs' is not one of auto, binding, session"):
+    with pytest.raises(StartFailed, match="'tfs' is not one of auto, c_api, session"):
         open_engine("tfs")
 
 
+def test_the_variable_chooses_the_engine_unless_the_command_line_does() -> None:
+    environment = {"TIDEMILL_SERVING_ENGINE": "session"}
+    assert read_options([], environment).engine == "session"
+    assert read_options(["--engine", "c_api"], environment).engine == "c_api"
+    assert read_options([], {}).engine == "auto"
+
+
+def test_the_log_says_which_engine_runs_the_models(start: Any, models: Path) -> None:
+    server = start(models / "half_plus")
+    assert "by libtensorflow_cc.so.2, without Python's TensorFlow; " in server.line("engine.ready engine=c_api")
+
+
+def test_ten_thousand_calls_leave_no_memory_behind(models: Path) -> None:
+    """A lost tensor a call would be 40 MB of words, or 40 MB of floats, some 400 MB with what belongs to it."""
+    assert int(run_script(LEAK_SCRIPT, models).stdout) < 10_000
+
+
 def test_signatures_say_whether_rows_may_share_a_run(models: Path) -> None:
-    engine = open_engine("binding", parallelism=Parallelism(inter_op=1, intra_op=1))
+    engine = open_engine(parallelism=Parallelism(inter_op=1, intra_op=1))
     batchable = {
         name: engine.load(models / name).signatures["serving_default"].batchable
         for name in ("half_plus/123", "two_inputs/1", "spin/1", "mlp/1")
@@ -159,7 +143,7 @@ def test_signatures_say_whether_rows_may_share_a_run(models: Path) -> None:
 
 
 def test_a_model_with_loops_or_one_that_takes_no_blanks_is_placed_on_a_thread(models: Path) -> None:
-    engine = open_engine("binding")
+    engine = open_engine()
     small = engine.load(models / "half_plus/123")
     assert measure(small, small.signatures["serving_default"]).one_row_s is not None
     looping = engine.load(models / "spin/1")
@@ -169,18 +153,13 @@ def test_a_model_with_loops_or_one_that_takes_no_blanks_is_placed_on_a_thread(mo
     assert (placement.on_loop, placement.one_row_s) == (False, None)
 
 
-def test_the_initialiser_is_no_signature(models: Path) -> None:
-    model = open_engine("binding").load(models / "words/1")
-    assert list(model.signatures) == ["serving_default"]
-    assert "__saved_model_init_op" in model.signature_defs
-
-
-def test_a_run_may_be_spread_over_threads(models: Path) -> None:
-    model = open_engine("binding").load(models / "two_inputs/1")
-    feeds = [np.array([2], np.float32), np.array([[3, 4]], np.int32)]
-    for pooled in (False, True):
-        scaled, total = model.run(model.signatures["serving_default"], feeds, pooled=pooled)
-        assert (scaled.tolist(), total.tolist()) == ([14.0], [7])
+@pytest.mark.parametrize("engine", ["c_api", "session"])
+def test_tensorflow_makes_as_many_threads_as_are_asked_for(models: Path, engine: str) -> None:
+    few, inter_op, intra_op = (
+        int(run_script(THREADS_SCRIPT, models / "half_plus/123", engine, *threads).stdout)
+        for threads in ((1, 1), (7, 1), (1, 7))
+    )
+    assert (inter_op - few, intra_op - few) == (6, 6)
 
 
 def test_error_codes_keep_their_http_status() -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tidemill_serving._shared.http.limits import Limits
+from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.http.limits import Limits
-from tidemill_serving.http.listener import Listener, bind_tcp, bind_unix
+from tidemill_serving.http.listener import bind_tcp, bind_unix, new_listener
 from tidemill_serving.http.message import Reply, Request, Response
 
 DEADLINE_S = 20
@@ -26,7 +27,7 @@ def echo(request: Request, reply: Reply) -> None:
 @asynccontextmanager
 async def listening(handler: Handler = echo, **limits: float) -> AsyncIterator[tuple[Listener, int]]:
     loop = asyncio.get_running_loop()
-    listener = Listener(handler, limits=Limits(**limits), loop=loop)  # type: ignore[arg-type]
+    listener = new_listener(handler, limits=Limits(**limits), loop=loop)  # type: ignore[arg-type]
     sock = bind_tcp("127.0.0.1", 0)
     await listener.open(sock)
     try:
@@ -83,7 +84,7 @@ CLOSE = b"Connection: close\r\n"
         (HEAD + b"X: " + b"a" * 17_000 + b"\r\n\r\n", 431),
         (HEAD + b"".join(b"X-%d: 1\r\n" % index for index in range(200)) + b"\r\n", 431),
         (HEAD + b"".join(b"X-%d: %s\r\n" % (index, b"a" * 15_000) for index in range(5)) + b"\r\n", 431),
-        (b"GET /" + b"a" * 17_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 431),
+        (b"GET /" + b"a" * 17_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 414),
         (HEAD + b"X: " + b"a" * 8_000_000 + b"\r\n\r\n", 431),
         (HEAD + b"Content-Length: 2000\r\n\r\n", 413),
         (HEAD + b"Content-Length: 2000\r\n\r\n" + b"a" * 2000, 413),

@@ -4,8 +4,22 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tidemill_serving.rest.numbers import EXACT_TEXT_VALUES, list_text
+from tidemill_serving.rest import numbers
+from tidemill_serving.rest.numbers import EXACT_TEXT_VALUES, python_text
+
+
+@pytest.fixture(params=["native", "Python"], autouse=True)
+def _writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with the native library, and without."""
+    if request.param == "Python":
+        monkeypatch.setattr(numbers, "load_native_json", lambda: "there is none")
+
+
+def list_text(array: np.ndarray, *, as_bytes: bool) -> str:
+    return numbers.list_text(array, as_bytes=as_bytes).decode()
 
 
 @pytest.mark.parametrize(
@@ -74,3 +88,30 @@ def test_every_type_has_its_form(array: np.ndarray, text: str) -> None:
 
 def test_strings_of_a_bytes_output_are_base64() -> None:
     assert list_text(np.array([b"abc"], dtype=object), as_bytes=True) == '[{"b64": "YWJj"}]'
+
+
+FLOATS = st.floats(width=32) | st.integers(-(2**24), 2**24).map(float) | st.integers(-149, 127).map(lambda n: 2.0**n)
+DOUBLES = st.floats() | st.decimals(-99, 99, places=3).map(float) | st.integers(-1074, 1023).map(lambda n: 2.0**n)
+SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+
+
+@given(st.data(), SHAPES)
+@settings(max_examples=50, deadline=None)
+def test_both_writers_write_the_same(data: st.DataObject, shape: tuple[int, ...]) -> None:
+    size = int(np.prod(shape))
+    for dtype, values in (
+        (np.float32, FLOATS),
+        (np.float64, DOUBLES),
+        (np.int32, st.integers(-(2**31), 2**31 - 1)),
+        (np.int64, st.integers(-(2**63), 2**63 - 1)),
+    ):
+        array = np.array(data.draw(st.lists(values, min_size=size, max_size=size)), dtype).reshape(shape)
+        assert list_text(array, as_bytes=False) == python_text(array, as_bytes=False)
+        assert list_text(array.T, as_bytes=False) == python_text(array.T, as_bytes=False)
+
+
+def test_both_writers_write_the_same_for_any_bits() -> None:
+    bits = np.random.default_rng(3).bytes(80_000)
+    for dtype in (np.float32, np.float64):
+        array = np.frombuffer(bits, dtype)
+        assert list_text(array, as_bytes=False) == python_text(array, as_bytes=False)

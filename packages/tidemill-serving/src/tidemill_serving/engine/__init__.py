@@ -1,33 +1,48 @@
-"""Engines: ways to load and run SavedModels. `open_engine` takes the fast one wherever it works."""
+"""Engines load and run SavedModels. `open_engine` picks the fast one if it works with the installed TensorFlow."""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from tidemill_serving.engine.base import Array, Engine, LoadedModel, Parallelism, Signature, TensorSpec
 from tidemill_serving.errors import StartFailed
 
 __all__ = ["ENGINE_NAMES", "Array", "Engine", "LoadedModel", "Parallelism", "Signature", "TensorSpec", "open_engine"]
 
-ENGINE_NAMES = ("auto", "binding", "session")
+ENGINE_NAMES = ("auto", "c_api", "session")
 
 
-def open_engine(name: str = "auto", *, parallelism: Parallelism | None = None) -> Engine:
-    """Open an engine; ``auto`` is ``binding``, or ``session`` where this TensorFlow does not allow that.
+def open_engine(
+    name: str = "auto", *, parallelism: Parallelism | None = None, op_libraries: Sequence[Path] = ()
+) -> Engine:
+    """Open an engine.
+
+    Args:
+        name: ``c_api``, ``session``, or ``auto``: the first of them that works with the installed TensorFlow.
+        parallelism: TensorFlow's thread counts; by default TensorFlow chooses them.
+        op_libraries: Shared libraries of custom operations, loaded before any model. Default: none.
 
     Raises:
-        StartFailed: No such engine, or TensorFlow is missing or unusable.
+        StartFailed: No such engine, TensorFlow is missing or unusable, or a library of operations cannot be loaded.
     """
-    threads = parallelism or Parallelism()
+    engine = _open(name, parallelism=parallelism or Parallelism())
+    for library in op_libraries:
+        engine.load_operations(library)
+    return engine
+
+
+def _open(name: str, *, parallelism: Parallelism) -> Engine:
     if name not in ENGINE_NAMES:
         raise StartFailed(f"engine {name!r} is not one of {', '.join(ENGINE_NAMES)}")
     if name != "session":
-        from tidemill_serving.engine.binding import BindingEngine
+        from tidemill_serving.engine.c_api import CApiEngine
 
         try:
-            return BindingEngine(parallelism=threads)
+            return CApiEngine(parallelism=parallelism)
         except ImportError as error:
-            if name == "binding":
-                raise StartFailed(f"the binding engine does not work with this TensorFlow: {error}") from error
+            if name == "c_api":
+                raise StartFailed(f"the engine c_api does not work with this TensorFlow: {error}") from error
             print(f"engine.fallback engine=session reason={str(error)!r}", file=sys.stderr, flush=True)  # noqa: T201
     from tidemill_serving.engine.session import SessionEngine
 
-    return SessionEngine(parallelism=threads)
+    return SessionEngine(parallelism=parallelism)

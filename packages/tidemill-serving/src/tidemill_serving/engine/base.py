@@ -15,11 +15,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Threads of TensorFlow; 0 lets TensorFlow choose.
+    """TensorFlow's thread counts; 0 lets TensorFlow choose.
 
     Attributes:
-        inter_op: Operations that run beside each other.
-        intra_op: Threads inside one operation.
+        inter_op: Maximum number of operations that run concurrently.
+        intra_op: Maximum number of threads inside one operation.
     """
 
     inter_op: int = 0
@@ -34,7 +34,7 @@ class TensorSpec:
         tensor: Name in the graph, e.g. ``serving_default_x:0``.
         dtype: NumPy type; ``object`` for strings.
         type_name: TensorFlow's name of the type, e.g. ``float``.
-        shape: Sizes, -1 where unknown; None when even the rank is.
+        shape: Dimensions, -1 for unknown ones; None if the rank is unknown.
     """
 
     tensor: str
@@ -43,7 +43,7 @@ class TensorSpec:
     shape: tuple[int, ...] | None
 
     def admits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of that shape agrees with the declared one."""
+        """Return whether an array of that shape agrees with the declared shape."""
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(
@@ -58,13 +58,15 @@ class Signature:
     Attributes:
         key: Name in the SavedModel, e.g. ``serving_default``.
         method_name: e.g. ``tensorflow/serving/predict``.
-        output_dtypes: NumPy types of the outputs, at hand for the check of each run's results.
+        json_fault: Why JSON cannot carry its tensors, so that only gRPC serves it; None if JSON can.
+        output_dtypes: NumPy types of the outputs, precomputed for the check of each run's results.
     """
 
     key: str
     method_name: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    json_fault: str | None = None
     output_dtypes: tuple[np.dtype[Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +74,7 @@ class Signature:
 
     @property
     def batchable(self) -> bool:
-        """Whether rows of several requests may share one run: every first dimension is unknown."""
+        """Whether rows of several requests may share one run, which requires every first dimension to be unknown."""
         specs = [*self.inputs.values(), *self.outputs.values()]
         return bool(self.inputs and self.outputs) and all(spec.shape and spec.shape[0] == -1 for spec in specs)
 
@@ -87,7 +89,7 @@ class LoadedModel(Protocol):
 
     @property
     def unusable(self) -> Mapping[str, str]:
-        """Why each other signature cannot be served, by key."""
+        """Reasons why the remaining signatures cannot be served, by key."""
         ...
 
     @property
@@ -106,7 +108,7 @@ class LoadedModel(Protocol):
         Args:
             signature: One of ``signatures``.
             feeds: Arrays in the order of ``signature.inputs``, each of the input's dtype.
-            pooled: Spread operations over TensorFlow's threads instead of running them on the calling one.
+            pooled: Distribute operations over TensorFlow's threads instead of running them on the calling thread.
 
         Returns:
             Arrays in the order of ``signature.outputs``.
@@ -117,20 +119,35 @@ class LoadedModel(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the model. No run may be under way."""
+        """Free the model. The caller makes sure that no run is in progress."""
         ...
 
 
 class Engine(Protocol):
-    """A way to bring SavedModels into memory."""
+    """Loads SavedModels into memory."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """One of `ENGINE_NAMES`."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What runs the models, for the log."""
+        ...
+
+    def load_operations(self, library: Path) -> None:
+        """Load a shared library of custom operations for the models that are loaded after it.
+
+        Raises:
+            StartFailed: TensorFlow cannot load it.
+        """
+        ...
 
     def load(self, path: Path) -> LoadedModel:
         """Load the SavedModel in the directory ``path``.
 
         Raises:
-            StartFailed: It is no SavedModel, has no serving graph, or TensorFlow refuses it.
+            StartFailed: The directory is not a SavedModel, has no serving graph, or TensorFlow refuses it.
         """
         ...

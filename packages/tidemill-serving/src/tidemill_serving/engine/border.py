@@ -1,6 +1,6 @@
-"""Where results leave TensorFlow: behind this border everything is an array of the declared type.
+"""Convert the results of a run: callers of an engine get only arrays of the declared types.
 
-TensorFlow's binding returns scalars as whatever is at hand: a NumPy scalar for a number, ``bytes`` for a string.
+Python's Session returns a scalar as a NumPy scalar if it is a number, and as ``bytes`` if it is a string.
 """
 
 from typing import Any
@@ -14,15 +14,15 @@ __all__ = ["fetched"]
 
 
 def fetched(results: list[Any], signature: Signature) -> list[Array]:
-    """Make arrays of the results of a run, in the order of ``signature.outputs``.
+    """Convert the results of a run to arrays, in the order of ``signature.outputs``.
 
     Raises:
-        RequestError: FAILED_PRECONDITION, an output has another type than its signature declares.
+        RequestError: FAILED_PRECONDITION, the type of an output is not the one that the signature declares.
     """
-    for value, dtype in zip(results, signature.output_dtypes, strict=False):  # strict costs as much as all the rest
+    for value, dtype in zip(results, signature.output_dtypes, strict=False):  # strict doubles the time of the check
         if type(value) is not np.ndarray or value.dtype is not dtype:
             return _converted(results, signature)
-    return results  # as almost always
+    return results  # the usual case
 
 
 def _converted(results: list[Any], signature: Signature) -> list[Array]:

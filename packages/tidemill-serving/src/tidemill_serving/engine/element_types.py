@@ -1,4 +1,7 @@
-"""The element types that requests and answers carry, and what to export instead of the others."""
+"""The element types that requests and answers support, and advice for models that use other types.
+
+Complex numbers travel by gRPC alone, since JSON has no form for them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +24,8 @@ _NUMPY_NAMES: Mapping[str, tuple[str, str]] = {
     "DT_UINT64": ("uint64", "uint64"),
     "DT_BOOL": ("bool", "bool"),
     "DT_STRING": ("string", "object"),
+    "DT_COMPLEX64": ("complex64", "complex64"),
+    "DT_COMPLEX128": ("complex128", "complex128"),
 }
 _BFLOAT16 = "DT_BFLOAT16"
 _CAST = "export a signature that casts it to a plain type, e.g. with tf.cast to tf.int32 or tf.float32"
@@ -35,15 +40,15 @@ _ADVICE: Mapping[str, str] = {
 
 
 def short_name(name: str) -> str:
-    """TensorFlow's short name of a type of the DataType enumeration: ``complex64`` for ``DT_COMPLEX64``."""
+    """Return TensorFlow's short name of a DataType member, e.g. ``complex64`` for ``DT_COMPLEX64``."""
     known = _NUMPY_NAMES.get(name)
     return known[0] if known else name.removeprefix("DT_").lower()
 
 
 def element_type(name: str) -> "np.dtype[Any] | None":
-    """The NumPy type of a type of the DataType enumeration; None for a type that JSON has no form for."""
+    """Return the NumPy type of a DataType member, or None if there is none."""
     if name == _BFLOAT16:
-        # NumPy knows bfloat16 by this package alone, which comes with TensorFlow, and few models have it.
+        # Imported on demand, since few models need it: NumPy knows bfloat16 only through this package of TensorFlow's.
         import ml_dtypes  # pyrefly: ignore[missing-import]
 
         return np.dtype(ml_dtypes.bfloat16)
@@ -51,6 +56,6 @@ def element_type(name: str) -> "np.dtype[Any] | None":
     return np.dtype(known[1]) if known else None
 
 
-def advice(name: str) -> str:
-    """What to export instead of a type that JSON has no form for."""
-    return _ADVICE.get(short_name(name), _CAST)
+def advice(type_name: str) -> str:
+    """Return advice on what to export instead of a type, given by its short name, that JSON has no form for."""
+    return _ADVICE.get(type_name, _CAST)

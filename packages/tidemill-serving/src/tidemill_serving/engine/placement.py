@@ -1,9 +1,10 @@
-"""Where a signature runs, measured when its model is warmed up.
+"""Decide where a signature runs, by measurements taken when its model is warmed up.
 
-A run of 0.3 ms or less is done right on the event loop; a longer one on a batch thread, so that ``/ping`` and other
-connections go on. So is every run of a graph with loops, of which one row of zeros says little. Running operations on
-the calling thread saves hand-overs but loses parallelism in wide graphs, so both ways are timed and the faster one is
-taken.
+A run on the event loop needs no hand-over to another thread, and while it takes, requests arrive that share the next
+run: for small models both cost less and answer sooner. It also delays ``/ping`` and other connections. So a signature
+runs on the loop if one row takes 0.3 ms at most, or a full batch 2 ms; otherwise on a batch thread. Graphs with loops
+always run on batch threads, because a run on one row of zeros does not predict their time. Running operations on the
+calling thread saves hand-overs but loses parallelism in wide graphs, so both ways are timed and the faster one is used.
 """
 
 import statistics
@@ -15,12 +16,14 @@ import numpy as np
 from tidemill_serving.engine.base import Array, LoadedModel, Signature
 from tidemill_serving.errors import RequestError
 
-__all__ = ["INLINE_LIMIT_S", "Placement", "measure"]
+__all__ = ["Placement", "measure"]
 
-INLINE_LIMIT_S = 0.000_3
+_ROW_LIMIT_S = 0.000_3
+_BATCH_LIMIT_S = 0.002
+_BATCH_ROWS = 32
 _REPEATS = 7
 _BUDGET_S = 0.2
-_POOL_ADVANTAGE = 0.8  # the pool must be clearly faster: what is measured on an idle machine is its best case
+_POOL_ADVANTAGE = 0.8  # the pool must be clearly faster: an idle machine, where it is measured, is its best case
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,10 @@ class Placement:
     """How to run a signature.
 
     Attributes:
-        on_loop: Run on the event loop's thread, else on a batch thread.
-        pooled: Let TensorFlow spread the operations over its threads.
-        one_row_s: Time of one row, the faster way; None where no feed could be made up that the model takes.
+        on_loop: Run on the event loop's thread instead of a batch thread.
+        pooled: Distribute the operations over TensorFlow's threads.
+        one_row_s: Time of a run with one row, in seconds, by the faster way; None if the model accepted no generated
+            feed.
     """
 
     on_loop: bool
@@ -47,9 +51,21 @@ def measure(model: LoadedModel, signature: Signature) -> Placement:
     except (RequestError, MemoryError):  # e.g. an empty string where the model parses an image
         return Placement(on_loop=False, pooled=False, one_row_s=None)
     pooled = pooled_s < inline_s * _POOL_ADVANTAGE
-    one_row_s = min(pooled_s, inline_s)
-    on_loop = inline_s <= INLINE_LIMIT_S and not pooled and not model.has_loops
-    return Placement(on_loop=on_loop, pooled=pooled, one_row_s=one_row_s)
+    on_loop = not pooled and not model.has_loops and _is_short(model, signature, one_row_s=inline_s)
+    return Placement(on_loop=on_loop, pooled=pooled, one_row_s=min(pooled_s, inline_s))
+
+
+def _is_short(model: LoadedModel, signature: Signature, *, one_row_s: float) -> bool:
+    """Return whether a run on the event loop delays other requests by less than a hand-over would cost."""
+    if one_row_s <= _ROW_LIMIT_S:
+        return True
+    if one_row_s > _BATCH_LIMIT_S or not signature.batchable:
+        return False
+    try:
+        batch = [_blank((_BATCH_ROWS, *(spec.shape or ())[1:]), spec.dtype) for spec in signature.inputs.values()]
+        return _time(model, signature, batch, pooled=False) <= _BATCH_LIMIT_S
+    except (RequestError, MemoryError):  # the model takes single rows only
+        return False
 
 
 def _time(model: LoadedModel, signature: Signature, feeds: list[Array], *, pooled: bool) -> float:

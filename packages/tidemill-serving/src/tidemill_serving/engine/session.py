@@ -1,7 +1,7 @@
-"""The engine of last resort: TensorFlow's public TensorFlow-1 loader and Session.
+"""The fallback engine: the loader and Session of TensorFlow 1 in Python's TensorFlow.
 
-Slower to start and to run, but made of public names alone. It serves where the binding of an installed TensorFlow is
-not what `binding` needs, and tests hold the two engines against each other.
+It starts and runs more slowly than `c_api`. It is used if the installed wheel lacks functions that `c_api` needs, and
+tests compare the two engines.
 """
 
 import importlib
@@ -12,8 +12,7 @@ from typing import Any
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
 from tidemill_serving.engine.border import fetched
-from tidemill_serving.engine.graph import has_loops, read_meta_graph
-from tidemill_serving.engine.signatures import signatures_of
+from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -35,12 +34,23 @@ class SessionEngine:
             self._tensorflow: Any = importlib.import_module("tensorflow")
         except ModuleNotFoundError as error:
             raise StartFailed(f"TensorFlow is not installed in this environment: {error}") from error
+        self._error: type[Exception] = self._tensorflow.errors.OpError
         self._wheel = open_wheel()
         self._parallelism = parallelism
 
+    @property
+    def description(self) -> str:
+        return f"TensorFlow {self._tensorflow.version.VERSION} by Python's Session"
+
+    def load_operations(self, library: Path) -> None:
+        try:
+            self._tensorflow.load_op_library(str(library))
+        except (self._error, OSError) as error:
+            raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
+
     def load(self, path: Path) -> LoadedModel:
         v1 = self._tensorflow.compat.v1
-        meta_graph = read_meta_graph(path, wheel=self._wheel)
+        graph = read_serving_graph(path, wheel=self._wheel)
         config = v1.ConfigProto(
             allow_soft_placement=True,
             inter_op_parallelism_threads=self._parallelism.inter_op,
@@ -50,31 +60,32 @@ class SessionEngine:
         try:
             with session.graph.as_default():
                 v1.saved_model.loader.load(session, [v1.saved_model.tag_constants.SERVING], str(path))
-        except (self._wheel.OpError, ValueError, OSError) as error:
+        except (self._error, ValueError, OSError) as error:
             session.close()
             raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
-        return _Model(session, meta_graph, wheel=self._wheel)
+        return _Model(session, graph, wheel=self._wheel, error=self._error)
 
 
 class _Model:
-    def __init__(self, session: Any, meta_graph: Any, *, wheel: Wheel) -> None:
+    def __init__(self, session: Any, graph: ServingGraph, *, wheel: Wheel, error: type[Exception]) -> None:
         self._session = session
         self._wheel = wheel
-        self.signatures, self.unusable = signatures_of(meta_graph, wheel=wheel)
-        self.has_loops = has_loops(meta_graph)
-        self.signature_defs: dict[str, Any] = dict(meta_graph.signature_def)
+        self._error = error
+        self.signatures, self.unusable = graph.signatures, graph.unusable
+        self.signature_defs = graph.signature_defs
+        self.has_loops = graph.has_loops
         self._callables: dict[str, Callable[..., list[Array]]] = {}
         self._lock = threading.Lock()
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         """Run; ``pooled`` makes no difference, since public callables always use TensorFlow's threads."""
-        with self._lock:
-            run = self._callables.get(signature.key) or self._make_callable(signature)
         try:
+            with self._lock:
+                run = self._callables.get(signature.key) or self._make_callable(signature)
             results = list(run(*feeds))
         except ValueError as error:  # the public callable compares shapes in Python
             raise invalid(str(error)) from error
-        except self._wheel.OpError as error:
+        except self._error as error:
             code = Code.of(error.error_code)  # pyrefly: ignore[missing-attribute]
             raise RequestError(code, str(getattr(error, "message", error))) from error
         return fetched(results, signature)
@@ -87,7 +98,7 @@ class _Model:
         fetches = [spec.tensor for spec in signature.outputs.values()]
         from_options = getattr(self._session, "_make_callable_from_options", None)
         made: Callable[..., list[Array]]
-        if from_options is not None:  # leaves shapes to the runtime, which TensorFlow 1 models need
+        if from_options is not None:  # does not check shapes in Python, as models of TensorFlow 1 require
             made = from_options(self._wheel.config.CallableOptions(feed=feeds, fetch=fetches))
         else:
             made = self._public_callable(feeds, fetches)

@@ -1,7 +1,7 @@
-"""The signatures of a SavedModel: those that can be served, and why the others cannot.
+"""The signatures of a SavedModel: those that can be served, and the reasons why others cannot.
 
-A signature is served if all its inputs and outputs are dense tensors of types that JSON has a form for. The others are
-not dropped in silence: each has a reason, which the log shows when the model is loaded and a call is answered with.
+A signature is served if all its inputs and outputs are dense tensors of types that have NumPy arrays; if one of them is
+complex, by gRPC alone. For any other signature, the reason is logged when the model is loaded, and returned to callers.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _VERBS = {"input": "takes", "output": "returns"}
 
 
 class _CannotServe(Exception):
-    """Why one tensor keeps its signature from being served."""
+    """A tensor that cannot be served; the message says why."""
 
 
 def signatures_of(meta_graph: Any, *, wheel: Wheel) -> tuple[Mapping[str, Signature], Mapping[str, str]]:
@@ -47,7 +47,8 @@ def signatures_of(meta_graph: Any, *, wheel: Wheel) -> tuple[Mapping[str, Signat
             outputs = _specs(definition.outputs, role="output", wheel=wheel)
             if not outputs:
                 raise _CannotServe("it has no outputs to answer with; export a signature that returns a tensor")
-            served[key] = Signature(key, definition.method_name, inputs, outputs)
+            fault = _json_fault(inputs, role="input") or _json_fault(outputs, role="output")
+            served[key] = Signature(key, definition.method_name, inputs, outputs, fault)
         except _CannotServe as reason:
             unusable[key] = str(reason)
     return served, unusable
@@ -65,9 +66,21 @@ def _spec(info: Any, *, alias: str, role: str, wheel: Wheel) -> TensorSpec:
     name = _type_name(info.dtype, wheel=wheel)
     dtype = element_type(name)
     if dtype is None:
-        raise _CannotServe(f"tensor type: {short_name(name)} of {role} {alias} has no JSON form; {advice(name)}")
+        raise _CannotServe(_without_json(short_name(name), role=role, alias=alias))
     shape = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
     return TensorSpec(info.name, dtype, short_name(name), shape)
+
+
+def _json_fault(specs: Mapping[str, TensorSpec], *, role: str) -> str | None:
+    """Return why JSON cannot carry one of the tensors."""
+    for alias, spec in specs.items():
+        if spec.dtype.kind == "c":
+            return _without_json(spec.type_name, role=role, alias=alias)
+    return None
+
+
+def _without_json(type_name: str, *, role: str, alias: str) -> str:
+    return f"tensor type: {type_name} of {role} {alias} has no JSON form; {advice(type_name)}"
 
 
 def _type_name(number: int, *, wheel: Wheel) -> str:

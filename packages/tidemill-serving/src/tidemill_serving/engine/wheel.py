@@ -1,9 +1,9 @@
-"""Reach into the TensorFlow wheel without importing TensorFlow.
+"""Use the libraries and protobufs of the TensorFlow wheel without importing TensorFlow.
 
-``import tensorflow`` runs some 3,900 modules and takes ten times as long as everything else that an endpoint does at
-its start. Serving needs one compiled module of the wheel (the session binding), the error classes and the protobufs.
-So a hollow package stands in for ``tensorflow`` while these are imported, and its submodules are found as usual.
-Nothing else in the server's process imports TensorFlow: handlers of users run in processes of their own.
+``import tensorflow`` runs about 3,900 modules and takes ten times as long as the rest of an endpoint's start. Serving
+needs only the C library (`c_library`) and the protobufs of the wheel. So an empty package replaces ``tensorflow`` while
+the protobufs are imported; its submodules are found as usual. Nothing else in the server process imports TensorFlow,
+since the handlers of users run in separate processes.
 """
 
 import importlib
@@ -13,74 +13,85 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["Wheel", "open_wheel", "remove_hollow_package"]
+__all__ = ["Wheel", "open_wheel", "quiet_library", "remove_hollow_package", "wheel_directory"]
 
 _HOLLOW = "__tidemill_hollow__"
 
 
 class Wheel:
-    """The parts of the wheel that serving needs.
+    """The messages of the wheel that serving needs. Importing them loads no native code of TensorFlow.
 
     Attributes:
-        binding: The compiled session module.
-        OpError: Root of TensorFlow's errors, with ``error_code`` and ``message``.
         saved_model: Module of the SavedModel messages.
-        config: Module of ConfigProto and CallableOptions.
+        config: Module of ConfigProto, RunOptions and CallableOptions.
         types: Module of the DataType enumeration.
+        tensor: Module of the TensorProto message.
         example: Module of the Example message.
     """
 
     def __init__(self) -> None:
-        self.binding: Any = importlib.import_module("tensorflow.python.client.pywrap_tf_session")
-        # The binding raises through a registry of error classes which this import fills; without it, it would crash.
-        self.OpError: type[Exception] = importlib.import_module("tensorflow.python.framework.errors_impl").OpError
         self.saved_model: Any = importlib.import_module("tensorflow.core.protobuf.saved_model_pb2")
         self.config: Any = importlib.import_module("tensorflow.core.protobuf.config_pb2")
         self.types: Any = importlib.import_module("tensorflow.core.framework.types_pb2")
+        self.tensor: Any = importlib.import_module("tensorflow.core.framework.tensor_pb2")
         self.example: Any = importlib.import_module("tensorflow.core.example.example_pb2")
 
 
 def open_wheel() -> Wheel:
-    """Import what serving needs, quietly.
+    """Import the messages.
 
     Raises:
         StartFailed: TensorFlow is not installed in this environment.
-        ImportError: This TensorFlow is laid out differently.
+        ImportError: The files of this TensorFlow are arranged differently.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "tensorflow" not in sys.modules:
         _install_hollow_package()
-    with _quiet_library():
-        return Wheel()
+    return Wheel()
+
+
+def wheel_directory() -> Path:
+    """Return the directory of the package ``tensorflow``, which contains the wheel's libraries.
+
+    Raises:
+        StartFailed: TensorFlow is not installed in this environment.
+    """
+    return Path(_package_path()[0])
 
 
 def remove_hollow_package() -> None:
-    """Let the next ``import tensorflow`` be a real one."""
+    """Remove the empty package, so that the next ``import tensorflow`` imports TensorFlow."""
     if getattr(sys.modules.get("tensorflow"), _HOLLOW, False):
         del sys.modules["tensorflow"]
 
 
 def _install_hollow_package() -> None:
-    spec = importlib.util.find_spec("tensorflow")
-    if spec is None or spec.submodule_search_locations is None:
-        raise StartFailed(
-            f"TensorFlow is not installed in the environment of {sys.executable}: install tensorflow or tensorflow-cpu"
-        )
+    path = _package_path()
     package = types.ModuleType("tensorflow")
-    package.__path__ = list(spec.submodule_search_locations)
-    package.__spec__ = spec
+    package.__path__ = path
+    package.__spec__ = importlib.util.find_spec("tensorflow")
     setattr(package, _HOLLOW, True)
     sys.modules["tensorflow"] = package
 
 
+def _package_path() -> list[str]:
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise StartFailed(
+            f"TensorFlow is not installed in the environment of {sys.executable}: install tensorflow or tensorflow-cpu"
+        )
+    return list(spec.submodule_search_locations)
+
+
 @contextmanager
-def _quiet_library() -> Iterator[None]:
-    """Hold back what the library writes to standard error while it loads; say it after all when loading fails."""
+def quiet_library() -> Iterator[None]:
+    """Suppress standard error while the library loads; print the suppressed output if loading fails."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
     with TemporaryFile() as held:
         real = os.dup(2)

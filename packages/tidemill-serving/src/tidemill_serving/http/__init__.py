@@ -1,1 +1,1 @@
-"""HTTP/1.1 on asyncio and httptools: connections, limits, bodies, drain. Knows nothing of models."""
+"""HTTP/1.1 on asyncio and httptools: connections, limits, bodies, drain. Independent of models."""

@@ -1,4 +1,4 @@
-"""Bodies: gather them within the limits, decompress gzip without letting it grow past them."""
+"""Decompress request bodies without exceeding the size limit."""
 
 import zlib
 
@@ -8,27 +8,27 @@ __all__ = ["decode_body", "too_large"]
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _GZIP_NAMES = (b"gzip", b"x-gzip")
-_MAX_MEMBERS = 10_000  # empty ones cost 20 bytes each and come out as nothing, so that no limit on bytes stops them
+_MAX_MEMBERS = 10_000  # an empty member takes 20 bytes and adds no output, so the limit on bytes does not stop them
 _INPUT_BYTES = 65_536
 
 
 def too_large(limit_bytes: int) -> RequestError:
-    """The error of a body above the limit."""
+    """Return the error for a body above the limit."""
     return RequestError(
         Code.RESOURCE_EXHAUSTED, f"The request body is larger than the {limit_bytes} bytes allowed", http_status=413
     )
 
 
 def decode_body(body: bytes, encoding: bytes, *, limit_bytes: int) -> bytes:
-    """Undo a Content-Encoding.
+    """Decode a body with a Content-Encoding.
 
     Args:
-        body: As received.
-        encoding: The header's value; empty for none.
-        limit_bytes: Most bytes that may come out.
+        body: The body as received.
+        encoding: Value of the header; empty if it was not sent.
+        limit_bytes: Maximum size of the result.
 
     Raises:
-        RequestError: 415 for an unknown encoding, 413 above the limit, 400 for damaged data.
+        RequestError: 415 if the encoding is unknown, 413 if the result exceeds the limit, 400 if the data is damaged.
     """
     name = encoding.strip().lower()
     if name in (b"", b"identity"):
@@ -48,7 +48,7 @@ def _gunzip(body: bytes, *, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     room = limit_bytes
     members = 0
-    view = memoryview(body)  # what is left of the body is not copied for each member
+    view = memoryview(body)  # avoids a copy of the remaining body per member
     while view:
         members += 1
         if members > _MAX_MEMBERS:

@@ -1,4 +1,4 @@
-"""Listening sockets: accept connections, enforce their time limits, drain them at the end."""
+"""The listener of an endpoint, which collects and decompresses whole requests, and its TCP and unix sockets."""
 
 import asyncio
 import contextlib
@@ -8,87 +8,48 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidemill_serving.errors import StartFailed
-from tidemill_serving.http.limits import Limits
-from tidemill_serving.http.message import Application
-from tidemill_serving.http.protocol import HttpProtocol
-from tidemill_serving.http.traffic import Traffic, http_date
+from tidemill_serving._shared.http.exchange import Application as Exchanges
+from tidemill_serving._shared.http.exchange import Exchange
+from tidemill_serving._shared.http.limits import Limits, Traffic
+from tidemill_serving._shared.http.listener import Listener
+from tidemill_serving.errors import RequestError, StartFailed
+from tidemill_serving.http.body import decode_body
+from tidemill_serving.http.message import Application, Request, Response, error_response, refusal_form
 
-__all__ = ["Listener", "bind_tcp", "bind_unix"]
-
-_BACKLOG = 1024
-_TICK_S = 1.0
+__all__ = ["bind_tcp", "bind_unix", "new_listener"]
 
 
-class Listener:
-    """Serves HTTP on any number of sockets.
+def new_listener(application: Application, *, limits: Limits, loop: asyncio.AbstractEventLoop) -> Listener:
+    """Return a listener that answers with an application. It accepts connections after `Listener.open`."""
+    traffic = Traffic(limits, streams=False, refusal_form=refusal_form, now_s=loop.time)
+    return Listener(_exchanges(application, limit_bytes=limits.body_bytes), traffic, loop=loop)
 
-    Args:
-        application: Answers requests.
-        limits: See `Limits`.
-        loop: The running event loop.
-    """
 
-    def __init__(self, application: Application, *, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
-        self.traffic = Traffic(application, limits=limits, now_s=loop.time)
-        self._loop = loop
-        self._servers: list[asyncio.Server] = []
-        self._ticker: asyncio.TimerHandle | None = None
+def _exchanges(application: Application, *, limit_bytes: int) -> Exchanges:
+    def answer(exchange: Exchange) -> None:
+        def reply(response: Response) -> None:
+            exchange.start(response.status, ((b"Content-Type", response.content_type), *response.headers))
+            exchange.send(response.body)
 
-    async def open(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket."""
-        if sock.family == socket.AF_UNIX:
-            server = await self._loop.create_unix_server(
-                lambda: HttpProtocol(self.traffic), sock=sock, backlog=_BACKLOG
-            )
-        else:
-            server = await self._loop.create_server(lambda: HttpProtocol(self.traffic), sock=sock, backlog=_BACKLOG)
-        self._servers.append(server)
-        if self._ticker is None:
-            self._tick()
+        body = exchange.take()
+        encoding = exchange.fields.get(b"content-encoding")
+        if encoding is not None:
+            try:
+                body = decode_body(body, encoding, limit_bytes=limit_bytes)
+            except RequestError as error:
+                reply(error_response(error))
+                return
+            exchange.hold(len(body) - exchange.held_bytes)
+        application(Request(exchange.method, exchange.target, exchange.fields, body), reply)
 
-    async def drain(self, *, grace_s: float, timeout_s: float) -> bool:
-        """Stop in order: each connection ends with its next answer, and idle ones are closed.
-
-        Args:
-            grace_s: New connections are still accepted for that time, because whoever sends them has yet to see that
-                the server is not ready any more.
-            timeout_s: Most time for requests that are under way.
-
-        Returns:
-            Whether every request was answered.
-        """
-        self.traffic.draining = True
-        await asyncio.sleep(grace_s)
-        for server in self._servers:
-            server.close()
-        for connection in list(self.traffic.connections):
-            connection.finish()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while any(connection.busy for connection in self.traffic.connections):
-                    self.traffic.ended.clear()
-                    await self.traffic.ended.wait()
-        in_time = not any(connection.busy for connection in self.traffic.connections)
-        for connection in list(self.traffic.connections):
-            connection.close() if in_time else connection.abort()
-        if self._ticker is not None:
-            self._ticker.cancel()
-        return in_time
-
-    def _tick(self) -> None:
-        self.traffic.date = http_date()
-        now_s = self.traffic.now_s()
-        for connection in list(self.traffic.connections):
-            connection.tick(now_s)
-        self._ticker = self._loop.call_later(_TICK_S, self._tick)
+    return answer
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:
-    """Bind a TCP socket; port 0 takes a free one.
+    """Bind a TCP socket; port 0 means any free port.
 
     Raises:
-        StartFailed: The address is in use, or not one of this machine.
+        StartFailed: The address is in use, or is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -102,7 +63,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Bind a unix socket that only this user may connect to. A socket without a listener at that path is replaced.
+    """Bind a unix socket that only this user may connect to; replace a stale socket at that path.
 
     Raises:
         StartFailed: The path cannot be used, or another server listens there.
@@ -127,7 +88,7 @@ def bind_unix(path: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def _short_path(path: Path) -> Iterator[str]:
-    """A short name of a path: a socket address holds 108 bytes, directories of jobs are longer."""
+    """Provide a short name of a path: a socket address holds 108 bytes, and paths of job directories are longer."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"

@@ -1,1 +1,1 @@
-"""The REST surface: TF Serving's routes, and those of a SageMaker endpoint in front of them."""
+"""The REST API: TF Serving's routes and those of a SageMaker endpoint."""

@@ -1,13 +1,17 @@
-"""The routes of an endpoint, and the way of a request through them."""
+"""The routes of an endpoint: dispatch a request, run the model and build the response."""
 
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 
 from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array
-from tidemill_serving.errors import Code, RequestError
+from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.handlers.pool import HandlerPool
 from tidemill_serving.http.message import JSON_TYPE, Reply, Request, Response, error_response
+from tidemill_serving.metrics import PROMETHEUS_TYPE, Metrics
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
 from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body
@@ -15,12 +19,20 @@ from tidemill_serving.rest.predict import answer, read_request
 from tidemill_serving.rest.status import metadata_body, model_list_body, status_body
 from tidemill_serving.rest.target import model_target, path_of
 
-__all__ = ["Api"]
+__all__ = ["ATTRIBUTES_HEADER", "Api", "internal_error"]
 
 _VERSION_HEADER = b"x-tidemill-model-version"
-_ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
+ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
+_CACHED_HEADERS = 512
 _NOT_FOUND = Response(404, b'{"error": "Not Found"}')
+_NO_WORKER = Response(502, b'{"error": "no process that runs the handlers is there; see the endpoint\'s log"}')
 _EMPTY_OK = Response(200, b"")
+_MONITORING = "/monitoring/"
+_CORS = (
+    (b"Access-Control-Allow-Origin", b"*"),
+    (b"Access-Control-Allow-Methods", b"POST, GET"),
+    (b"Access-Control-Allow-Headers", b"Content-Type"),
+)
 
 
 class Api:
@@ -28,33 +40,67 @@ class Api:
 
     Args:
         registry: The models.
+        metrics: Records the requests.
+        metrics_path: Path of the metrics route; None disables it.
+        cors: Allow scripts of web pages of any origin to call TF Serving's routes. Default: False.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, metrics: Metrics, *, metrics_path: str | None, cors: bool = False) -> None:
+        self._cors = cors
         self._registry = registry
+        self._metrics = metrics
+        self._metrics_path = metrics_path
+        self.handlers: HandlerPool | None = None
+        """Runs ``/invocations`` in the user's code; if None, the model is called directly."""
+        self.ping_without_model = False
+        """Whether ``/ping`` is answered 200 although no model is loaded."""
         self.ready = True
-        """False while the server drains: ``/ping`` and ``/readyz`` say so to whoever sends requests."""
+        """False while the server drains; ``/ping`` and ``/readyz`` then fail, so that clients stop sending requests."""
 
     def __call__(self, request: Request, reply: Reply) -> None:
+        self.guarded(self._route, request, reply)
+
+    def models_only(self, request: Request, reply: Reply) -> None:
+        """Answer only TF Serving's own routes: the `Application` of the port that handlers use."""
+        self.guarded(self._route_models, request, reply)
+
+    def guarded(self, route: Callable[[Request, Reply], None], request: Request, reply: Reply) -> None:
+        """Call a route; answer with the error that it raises."""
         try:
-            self._route(request, reply)
+            route(request, reply)
         except RequestError as error:
             reply(error_response(error))
-        except Exception as error:  # noqa: BLE001  # whatever one request does, the others are served
-            reply(error_response(_internal(error)))
+        except Exception as error:  # noqa: BLE001  # an error of one request must not stop the server
+            reply(error_response(internal_error(error)))
 
     def _route(self, request: Request, reply: Reply) -> None:
         path = path_of(request.target)
         if path == "/invocations" and request.method == b"POST":
-            self._invoke(request, reply)
+            if self.handlers is None:
+                self._invoke(request, reply)
+            else:
+                self.handlers.submit(request, reply)
         elif path[:4].lower() == "/v1/":
             self._tensorflow_serving(request, path, reply)
         elif request.method in (b"GET", b"HEAD"):
-            reply(self._probe(path))
+            reply(self._probe(request, path))
         else:
             reply(_NOT_FOUND)
 
-    def _probe(self, path: str) -> Response:
+    def _route_models(self, request: Request, reply: Reply) -> None:
+        path = path_of(request.target)
+        if path[:4].lower() == "/v1/":
+            self._tensorflow_serving(request, path, reply)
+        elif path == self._metrics_path and request.method == b"GET":
+            reply(self._probe(request, path))
+        else:
+            reply(_NOT_FOUND)
+
+    def _probe(self, request: Request, path: str) -> Response:
+        if path == self._metrics_path:
+            return Response(200, self._metrics.text(), content_type=PROMETHEUS_TYPE)
+        if path.startswith(_MONITORING):
+            raise invalid(f"Malformed request: {request.method.decode('latin-1')} {path}")
         if path == "/ping":
             return self._ping()
         if path == "/readyz":
@@ -64,6 +110,10 @@ class Api:
     def _ping(self) -> Response:
         if not self.ready:
             return Response(503, b'{"error": "the server is shutting down"}')
+        if self.ping_without_model:
+            return _EMPTY_OK
+        if self.handlers is not None:
+            return _EMPTY_OK if self.handlers.ready else _NO_WORKER
         try:
             self._registry.find(self._registry.default_name, None)
         except RequestError as error:
@@ -71,19 +121,39 @@ class Api:
         return _EMPTY_OK
 
     def _tensorflow_serving(self, request: Request, path: str, reply: Reply) -> None:
-        if path.rstrip("/").lower() == "/v1/models" and request.method in (b"GET", b"HEAD"):
+        if self._cors:
+            self._answer_across_origins(request, path, reply)
+        else:
+            self._answer(request, path, reply)
+
+    def _answer_across_origins(self, request: Request, path: str, reply: Reply) -> None:
+        def reply_to_all(response: Response) -> None:
+            reply(response._replace(headers=(*response.headers, *_CORS)))
+
+        try:
+            if request.method != b"OPTIONS":
+                self._answer(request, path, reply_to_all)
+            elif b"origin" in request.headers:
+                reply_to_all(_EMPTY_OK)
+            else:
+                raise invalid("Origin header is missing in CORS preflight")
+        except RequestError as error:
+            reply_to_all(error_response(error))
+
+    def _answer(self, request: Request, path: str, reply: Reply) -> None:
+        if request.method in (b"GET", b"HEAD") and path.rstrip("/").lower() == "/v1/models":
             models = {name: self._registry.versions(name, None) for name in self._registry.names}
             reply(Response(200, model_list_body(models)))
             return
         target = model_target(request.method, path)
         if target.verb == "status":
-            reply(Response(200, status_body(self._registry.versions(target.name, target.version))))
+            reply(Response(200, status_body(self._registry.versions(target.name, target.version, label=target.label))))
             return
-        servable = self._registry.find(target.name, target.version)
+        servable = self._registry.find(target.name, target.version, label=target.label)
         if target.verb == "metadata":
-            reply(Response(200, metadata_body(servable), headers=_version_header(servable)))
+            reply(Response(200, metadata_body(servable), headers=_version_header(servable.version.version)))
         else:
-            self._call(servable, target.verb, request.body, reply)
+            self.call(servable, target.verb, request.body, reply)
 
     def _invoke(self, request: Request, reply: Reply) -> None:
         accept = request.headers.get(b"accept", b"")
@@ -92,18 +162,31 @@ class Api:
             reply(finished(response, accept) if response.content_type is JSON_TYPE else response)
 
         body = to_predict_body(request.body, request.headers.get(b"content-type", b""))
-        attributes = read_attributes(request.headers.get(_ATTRIBUTES_HEADER, b""))
+        attributes = read_attributes(request.headers.get(ATTRIBUTES_HEADER, b""))
         try:
             name = attributes.model_name or self._registry.default_name
             servable = self._registry.find(name, attributes.model_version)
-            self._call(servable, attributes.method, body, reply_as_accepted)
+            self.call(servable, attributes.method, body, reply_as_accepted)
         except RequestError as error:
             reply_as_accepted(error_response(error))
 
-    def _call(self, servable: Servable, verb: str, body: bytes, reply: Reply) -> None:
+    def call(self, servable: Servable, verb: str, body: bytes, reply: Reply) -> None:
         """Run a method of a model; the answer may come later."""
+        begin_s = time.perf_counter()
+        name, api = servable.version.name, verb.capitalize()
+
+        def record(status: str) -> None:
+            self._metrics.request(name, api, "REST", status=status, latency_s=time.perf_counter() - begin_s)
+
+        try:
+            self._submit(servable, verb, body, reply, record)
+        except RequestError as error:
+            record(error.code.name)
+            raise
+
+    def _submit(self, servable: Servable, verb: str, body: bytes, reply: Reply, record: Callable[[str], None]) -> None:
         model = servable.model
-        headers = _version_header(servable)
+        headers = _version_header(servable.version.version)
         to_body: Callable[[list[Array]], bytes]
         if verb == "predict":
             predict = read_request(body, model)
@@ -114,31 +197,45 @@ class Api:
             key, feeds = examples.signature.key, examples.feeds
             to_body = lambda outputs: answer_examples(examples, outputs)  # noqa: E731
 
-        def done(result: list[Array] | RequestError) -> None:
-            reply(_response(result, to_body, headers))
+        begin_s = time.perf_counter()
 
-        servable.runners[key].submit(Job(feeds, done))
+        def done(result: list[Array] | RequestError) -> None:
+            latency_s = time.perf_counter() - begin_s
+            self._metrics.run(servable.version.name, verb.capitalize(), rows=rows, latency_s=latency_s)
+            reply(_response(result, to_body, headers, record))
+
+        job = Job(feeds, done)
+        rows = job.rows  # with the job itself in `done` each request would leave a cycle to the garbage collector
+        servable.runners[key].submit(job)
 
 
 def _response(
     result: list[Array] | RequestError,
     to_body: Callable[[list[Array]], bytes],
     headers: tuple[tuple[bytes, bytes], ...],
+    record: Callable[[str], None],
 ) -> Response:
     if isinstance(result, RequestError):
+        record(result.code.name)
         return error_response(result)
     try:
-        return Response(200, to_body(result), headers=headers)
+        response = Response(200, to_body(result), headers=headers)
     except RequestError as error:
+        record(error.code.name)
         return error_response(error)
     except Exception as error:  # noqa: BLE001  # as above: an answer that cannot be written is one request's failure
-        return error_response(_internal(error))
+        record(Code.INTERNAL.name)
+        return error_response(internal_error(error))
+    record(Code.OK.name)
+    return response
 
 
-def _internal(error: Exception) -> RequestError:
+def internal_error(error: Exception) -> RequestError:
+    """Log the traceback of a server error, and return the error for the client."""
     traceback.print_exception(error, file=sys.stderr)
     return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _version_header(servable: Servable) -> tuple[tuple[bytes, bytes], ...]:
-    return ((_VERSION_HEADER, servable.version_header),)
+@lru_cache(maxsize=_CACHED_HEADERS)
+def _version_header(version: int) -> tuple[tuple[bytes, bytes], ...]:
+    return ((_VERSION_HEADER, b"%d" % version),)

@@ -1,8 +1,8 @@
-"""The classify and regress methods: JSON features become serialized Examples for signatures that parse them.
+"""The classify and regress methods: convert JSON features to serialized Examples for signatures that parse them.
 
-Which signatures can be called so is decided by names, not by the signature's method name, since TensorFlow 2 exports
-every signature with that of predict: one string input, and for classify the outputs ``classes`` and ``scores`` (either
-may be missing), for regress the output ``outputs``. Other outputs are left out of the answer.
+A signature is accepted by its inputs and outputs instead of its method name, since TensorFlow 2 exports every signature
+with the method name of predict. It needs one string input; for classify the output ``classes`` or ``scores`` or both,
+for regress the output ``outputs``. The answer omits other outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,20 @@ from tidemill_serving.rest.numbers import list_text
 from tidemill_serving.rest.predict import find_signature
 from tidemill_serving.rest.tensors import FLOAT_TYPES, is_bytes_object, string_value
 
-__all__ = ["ExamplesRequest", "answer_examples", "read_examples"]
+__all__ = [
+    "CLASSES",
+    "OUTPUTS",
+    "SCORES",
+    "ExamplesRequest",
+    "answer_examples",
+    "check_examples_signature",
+    "read_examples",
+]
 
 _EXAMPLES = "examples"
 _CONTEXT = "context"
-_CLASSES, _SCORES = "classes", "scores"
-_OUTPUTS = "outputs"
+CLASSES, SCORES = "classes", "scores"
+OUTPUTS = "outputs"
 _FIELDS = {"float": "float_list", "int64": "int64_list", "string": "bytes_list"}
 
 
@@ -39,16 +47,16 @@ class ExamplesRequest:
 
 
 def read_examples(body: bytes, model: LoadedModel, *, verb: str) -> ExamplesRequest:
-    """Read a classify or regress body.
+    """Parse the body of a classify or regress request.
 
     Raises:
-        RequestError: INVALID_ARGUMENT or FAILED_PRECONDITION, the body or the signature is not one for examples.
+        RequestError: INVALID_ARGUMENT or FAILED_PRECONDITION, the body or the signature does not fit the method.
     """
     document = parse(body, keep_integers=True)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
     signature = find_signature(document, model)
-    _check_signature(signature, verb=verb)
+    check_examples_signature(signature, verb=verb)
     examples = document.get(_EXAMPLES)
     if not isinstance(examples, list):
         raise invalid(f"Expecting '{_EXAMPLES}' to be list/array: a list of objects of features. {shown(document)}")
@@ -62,10 +70,10 @@ def read_examples(body: bytes, model: LoadedModel, *, verb: str) -> ExamplesRequ
 
 
 def answer_examples(request: ExamplesRequest, outputs: Sequence[Array]) -> bytes:
-    """The JSON answer: ``results`` with a list of [label, score] pairs, or with a number, for each example.
+    """Return the JSON answer: ``results`` has, per example, a list of [label, score] pairs or a number.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the outputs have shapes that do not belong to the examples.
+        RequestError: INVALID_ARGUMENT, the shapes of the outputs do not fit the number of examples.
     """
     named = dict(zip(request.signature.outputs, outputs, strict=True))
     rows = len(request.feeds[0])
@@ -73,7 +81,12 @@ def answer_examples(request: ExamplesRequest, outputs: Sequence[Array]) -> bytes
     return ('{\n    "results": ' + text[:-1] + "\n    ]\n}").encode()
 
 
-def _check_signature(signature: Signature, *, verb: str) -> None:
+def check_examples_signature(signature: Signature, *, verb: str) -> None:
+    """Check that a signature takes examples and has the outputs of a method.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT or FAILED_PRECONDITION.
+    """
     if len(signature.inputs) != 1:
         raise invalid(
             f"Expected one input Tensor, a string of serialized examples, in the signature {signature.key}; it has"
@@ -92,21 +105,21 @@ def _check_signature(signature: Signature, *, verb: str) -> None:
 
 
 def _check_regression(signature: Signature) -> None:
-    spec = signature.outputs.get(_OUTPUTS)
+    spec = signature.outputs.get(OUTPUTS)
     if spec is None:
         raise failed_precondition(
             f"No regression outputs found in SignatureDef: the signature {signature.key} has the outputs"
-            f' {_listed(signature.outputs)}, none of them "{_OUTPUTS}". Use the predict method, or export it with an'
+            f' {_listed(signature.outputs)}, none of them "{OUTPUTS}". Use the predict method, or export it with an'
             " output of that name"
         )
-    _check_numbers(spec, _OUTPUTS, signature=signature)
+    _check_numbers(spec, OUTPUTS, signature=signature)
 
 
 def _check_classification(signature: Signature) -> None:
-    classes, scores = signature.outputs.get(_CLASSES), signature.outputs.get(_SCORES)
+    classes, scores = signature.outputs.get(CLASSES), signature.outputs.get(SCORES)
     if classes is None and scores is None:
         raise failed_precondition(
-            f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or "{_SCORES}"; the'
+            f'Expected classification signature outputs to contain at least one of "{CLASSES}" or "{SCORES}"; the'
             f" signature {signature.key} has {_listed(signature.outputs)}. Use the predict method, or export it with"
             " outputs of these names"
         )
@@ -116,7 +129,7 @@ def _check_classification(signature: Signature) -> None:
             " export it with tf.strings.as_string(classes), or use the predict method"
         )
     if scores is not None:
-        _check_numbers(scores, _SCORES, signature=signature)
+        _check_numbers(scores, SCORES, signature=signature)
 
 
 def _check_numbers(spec: TensorSpec, alias: str, *, signature: Signature) -> None:
@@ -143,7 +156,7 @@ def _serialize(features: Mapping[str, Any]) -> bytes:
         feature = example.features.feature[name]
         values = value if isinstance(value, list) else [value]
         if not values:
-            continue  # a feature without values has no kind: it fits whichever the model parses
+            continue  # a feature without values has no kind, which every parser accepts
         kind = _kind_of(values[0], name=name)
         getattr(feature, _FIELDS[kind]).value.extend([_checked(item, kind, name=name) for item in values])
     return bytes(example.SerializeToString())
@@ -175,11 +188,11 @@ def _kind_of(value: Any, *, name: str) -> str:
 
 
 def _classifications(named: Mapping[str, Array], rows: int) -> str:
-    classes, scores = named.get(_CLASSES), named.get(_SCORES)
+    classes, scores = named.get(CLASSES), named.get(SCORES)
     shapes = {array.shape for array in (classes, scores) if array is not None}
     shape = shapes.pop()
     if shapes or len(shape) != 2 or shape[0] != rows:
-        got = " and ".join(f"{alias} {list(named[alias].shape)}" for alias in (_CLASSES, _SCORES) if alias in named)
+        got = " and ".join(f"{alias} {list(named[alias].shape)}" for alias in (CLASSES, SCORES) if alias in named)
         raise invalid(f"Expected Tensor shape: [batch_size num_classes] with {rows} rows, but got: {got}")
     labels = classes if classes is not None else np.full(shape, b"", dtype=object)
     values = scores if scores is not None else np.zeros(shape, dtype=np.float32)
@@ -188,18 +201,18 @@ def _classifications(named: Mapping[str, Array], rows: int) -> str:
 
 def _pairs(labels: Array, scores: Array) -> str:
     pairs = (
-        f"[{list_text(labels[index : index + 1], as_bytes=False)[1:-1]},"
-        f" {list_text(scores[index : index + 1], as_bytes=False)[1:-1]}]"
+        f"[{list_text(labels[index : index + 1], as_bytes=False)[1:-1].decode()},"
+        f" {list_text(scores[index : index + 1], as_bytes=False)[1:-1].decode()}]"
         for index in range(len(labels))
     )
     return "[" + ", ".join(pairs) + "]"
 
 
 def _regressions(named: Mapping[str, Array], rows: int) -> str:
-    outputs = named[_OUTPUTS]
+    outputs = named[OUTPUTS]
     if outputs.shape not in ((rows,), (rows, 1)):
         raise invalid(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size 1] with {rows} rows, but got:"
             f" {list(outputs.shape)}"
         )
-    return list_text(outputs.reshape(rows), as_bytes=False)
+    return list_text(outputs.reshape(rows), as_bytes=False).decode()

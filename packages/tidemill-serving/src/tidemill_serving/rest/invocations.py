@@ -1,12 +1,13 @@
-"""``POST /invocations`` without an inference script: which body goes to the model, and in which form its answer comes.
+"""``POST /invocations`` without an inference script: convert the body for the model, and format the answer.
 
-The decisions are made by regular expressions on the text, as SageMaker's container makes them; clients rely on their
-consequences, e.g. that ``[1, 2, 5]`` is one instance and not three.
+As in SageMaker's container, regular expressions on the text decide the conversion. Clients rely on the consequences,
+e.g. that ``[1, 2, 5]`` is one instance and not three.
 """
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.http.message import JSON_TYPE, Response
@@ -14,12 +15,9 @@ from tidemill_serving.rest.target import version_number
 
 __all__ = ["CustomAttributes", "finished", "read_attributes", "to_predict_body", "unsupported_media_type"]
 
-_JSON_TYPES = (b"application/json", b"application/jsonlines", b"application/jsons")
-_CSV_TYPE = b"text/csv"
-_TYPES = (*_JSON_TYPES, _CSV_TYPE)
 _HAS_DATA_KEY = re.compile(rb'"(?:instances|inputs|examples)"\s*:')
 _IS_JSON_LINES = re.compile(rb"[}\]]\s*[{\[]")
-_LINE_END = re.compile(r"\r\n|\n|\r")  # text has many other characters that str.splitlines takes for one
+_LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also split at other characters
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))([eE][+-]?[0-9]+)?")
 _JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _JSON_NUMBERS = re.compile(rf"{_JSON_NUMBER}(?:,{_JSON_NUMBER})*")
@@ -29,7 +27,7 @@ _METHODS = ("predict", "classify", "regress")
 
 @dataclass(frozen=True, slots=True)
 class CustomAttributes:
-    """What the header ``X-Amzn-SageMaker-Custom-Attributes`` may choose."""
+    """The attributes of the header ``X-Amzn-SageMaker-Custom-Attributes`` that the server uses."""
 
     model_name: str | None = None
     model_version: int | None = None
@@ -37,10 +35,10 @@ class CustomAttributes:
 
 
 def read_attributes(header: bytes) -> CustomAttributes:
-    """Read the header; attributes of others are none of ours.
+    """Parse the header; unknown attributes are ignored.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, a version that is no number or a method that does not exist.
+        RequestError: INVALID_ARGUMENT, the version is not a number or the method does not exist.
     """
     given: dict[str, str] = {}
     for attribute in header.decode("latin-1").split(","):
@@ -55,39 +53,38 @@ def read_attributes(header: bytes) -> CustomAttributes:
 
 
 def to_predict_body(body: bytes, content_type: bytes) -> bytes:
-    """Make TF Serving's JSON of an invocation's body.
+    """Convert the body of an invocation to TF Serving's JSON.
 
     Raises:
-        RequestError: 415 for a content type that needs an inference script.
+        RequestError: 415, the content type requires an inference script.
     """
-    if content_type in _JSON_TYPES:
-        return _from_json(body)
-    if content_type == _CSV_TYPE:
-        return _from_csv(body)
-    raise unsupported_media_type(content_type)
+    read = _READERS.get(content_type)
+    if read is None:
+        raise unsupported_media_type(content_type)
+    return read(body)
 
 
 def unsupported_media_type(content_type: bytes) -> RequestError:
-    """The refusal of a content type; the types that are taken stand in the header ``Accept-Post``."""
+    """Return the error for a content type; the header ``Accept-Post`` lists the supported types."""
     return RequestError(
         Code.INVALID_ARGUMENT,
         f"Unsupported Media Type: {content_type.decode('latin-1') or 'Unknown'}",
         http_status=415,
-        headers=(("Accept-Post", b", ".join(_TYPES).decode()),),
+        headers=(("Accept-Post", b", ".join(_READERS).decode()),),
     )
 
 
 def finished(response: Response, accept: bytes) -> Response:
-    """Give an answer the form that the Accept header asks for: JSON types get it without line breaks."""
+    """Format an answer according to the Accept header: JSON types get JSON without line breaks."""
     if b"application/json" not in accept and b"application/jsonlines" not in accept:
         return response
     first = accept.partition(b",")[0].strip()
-    return replace(response, body=response.body.replace(b"\n", b""), content_type=first or JSON_TYPE)
+    return response._replace(body=response.body.replace(b"\n", b""), content_type=first or JSON_TYPE)
 
 
 def _from_json(body: bytes) -> bytes:
     if not body.strip():
-        return b""  # wrapped, it would be a list without instances; unwrapped, the parser says what is wrong
+        return b""  # if it were wrapped, it would be an empty list; unwrapped, the parser reports the error
     if _HAS_DATA_KEY.search(body):
         return body
     if _IS_JSON_LINES.search(body):
@@ -126,7 +123,7 @@ def _csv_row(line: str) -> str:
 
 
 def _csv_fields(line: str) -> list[tuple[str, bool]]:
-    """The fields of a line, each with whether it was quoted."""
+    """Return the fields of a line, each with whether it was quoted."""
     fields: list[tuple[str, bool]] = []
     position = 0
     while True:
@@ -144,7 +141,7 @@ def _csv_fields(line: str) -> list[tuple[str, bool]]:
 
 
 def _quoted_field(line: str, begin: int) -> tuple[str, int]:
-    """The field behind an opening quote, and where its comma or the end of the line is."""
+    """Return the field after an opening quote, and the position of its comma or of the end of the line."""
     end = line.find('"', begin)
     while end >= 0 and line.startswith('"', end + 1):
         end = line.find('"', end + 2)
@@ -160,7 +157,7 @@ def _skip_blanks(line: str, position: int) -> int:
 
 
 def _json_number(text: str) -> str:
-    """A number as JSON allows it: no plus sign, no leading zeros, digits on both sides of the point."""
+    """Return a number in JSON's format: no plus sign, no leading zeros, digits on both sides of the point."""
     match = _NUMBER.fullmatch(text)
     assert match is not None
     sign, whole, fraction, bare_fraction, exponent = match.groups()
@@ -168,3 +165,12 @@ def _json_number(text: str) -> str:
     return (
         sign.replace("+", "") + ((whole or "").lstrip("0") or "0") + (f".{digits}" if digits else "") + (exponent or "")
     )
+
+
+_READERS: Mapping[bytes, Callable[[bytes], bytes]] = {
+    b"application/json": _from_json,
+    b"application/jsonlines": _from_json,
+    b"application/jsons": _from_json,
+    b"text/csv": _from_csv,
+}
+"""Converters from a body to TF Serving's JSON, by content type."""

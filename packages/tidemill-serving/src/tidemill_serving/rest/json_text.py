@@ -1,9 +1,9 @@
-"""Read request JSON: orjson first, and TF Serving's error texts when it does not parse.
+"""Parse request JSON with orjson, and report errors in TF Serving's words.
 
-orjson refuses NaN and Infinity, which TF Serving takes in predict bodies, so what it refuses is read once more by the
-standard library, whose errors also say where and what; they are put in the words of the parser that TF Serving uses.
-Both ways agree on what a document means: integers beyond 64 bits become floats, a number beyond the range of a double
-and half a surrogate pair are errors, and the last of equal keys counts.
+orjson refuses NaN and Infinity, which TF Serving accepts in predict bodies. So a body that orjson refuses is parsed
+again by the standard library, whose errors have a position and a reason; they are translated to the messages of TF
+Serving's parser. Both parsers give the same result: integers beyond 64 bits become floats, a number beyond the range of
+a double and half a surrogate pair are errors, and the last of several equal keys is used.
 """
 
 import json
@@ -51,7 +51,7 @@ def parse(body: bytes, *, keep_integers: bool = False) -> Any:
 
     Args:
         body: UTF-8 text.
-        keep_integers: Keep integers beyond 64 bits as they are, instead of making floats of them.
+        keep_integers: Keep integers beyond 64 bits instead of converting them to floats. Default: False.
 
     Raises:
         RequestError: INVALID_ARGUMENT with ``JSON Parse error: <reason> at offset: N``.
@@ -66,7 +66,7 @@ def parse(body: bytes, *, keep_integers: bool = False) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON for an error message, cut at 256 characters."""
+    """Return a value as JSON for an error message, truncated to 256 characters."""
     text = ""
     for part in _WRITER.iterencode(value):  # part by part: the value may be as large as a body
         text += part[:_SHOWN_CHARACTERS]
@@ -130,7 +130,7 @@ def _float(text: str) -> float:
 
 
 def _half_pair(text: str) -> int:
-    """Where an escaped surrogate stands without its other half; -1 for nowhere."""
+    """Return the position of an escaped surrogate without its other half, or -1 if there is none."""
     first = -1
     for match in _ESCAPE.finditer(text):
         code = int(match[1], 16) if match[1] else 0
@@ -161,7 +161,7 @@ def _offset(text: str, position: int) -> int:
 
 
 def _innermost_bracket(body: bytes) -> str:
-    """The bracket that is open at the end of a text."""
+    """Return the innermost bracket that is still open at the end of a text."""
     closed = 0
     for character in reversed(_brackets(body).decode()):
         if character in "]}":

@@ -1,34 +1,73 @@
-"""Numbers as TF Serving writes them, and JSON lists of arrays in its layout.
+"""Write numbers, and arrays as JSON lists, exactly as TF Serving does.
 
-A float takes its shortest form of 6 digits if that reads back as the same number, else 9 significant digits (17 for
-double); whole numbers get ``.0``; NaN and Infinity are bare tokens. Lists stand on one line, items apart by ``, ``.
+A float has 6 significant digits if these read back as the same number, otherwise 9 (17 for a double). Whole numbers get
+``.0``; NaN and Infinity are bare tokens. Lists are on one line, with items separated by ``, ``.
 """
 
 import base64
+import itertools
 import json
 import math
+import operator
+import struct
 
 import numpy as np
 import orjson
 
 from tidemill_serving.engine import Array
+from tidemill_serving.rest.native_library import KINDS, NativeJson, load_native_json
 
-__all__ = ["EXACT_TEXT_VALUES", "list_text"]
+__all__ = ["EXACT_TEXT_VALUES", "list_text", "python_text"]
 
 EXACT_TEXT_VALUES = 65_536
-"""Larger float arrays are written by orjson: the shortest text that reads back as the same number, not TF Serving's."""
+"""Without the native library, orjson writes larger float arrays: the shortest text that reads back as the same number,
+not TF Serving's."""
 _LOOP_VALUES = 48
 _SINGLE_STEP = 2.0**-23
 _SMALLEST_SINGLE = 2.0**-149
+_HALF_BYTES = 2
+_NATIVE_KINDS = {np.dtype(name): KINDS[name] for name in ("float32", "float64", "int32", "int64")}
+_VALUE_BYTES = 26  # see native/lists.h
+_LIST_BYTES = 4
+_SCRATCH_BYTES = 32_768
+_scratch_array = np.empty(_SCRATCH_BYTES, np.uint8)
+_scratch, _scratch_address = memoryview(_scratch_array), _scratch_array.ctypes.data
 
 
-def list_text(array: Array, *, as_bytes: bool) -> str:
-    """The JSON text of an array.
+def list_text(array: Array, *, as_bytes: bool) -> bytes:
+    """Return the JSON text of an array. Not thread-safe.
 
     Args:
-        array: Any shape; a scalar gives a bare value.
+        array: An array of any shape; a scalar becomes a bare value.
         as_bytes: Write strings as ``{"b64": ...}``.
     """
+    if array.dtype.itemsize == _HALF_BYTES and array.dtype.kind not in "iu":
+        array = array.astype(np.float32)  # half and bfloat16 read back as themselves from their float form
+    kind = _NATIVE_KINDS.get(array.dtype)
+    if kind is not None:
+        library = load_native_json()
+        if not isinstance(library, str):
+            return _native_text(array, kind, library)
+    return python_text(array, as_bytes=as_bytes).encode()
+
+
+def _native_text(array: Array, kind: int, library: NativeJson) -> bytes:
+    lists = 1 if array.ndim <= 1 else sum(itertools.accumulate(array.shape[:-1], operator.mul, initial=1))
+    most = array.size * _VALUE_BYTES + lists * _LIST_BYTES
+    shape = struct.pack(f"{array.ndim}q", *array.shape)
+    if most <= _SCRATCH_BYTES:
+        write = library.held.tidemill_json_write_lists
+        return _scratch[: write(array.tobytes(), kind, shape, array.ndim, _scratch_address)].tobytes()
+    text = np.empty(most, np.uint8)
+    values = np.ascontiguousarray(array)
+    size = library.functions(most).tidemill_json_write_lists(
+        values.ctypes.data, kind, shape, array.ndim, text.ctypes.data
+    )
+    return text[:size].tobytes()
+
+
+def python_text(array: Array, *, as_bytes: bool) -> str:
+    """Return the same text without the native library; supports all types."""
     kind = array.dtype.kind
     if kind in "iu":
         return str(array.tolist())
@@ -36,8 +75,6 @@ def list_text(array: Array, *, as_bytes: bool) -> str:
         return str(array.tolist()).replace("T", "t").replace("F", "f")
     if kind == "O":
         return _nested([_string_text(value, as_bytes=as_bytes) for value in array.ravel()], array.shape)
-    if array.dtype.itemsize == 2:  # half and bfloat16 read back as themselves from their float form
-        array = array.astype(np.float32)
     if array.size > EXACT_TEXT_VALUES and np.isfinite(array).all():
         return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY).decode()
     return _nested(_float_texts(array.ravel()), array.shape)
@@ -89,8 +126,8 @@ def _with_point(text: str) -> str:
 
 def _reads_back_from_6_digits(values: Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """For each number, whether its 6-digit decimal is the same number again; exact for float32."""
-    wide = values.astype(np.float64)
     with np.errstate(all="ignore"):
+        wide = values.astype(np.float64)
         exponent = np.floor(np.log10(np.abs(wide)))
         scale = 10.0 ** (5 - exponent)
         back = np.rint(wide * scale) / scale

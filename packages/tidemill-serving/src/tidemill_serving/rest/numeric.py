@@ -1,98 +1,146 @@
-"""The fast lane for big numeric bodies: simdjson straight into a buffer.
+"""The fast path for numbers: a native parser writes the values of a predict body directly into the input arrays.
 
-It takes bodies of the form ``{"instances": <numbers>}`` or ``{"inputs": <numbers>}``, optionally with a signature name,
-for a signature with one numeric input, and says None to everything else, which then goes the general way and gets its
-error text there. simdjson flattens nested lists without looking whether they are ragged, so the shape comes from the
-*bracket skeleton*: the text without its numbers must be exactly what a regular array of that shape would leave.
+It only accepts valid bodies for signatures with numbers and booleans. `tidemill_serving.rest.predict` parses all other
+bodies and reports their errors; for the bodies accepted here it would return the same values.
 """
 
+import ctypes
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
-import simdjson
 
-from tidemill_serving.engine import Array, TensorSpec
-from tidemill_serving.rest.tensors import FLOAT_TYPES, cast
+from tidemill_serving.engine import Array, Signature, TensorSpec
+from tidemill_serving.rest.native_library import KINDS, MAX_RANK, Input, NativeJson, Request
+from tidemill_serving.rest.tensors import FLOAT_TYPES
 
-__all__ = ["MIN_BYTES", "NumericBody", "read_numeric"]
+__all__ = ["NumericReader", "PredictRequest"]
 
-MIN_BYTES = 256
-"""Below that, orjson and NumPy are as fast."""
-_DATA_KEYS = ("instances", "inputs")
-_NOT_SKELETON = bytes(set(range(256)) - set(b"[],"))
-_MAX_RANK = 8
-# Its buffers are used again, which is safe because no document outlives `read_numeric`: requests are decoded by the
-# event loop's thread alone.
-_parser = simdjson.Parser()
+_SCRATCH_BYTES = 32_768  # bodies up to that size are read into arrays that are there already
+_READ, _OTHER_SIGNATURE = 0, 2
+_BYTES_KEY = "b64"  # an object of that key alone is never an object of named inputs
+_WORD_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class NumericBody:
-    """A body read by the fast lane: which key held the data, the signature it named, and the data."""
+class PredictRequest(NamedTuple):
+    """A parsed body: arrays in the order of the signature's inputs, and the form of the answer."""
 
-    data_key: str
-    signature_name: str | None
-    array: Array
+    signature: Signature
+    feeds: list[Array]
+    row_form: bool
 
 
-def read_numeric(body: bytes, spec_of: Callable[[str | None], TensorSpec | None]) -> NumericBody | None:
-    """Read a body whose data is one regular array of numbers.
+class NumericReader:
+    """Reads predict bodies for one model. It must not be used by two threads at once.
 
     Args:
-        body: The request body.
-        spec_of: Gives the only input of a signature named (or not named) by the body; None where the signature is
-            unknown or has several inputs.
-
-    Returns:
-        None where the general way must look at the body.
+        signatures: The signatures of the model, by name.
+        default: Name of the signature of bodies that name none.
+        library: The native library.
     """
-    shape = _regular_shape(body)
-    if shape is None:
-        return None
-    try:
-        document = _parser.parse(body)
-    except (ValueError, RuntimeError):  # not JSON, or an integer beyond 64 bits
-        return None
-    keys = list(document.keys()) if isinstance(document, simdjson.Object) else []
-    data_keys = [key for key in keys if key in _DATA_KEYS]
-    name = document["signature_name"] if "signature_name" in keys else None
-    if len(data_keys) != 1 or len(keys) > 1 + isinstance(name, str):
-        return None
-    spec = spec_of(name)
-    data = document[data_keys[0]]
-    array = _array(data, shape, spec) if spec is not None and isinstance(data, simdjson.Array) else None
-    return NumericBody(data_keys[0], name, array) if array is not None else None
+
+    def __init__(self, signatures: Mapping[str, Signature], *, default: str, library: NativeJson) -> None:
+        self._library = library
+        self._default = _Lane(b"", signatures.get(default))
+        self._lanes = {name.encode(): _Lane(name.encode(), signature) for name, signature in signatures.items()}
+
+    def read(self, body: bytes) -> PredictRequest | None:
+        """Parse a body; return None if it has to be parsed in Python."""
+        lane = self._default
+        read = self._library.functions(len(body)).tidemill_json_read_request
+        target = lane.target(len(body))
+        outcome = read(body, len(body), target.address)
+        if outcome == _OTHER_SIGNATURE:
+            begin, size = target.request.named_offset, target.request.named_size
+            found = self._lanes.get(body[begin : begin + size])
+            if found is None:
+                return None
+            lane = found
+            target = lane.target(len(body))
+            outcome = read(body, len(body), target.address)
+        if outcome != _READ or lane.signature is None:
+            return None
+        return PredictRequest(lane.signature, target.arrays(), target.request.row_form == 1)
 
 
-def _array(data: "simdjson.Array", shape: tuple[int, ...], spec: TensorSpec) -> Array | None:
-    is_integer = spec.dtype.kind in "iu"
-    if not is_integer and spec.type_name not in FLOAT_TYPES:
-        return None
-    try:
-        buffer = data.as_buffer(of_type="i" if is_integer else "d")
-    except (TypeError, ValueError, RuntimeError):  # a string, null, a boolean, a float for an integer
-        return None
-    numbers = np.frombuffer(buffer, dtype=np.int64 if is_integer else np.float64)
-    return cast(numbers.reshape(shape), spec) if numbers.size == math.prod(shape) else None
+class _Lane:
+    """Buffers for the bodies of one signature, by the signature's name in them."""
+
+    def __init__(self, name: bytes, signature: Signature | None) -> None:
+        self.name = name
+        inputs = signature.inputs if signature is not None else {}
+        dtypes = {alias: _read_dtype(spec) for alias, spec in inputs.items()}
+        self._dtypes = {alias: dtype for alias, dtype in dtypes.items() if dtype is not None}
+        has_json = signature is not None and signature.json_fault is None
+        is_taken = has_json and len(self._dtypes) == len(inputs) > 0 and _BYTES_KEY not in inputs
+        specs = dict(inputs) if is_taken else {}
+        self.signature = signature if is_taken else None
+        self._specs = specs
+        self._scratch: _Target | None = None
+
+    def target(self, body_bytes: int) -> "_Target":
+        """Return arrays that have room for all values of a body."""
+        if body_bytes > _SCRATCH_BYTES:
+            return self._new_target(body_bytes, is_scratch=False)
+        if self._scratch is None:
+            self._scratch = self._new_target(_SCRATCH_BYTES, is_scratch=True)
+        return self._scratch
+
+    def _new_target(self, body_bytes: int, *, is_scratch: bool) -> "_Target":
+        most = body_bytes // 2 + 1  # a value takes two bytes at least, with what is between it and the next one
+        inputs = [
+            _InputTarget(alias, np.empty(most, self._dtypes[alias]), spec, is_scratch=is_scratch)
+            for alias, spec in self._specs.items()
+        ]
+        return _Target(self.name, inputs)
 
 
-def _regular_shape(body: bytes) -> tuple[int, ...] | None:
-    """The shape of the only array in the text, or None where it is ragged, empty, or not alone."""
-    first, last = body.find(b"["), body.rfind(b"]")
-    if first < 0 or last < first:
-        return None
-    skeleton = body[first : last + 1].translate(None, _NOT_SKELETON)
-    rank = len(skeleton) - len(skeleton.lstrip(b"["))
-    if rank > _MAX_RANK:
-        return None
-    shape: list[int] = []
-    unit = b""
-    for level in range(rank):
-        end = skeleton.find(b"]" * (level + 1), rank - 1 - level)  # its own bracket follows those of its last item
-        inside = skeleton[rank - level : end + level]
-        count = (len(inside) + 1) // (len(unit) + 1)
-        unit = b"[" + ((unit + b",") * count)[:-1] + b"]"
-        shape.insert(0, count)
-    return tuple(shape) if unit == skeleton else None
+class _Target:
+    """Arrays for the values of one body, and where the library writes what it finds."""
+
+    def __init__(self, name: bytes, inputs: "list[_InputTarget]") -> None:
+        self._inputs = inputs
+        self._structures = (Input * len(inputs))()
+        for structure, each in zip(self._structures, inputs, strict=True):
+            structure.name, structure.name_size = each.name, len(each.name)
+            structure.values, structure.kind = each.values.ctypes.data, KINDS[each.values.dtype.name]
+            each.watch(structure)
+        self.request = Request(self._structures, len(inputs), name, len(name))
+        self.address = ctypes.addressof(self.request)
+
+    def arrays(self) -> list[Array]:
+        """Return what was read."""
+        return [each.array() for each in self._inputs]
+
+
+class _InputTarget:
+    """The array of one input, larger than what will be in it."""
+
+    def __init__(self, alias: str, values: Array, spec: TensorSpec, *, is_scratch: bool) -> None:
+        self.name = alias.encode()
+        self.values = values
+        self._read_dtype = values.dtype
+        self._dtype = spec.dtype
+        self._is_copied = is_scratch or spec.dtype != values.dtype
+
+    def watch(self, structure: Input) -> None:
+        """Read the rank and the shape from a structure."""
+        begin = Input.rank.offset  # type: ignore[attr-defined]
+        self._found = memoryview(structure).cast("B")[begin : begin + _WORD_BYTES * (1 + MAX_RANK)].cast("q")
+
+    def array(self) -> Array:
+        """Return the values that were read."""
+        found = self._found
+        rank = found[0]
+        shape = (found[1],) if rank == 1 else (found[1], found[2]) if rank == 2 else tuple(found[1 : 1 + rank])
+        if self._is_copied:
+            return np.ndarray(shape, self._read_dtype, self.values).astype(self._dtype)
+        return self.values[: math.prod(shape)].reshape(shape)
+
+
+def _read_dtype(spec: TensorSpec) -> "np.dtype[np.generic] | None":
+    """The type in which the values of an input are read; None if Python has to read them."""
+    if spec.dtype.name in KINDS:
+        return spec.dtype
+    return np.dtype(np.float64) if spec.type_name in FLOAT_TYPES else None

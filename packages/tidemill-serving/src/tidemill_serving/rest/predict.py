@@ -1,38 +1,35 @@
-"""The predict method: a JSON body becomes arrays for one signature, arrays become the answer's JSON.
+"""The predict method: convert a JSON body to arrays for one signature, and its outputs to JSON.
 
-Row form (``instances``) lists examples, columnar form (``inputs``) gives whole tensors. The answer has the form of the
-request: ``predictions`` or ``outputs``.
+The row form (``instances``) lists examples, the columnar form (``inputs``) has whole tensors. The answer has the same
+form as the request: ``predictions`` or ``outputs``.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
-from tidemill_serving.engine import Array, LoadedModel, Signature, TensorSpec
-from tidemill_serving.errors import invalid
+from tidemill_serving.engine import Array, LoadedModel, Signature
+from tidemill_serving.errors import RequestError, invalid
 from tidemill_serving.rest.json_text import parse, shown
+from tidemill_serving.rest.native_library import load_native_json
 from tidemill_serving.rest.numbers import list_text
-from tidemill_serving.rest.numeric import MIN_BYTES, read_numeric
+from tidemill_serving.rest.numeric import NumericReader, PredictRequest
 from tidemill_serving.rest.tensors import failed_row, is_bytes_object, tensor, tensor_of_rows
 
-__all__ = ["DEFAULT_SIGNATURE", "PredictRequest", "answer", "find_signature", "read_request"]
+__all__ = ["DEFAULT_SIGNATURE", "PredictRequest", "answer", "find_signature", "read_document", "read_request"]
 
 DEFAULT_SIGNATURE = "serving_default"
 _ROWS = "instances"
 _COLUMNS = "inputs"
 _BYTES_SUFFIX = "_bytes"
-_Member = tuple[str, Array, bool]  # of an object in the answer: its name up to the colon, its value, bytes as b64
+_ROWS_BEGIN = b'{\n    "predictions": '
+_COLUMNS_BEGIN = b'{\n    "outputs": '
+_Member = tuple[bytes, Array, bool]  # of an object in the answer: its name up to the colon, its value, bytes as b64
 
-
-@dataclass(frozen=True, slots=True)
-class PredictRequest:
-    """What a body asks for: arrays in the order of the signature's inputs, and the form of the answer."""
-
-    signature: Signature
-    feeds: list[Array]
-    row_form: bool
+# Readers reuse their buffers. That is safe because only the event loop's thread parses requests.
+_readers: MutableMapping[LoadedModel, NumericReader] = WeakKeyDictionary()
 
 
 def read_request(body: bytes, model: LoadedModel) -> PredictRequest:
@@ -41,10 +38,17 @@ def read_request(body: bytes, model: LoadedModel) -> PredictRequest:
     Raises:
         RequestError: With TF Serving's text for what is wrong.
     """
-    if len(body) >= MIN_BYTES:
-        fast = _read_numeric_request(body, model.signatures)
-        if fast is not None:
-            return fast
+    reader = _numeric_reader(model)
+    numeric = reader.read(body) if reader is not None else None
+    return read_document(body, model) if numeric is None else numeric
+
+
+def read_document(body: bytes, model: LoadedModel) -> PredictRequest:
+    """Read a predict body without the native library.
+
+    Raises:
+        RequestError: With TF Serving's text for what is wrong.
+    """
     document = parse(body)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
@@ -56,57 +60,57 @@ def read_request(body: bytes, model: LoadedModel) -> PredictRequest:
 
 
 def find_signature(document: Mapping[str, Any], model: LoadedModel) -> Signature:
-    """The signature that a body names, else the default one.
+    """Return the signature that a body names, or the default one if it names none.
 
     Raises:
-        RequestError: INVALID_ARGUMENT: the message lists what the model has, or why the signature cannot be served.
+        RequestError: INVALID_ARGUMENT, there is no such signature, or it cannot be served.
     """
     name = document.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(name, str):
         raise invalid(f"JSON Value: {shown(name)} 'signature_name' key must be a string value.")
     name = name or DEFAULT_SIGNATURE
     signature = model.signatures.get(name)
-    if signature is not None:
+    if signature is not None and signature.json_fault is None:
         return signature
+    if signature is not None:
+        raise invalid(f"{signature.json_fault}; or call it by gRPC (signature {name})")
     if name in model.unusable:
         raise invalid(f"{model.unusable[name]} (signature {name})")
-    known = ", ".join(f'"{key}"' for key in model.signatures) or "none that can be served"
+    served = [key for key, each in model.signatures.items() if each.json_fault is None]
+    known = ", ".join(f'"{key}"' for key in served) or "none that can be served"
     raise invalid(f'Serving signature name: "{name}" not found in signature def; the model has: {known}')
 
 
 def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
-    """The JSON answer, laid out as TF Serving does.
+    """Return the JSON answer in TF Serving's layout.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the outputs cannot be put in rows.
+        RequestError: INVALID_ARGUMENT, the outputs cannot be split into rows.
     """
-    named = list(zip(request.signature.outputs, outputs, strict=True))
-    if request.row_form:
-        _check_rows(named)
-    if len(named) == 1:
-        alias, array = named[0]
+    signature, _feeds, row_form = request
+    if len(outputs) == 1:
+        (alias,) = signature.outputs
+        (array,) = outputs
         text = list_text(array, as_bytes=alias.endswith(_BYTES_SUFFIX))
         if array.ndim:
-            text = text[:-1] + "\n    ]"
-    elif request.row_form:
-        text = _row_objects(named)
+            text = text[:-1] + b"\n    ]"
+        elif row_form:
+            raise _without_rows(alias)
     else:
-        text = _object_text(_members(named, indent="    "), indent="    ")
-    key = "predictions" if request.row_form else "outputs"
-    return ('{\n    "' + key + '": ' + text + "\n}").encode()
+        named = list(zip(signature.outputs, outputs, strict=True))
+        text = _row_objects(named) if row_form else _object_text(_members(named, indent="    "), indent=b"    ")
+    return (_ROWS_BEGIN if row_form else _COLUMNS_BEGIN) + text + b"\n}"
 
 
-def _read_numeric_request(body: bytes, signatures: Mapping[str, Signature]) -> PredictRequest | None:
-    def only_input(name: str | None) -> TensorSpec | None:
-        signature = signatures.get(name or DEFAULT_SIGNATURE)
-        if signature is None or len(signature.inputs) != 1:
+def _numeric_reader(model: LoadedModel) -> NumericReader | None:
+    """Return the model's fast parser, created at its first request, or None without the native library."""
+    reader = _readers.get(model)
+    if reader is None:
+        library = load_native_json()
+        if isinstance(library, str):
             return None
-        return next(iter(signature.inputs.values()))
-
-    read = read_numeric(body, only_input)
-    if read is None:
-        return None
-    return PredictRequest(signatures[read.signature_name or DEFAULT_SIGNATURE], [read.array], read.data_key == _ROWS)
+        reader = _readers[model] = NumericReader(model.signatures, default=DEFAULT_SIGNATURE, library=library)
+    return reader
 
 
 def _is_row_form(document: Mapping[str, Any]) -> bool:
@@ -179,28 +183,35 @@ def _check_rows(named: Sequence[tuple[str, Array]]) -> None:
     rows = named[0][1].shape[0] if named[0][1].ndim else 0
     for alias, array in named:
         if not array.ndim:
-            raise invalid(f"Tensor name: {alias} has no shape information ")
+            raise _without_rows(alias)
         if array.shape[0] != rows:
             raise invalid(f"Tensor name: {alias} has inconsistent batch size: {array.shape[0]} expecting: {rows}")
 
 
-def _row_objects(named: Sequence[tuple[str, Array]]) -> str:
+def _without_rows(alias: str) -> RequestError:
+    return invalid(f"Tensor name: {alias} has no shape information ")
+
+
+def _row_objects(named: Sequence[tuple[str, Array]]) -> bytes:
+    _check_rows(named)
     indent = "        "
     members = _members(named, indent=indent)
     rows = [
-        _object_text([(prefix, array[index, ...], as_bytes) for prefix, array, as_bytes in members], indent=indent)
+        _object_text(
+            [(prefix, array[index, ...], as_bytes) for prefix, array, as_bytes in members], indent=indent.encode()
+        )
         for index in range(named[0][1].shape[0])
     ]
-    return "[\n        " + ",\n        ".join(rows) + "\n    ]"
+    return b"[\n        " + b",\n        ".join(rows) + b"\n    ]"
 
 
 def _members(named: Sequence[tuple[str, Array]], *, indent: str) -> list[_Member]:
     return [
-        (f"{indent}    {orjson.dumps(alias).decode()}: ", array, alias.endswith(_BYTES_SUFFIX))
+        (indent.encode() + b"    " + orjson.dumps(alias) + b": ", array, alias.endswith(_BYTES_SUFFIX))
         for alias, array in named
     ]
 
 
-def _object_text(members: Sequence[_Member], *, indent: str) -> str:
+def _object_text(members: Sequence[_Member], *, indent: bytes) -> bytes:
     texts = [prefix + list_text(array, as_bytes=as_bytes) for prefix, array, as_bytes in members]
-    return "{\n" + ",\n".join(texts) + "\n" + indent + "}"
+    return b"{\n" + b",\n".join(texts) + b"\n" + indent + b"}"

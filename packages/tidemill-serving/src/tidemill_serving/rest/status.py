@@ -1,40 +1,40 @@
-"""Status and metadata of models, in the JSON that TF Serving makes of its messages."""
+"""Status and metadata of models, in TF Serving's JSON format."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill_serving.registry import Servable
+from tidemill_serving.registry import Servable, VersionStatus
 
 __all__ = ["metadata_body", "model_list_body", "status", "status_body"]
 
 
-def status(servables: Sequence[Servable]) -> dict[str, Any]:
-    """The status of versions, newest first. Every version that is listed is loaded and serves."""
+def status(versions: Sequence[VersionStatus]) -> dict[str, Any]:
+    """Return the status of versions, in the given order."""
     return {
         "model_version_status": [
             {
-                "version": str(servable.version.version),
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
+                "version": str(each.version),
+                "state": each.state,
+                "status": {"error_code": each.code.name, "error_message": each.message},
             }
-            for servable in servables
+            for each in versions
         ]
     }
 
 
-def status_body(servables: Sequence[Servable]) -> bytes:
-    """`status` as a reply body."""
-    return _pretty(status(servables))
+def status_body(versions: Sequence[VersionStatus]) -> bytes:
+    """Return `status` as a response body."""
+    return _pretty(status(versions))
 
 
-def model_list_body(models: dict[str, list[Servable]]) -> bytes:
-    """All models with their status, an addition to TF Serving's routes."""
-    return _pretty({"models": [{"name": name, **status(servables)} for name, servables in models.items()]})
+def model_list_body(models: dict[str, list[VersionStatus]]) -> bytes:
+    """Return all models with their status; TF Serving has no such route."""
+    return _pretty({"models": [{"name": name, **status(versions)} for name, versions in models.items()]})
 
 
 def metadata_body(servable: Servable) -> bytes:
-    """All signatures of a version, every field printed."""
+    """Return all signatures of a version, with every field, as a response body."""
     # Comes with TensorFlow; imported late because nothing at start-up needs it.
     from google.protobuf.json_format import MessageToDict  # pyrefly: ignore[missing-import]
 

@@ -1,4 +1,4 @@
-"""Which resource a request target names. Paths of TF Serving are matched without regard to case."""
+"""Parse the path of a request. Paths of TF Serving are case-insensitive."""
 
 import re
 from dataclasses import dataclass
@@ -20,20 +20,23 @@ _SHOWN_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """A model, or one version of it, and what is asked of it.
+    """A model, or one version of it, and the requested method.
 
     Attributes:
+        version: Requested version number; None means the label's version, or the highest without a label.
+        label: Requested label, or None.
         verb: ``predict``, ``classify``, ``regress`` for POST; ``status``, ``metadata`` for GET.
     """
 
     name: str
     version: int | None
+    label: str | None
     verb: str
 
 
 @lru_cache(maxsize=_CACHED_TARGETS)
 def path_of(target: bytes) -> str:
-    """The path of a request target, without query; ``/tfs`` in front of a TF Serving path is taken off."""
+    """Return the path of a request target, without the query and without a ``/tfs`` before a TF Serving path."""
     path = target.partition(b"?")[0].decode("latin-1")
     if path.startswith(("http://", "https://")):
         path = "/" + path.split("/", 3)[3] if path.count("/") >= 3 else "/"
@@ -42,27 +45,25 @@ def path_of(target: bytes) -> str:
 
 @lru_cache(maxsize=_CACHED_TARGETS)
 def model_target(method: bytes, path: str) -> ModelTarget:
-    """Read a path below ``/v1/``.
+    """Parse a path below ``/v1/``.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the path or the method is not one of TF Serving's, or a label is named that no
-            version carries.
+        RequestError: INVALID_ARGUMENT, the path or the method is not one of TF Serving's.
     """
     match = (_CALL if method == b"POST" else _LOOK).fullmatch(path) if method in (b"POST", b"GET", b"HEAD") else None
     if match is None:
         raise invalid(f"Malformed request: {method.decode('latin-1')} {path}")
-    if match["label"] is not None:
-        raise invalid(f"Unrecognized servable version label: {unquote(match['label'])}")
     verb = (match["verb"] or "/status").lower().removeprefix("/")
     version = version_number(match["version"]) if match["version"] else None
-    return ModelTarget(unquote(match["name"]), version, verb)
+    label = None if match["label"] is None else unquote(match["label"])
+    return ModelTarget(unquote(match["name"]), version, label, verb)
 
 
 def version_number(digits: str) -> int:
-    """Read the number of a version.
+    """Parse a version number.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, it is no number that a 64-bit integer holds.
+        RequestError: INVALID_ARGUMENT, the number does not fit into a signed 64-bit integer.
     """
     is_number = digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MAX_DIGITS
     if not is_number or int(digits) >= 2**63:

@@ -1,7 +1,7 @@
-"""Make arrays of JSON values by TF Serving's rules, with its error texts.
+"""Convert JSON values to arrays by TF Serving's rules, with its error messages.
 
-NumPy converts regular lists that hold only numbers, or only booleans. Everything else is walked value by value to find
-the first one that is wrong: NumPy would read a boolean among numbers as 0 or 1, and reserve the length of the longest
+NumPy converts regular lists of only numbers or only booleans. Everything else is converted value by value, which finds
+the first invalid one: NumPy would convert a boolean among numbers to 0 or 1, and reserve the length of the longest
 string for each value.
 """
 
@@ -27,15 +27,15 @@ _BOOLEANS = frozenset({bool})
 
 
 def is_bytes_object(value: Any) -> bool:
-    """Whether a value is ``{"b64": "..."}``, the form of bytes that are no text."""
+    """Return whether a value is ``{"b64": "..."}``, the form of binary data."""
     return isinstance(value, dict) and len(value) == 1 and _BYTES_KEY in value
 
 
 def tensor(value: Any, spec: TensorSpec) -> Array:
-    """Make the array of one JSON value.
+    """Convert one JSON value to an array.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, saying what does not fit.
+        RequestError: INVALID_ARGUMENT, the value does not fit the type or shape of ``spec``.
     """
     array = _quickly(value, spec)
     if array is not None:
@@ -77,7 +77,8 @@ def cast(array: Array, spec: TensorSpec) -> Array | None:
     """Cast numbers that JSON gave to the dtype of an input; None where a value must not be taken as it is."""
     kind = array.dtype.kind
     if spec.type_name in FLOAT_TYPES:
-        return array.astype(spec.dtype, copy=False) if kind in "fiu" else None
+        # Through double, as single numbers are read: a large integer is rounded twice on all ways, or on none.
+        return array.astype(np.float64, copy=False).astype(spec.dtype, copy=False) if kind in "fiu" else None
     if spec.dtype.kind in "iu":
         return array.astype(spec.dtype) if kind in "iu" and _within(array, spec.dtype) else None
     if spec.dtype.kind == "b":

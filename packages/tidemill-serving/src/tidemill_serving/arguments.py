@@ -1,0 +1,97 @@
+"""The command line of the server. TF Serving's options also accept its spelling: underscores and ``=true``."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from tidemill_serving._shared.http.limits import Limits
+from tidemill_serving.engine import ENGINE_NAMES
+from tidemill_serving.handlers.wire import KINDS, TENSORFLOW_SERVING
+
+__all__ = ["ENGINE_VARIABLE", "command_line"]
+
+ENGINE_VARIABLE = "TIDEMILL_SERVING_ENGINE"
+"""Names the engine where the command line does not."""
+
+_GRPC_THREADS_PER_CPU = 4
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tidemill_serving", description="Serve TensorFlow SavedModels.")
+    archive = "directory of the model archive (default: /opt/ml/model), or of all models (default: /opt/ml/models)"
+    parser.add_argument("--model-dir", type=Path, help=archive)
+    parser.add_argument("--kind", choices=KINDS, default=TENSORFLOW_SERVING, help="kind of endpoint")
+    code = "directory of the submitted code of a python endpoint"
+    parser.add_argument("--code-dir", type=Path, default=Path("/opt/ml/code"), help=code)
+    parser.add_argument("--unix-socket", type=Path, help="listen on this unix socket")
+    parser.add_argument("--port", type=int, help="listen on this port; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address of the port")
+    _add_models(parser)
+    _add_switch(parser, "--enable-batching", help="batch by the parameters of a file")
+    batching = "file of batching parameters: BatchingParameters in text form"
+    _add(parser, "--batching-parameters-file", type=Path, help=batching)
+    own = "batch versions that hold a batching_params.pbtxt by its parameters"
+    _add_switch(parser, "--enable-per-model-batching-parameters", help=own)
+    timeout = "longest time from a request of REST to its answer, in milliseconds (default: 60,000)"
+    _add(parser, "--rest-api-timeout-in-ms", type=int, help=timeout)
+    cors = "let scripts of web pages from anywhere ask TF Serving's routes"
+    _add_switch(parser, "--rest-api-enable-cors-support", help=cors)
+    monitoring = "file that says where metrics are offered, if at all: a MonitoringConfig in text form"
+    _add(parser, "--monitoring-config-file", type=Path, help=monitoring)
+    grpc = "listen for gRPC on this port; 0 takes a free one (default: none, or the variable TIDEMILL_GRPC_PORT)"
+    _add(parser, "--grpc-port", type=int, help=grpc)
+    threads = "calls of gRPC that are worked on at a time; as many can share a run of a model"
+    _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * (os.cpu_count() or 1), help=threads)
+    content = "answer Predict of gRPC with tensor_content instead of typed values"
+    _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
+    engine = f"how models are run (default: the environment variable {ENGINE_VARIABLE}, else auto)"
+    parser.add_argument("--engine", choices=ENGINE_NAMES, help=engine)
+    parser.add_argument(
+        "--max-body-bytes", type=int, default=Limits().body_bytes, help="largest request body, also after decompression"
+    )
+    parser.add_argument(
+        "--archives", type=Path, help="directory of the model archives that load requests may name (multi-model only)"
+    )
+    parser.add_argument(
+        "--overlay-request",
+        type=Path,
+        help="write here which packages code/requirements.txt needs, and exit with status 75, instead of installing",
+    )
+    return parser
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    """Add TF Serving's options for models outside a model archive."""
+    group = parser.add_argument_group("models with versions that come and go, in place of an archive")
+    config = "file that lists the models: a ModelServerConfig in text form"
+    _add(group, "--model-config-file", type=Path, help=config)
+    poll = "seconds between looks at that file; 0 looks once"
+    _add(group, "--model-config-file-poll-wait-seconds", type=float, default=0.0, help=poll)
+    _add(group, "--model-base-path", type=Path, help="directory of the versions of the only model")
+    _add(group, "--model-name", default="default", help="name of the only model (default: default)")
+    poll = "seconds between looks at the directories of versions; 0 looks once (default: 1)"
+    _add(group, "--file-system-poll-wait-seconds", type=float, default=1.0, help=poll)
+    retries = "how often a version that does not load is tried again (default: 5)"
+    _add(group, "--max-num-load-retries", type=int, default=5, help=retries)
+    interval = "microseconds between the tries (default: a minute)"
+    _add(group, "--load-retry-interval-micros", type=int, default=60_000_000, help=interval)
+    ahead = "allow labels of versions that are not loaded"
+    _add_switch(group, "--allow-version-labels-for-unavailable-models", help=ahead)
+
+
+def _add(parser: argparse._ActionsContainer, name: str, **options: Any) -> None:
+    """Add an option that also accepts TF Serving's spelling with underscores."""
+    parser.add_argument(name, "--" + name.removeprefix("--").replace("-", "_"), **options)
+
+
+def _add_switch(parser: argparse._ActionsContainer, name: str, **options: Any) -> None:
+    """Add a switch, which also accepts ``--name=true``."""
+    _add(parser, name, type=_boolean, nargs="?", const=True, default=False, **options)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"

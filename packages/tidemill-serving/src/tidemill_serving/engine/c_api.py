@@ -1,0 +1,233 @@
+"""The default engine: the C API of the TensorFlow wheel, without importing Python's TensorFlow.
+
+TensorFlow's C++ loader reads the SavedModel: it imports the graph, restores variables and runs the initializers.
+With ``inter_op_thread_pool=-1`` the operations of a run execute on the calling thread; for a small model this takes a
+fifth of the time of a hand-over to TensorFlow's threads. The C API does not compare feeds with the static shapes of
+placeholders, so models exported by TensorFlow 1 accept the same feeds as under TF Serving.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
+from tidemill_serving.engine.border import fetched
+from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output, open_c_library
+from tidemill_serving.engine.c_tensors import CTensors
+from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
+from tidemill_serving.engine.native_call import NativeCall, NativeLibrary
+from tidemill_serving.engine.pages import release_file_pages
+from tidemill_serving.engine.wheel import open_wheel
+from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
+
+__all__ = ["CApiEngine"]
+
+_SERVE_TAG = b"serve"
+_ON_CALLING_THREAD = -1
+_ON_POOL = 0
+
+
+class CApiEngine:
+    """Loads SavedModels through TensorFlow's C API.
+
+    Raises:
+        StartFailed: TensorFlow is not installed.
+        ImportError: The wheel has no C library, or the library lacks functions.
+    """
+
+    name = "c_api"
+
+    def __init__(self, *, parallelism: Parallelism) -> None:
+        self._wheel = open_wheel()
+        self._library = open_c_library()
+        self._parallelism = parallelism
+        self._tensors = CTensors(self._library, self._wheel)
+        self._native, self._calls = _find_native(self._library)
+        self._run_options = {
+            pooled: _buffer(self._library, self._wheel.config.RunOptions(inter_op_thread_pool=pool))
+            for pooled, pool in ((False, _ON_CALLING_THREAD), (True, _ON_POOL))
+        }
+
+    @property
+    def description(self) -> str:
+        library = f"TensorFlow {self._library.version} by {self._library.path.name}, without Python's TensorFlow"
+        return f"{library}; {self._calls}"
+
+    def load_operations(self, library: Path) -> None:
+        try:
+            with self._library.status() as status:
+                self._library.functions.TF_LoadLibrary(os.fsencode(library), status)
+        except CLibraryError as error:
+            raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
+
+    def load(self, path: Path) -> LoadedModel:
+        graph = read_serving_graph(path, wheel=self._wheel)
+        try:
+            session = _Session(path, self._library, config=self._config())
+        except CLibraryError as error:
+            raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
+        for library in self._library.files:
+            release_file_pages(library)
+        return _Model(session, graph, tensors=self._tensors, native=self._native, run_options=self._run_options)
+
+    def _config(self) -> bytes:
+        config: bytes = self._wheel.config.ConfigProto(
+            allow_soft_placement=True,
+            inter_op_parallelism_threads=self._parallelism.inter_op,
+            intra_op_parallelism_threads=self._parallelism.intra_op,
+        ).SerializeToString()
+        return config
+
+
+class _Session:
+    """A graph with its runtime.
+
+    Raises:
+        CLibraryError: TensorFlow refuses the SavedModel.
+    """
+
+    def __init__(self, path: Path, library: CLibrary, *, config: bytes) -> None:
+        self.library = library
+        functions = library.functions
+        tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
+        options = functions.TF_NewSessionOptions()
+        self._graph = functions.TF_NewGraph()
+        try:
+            with library.status() as status:
+                functions.TF_SetConfig(options, config, len(config), status)
+            with library.status() as status:
+                self.handle: int = functions.TF_LoadSessionFromSavedModel(
+                    options, None, os.fsencode(path), tags, len(tags), self._graph, None, status
+                )
+        except CLibraryError:
+            functions.TF_DeleteGraph(self._graph)
+            raise
+        finally:
+            functions.TF_DeleteSessionOptions(options)
+
+    def outputs(self, tensors: Sequence[str]) -> "ctypes.Array[Output]":
+        """Return tensors of the graph by name.
+
+        Raises:
+            RequestError: INVALID_ARGUMENT, the graph has no such tensor.
+        """
+        return (Output * len(tensors))(*(self._output(name) for name in tensors))
+
+    def close(self) -> None:
+        for free in (self.library.functions.TF_CloseSession, self.library.functions.TF_DeleteSession):
+            with self.library.status() as status:
+                free(self.handle, status)
+        self.library.functions.TF_DeleteGraph(self._graph)
+
+    def _output(self, tensor: str) -> Output:
+        name, _, index = tensor.partition(":")
+        operation = self.library.functions.TF_GraphOperationByName(self._graph, name.encode())
+        number = int(index or 0)
+        if operation is None or number >= self.library.functions.TF_OperationNumOutputs(operation):
+            raise invalid(f"Tensor {tensor}, which the signature names, was not found in the graph")
+        return Output(operation, number)
+
+
+class _Model:
+    """A loaded SavedModel; calls are prepared at the first run of a signature."""
+
+    def __init__(
+        self,
+        session: _Session,
+        graph: ServingGraph,
+        *,
+        tensors: CTensors,
+        native: NativeLibrary | None,
+        run_options: Mapping[bool, int],
+    ) -> None:
+        self._session = session
+        self._native = native
+        self._tensors = tensors
+        self._run_options = run_options
+        self.signatures, self.unusable = graph.signatures, graph.unusable
+        self.signature_defs = graph.signature_defs
+        self.has_loops = graph.has_loops
+        self._calls: dict[str, _Call | NativeCall] = {}
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        call = self._calls.get(signature.key)
+        if call is None:  # two threads may both prepare the call; the results are equivalent
+            call = self._calls[signature.key] = self._prepare(signature)
+        try:
+            results = call.run(feeds, self._run_options[pooled])
+        except CLibraryError as error:
+            raise RequestError(Code.of(error.code), str(error)) from error
+        return fetched(results, signature)
+
+    def close(self) -> None:
+        self._calls.clear()
+        self._session.close()
+
+    def _prepare(self, signature: Signature) -> "_Call | NativeCall":
+        session, tensors = self._session, self._tensors
+        inputs = session.outputs([spec.tensor for spec in signature.inputs.values()])
+        outputs = session.outputs([spec.tensor for spec in signature.outputs.values()])
+        if self._native is None:
+            return _Call(session, inputs=inputs, outputs=outputs, tensors=tensors)
+        return NativeCall(self._native, session.handle, signature, inputs=inputs, outputs=outputs, tensors=tensors)
+
+
+class _Call:
+    """One signature, ready to be run through ctypes."""
+
+    def __init__(
+        self,
+        session: _Session,
+        *,
+        inputs: "ctypes.Array[Output]",
+        outputs: "ctypes.Array[Output]",
+        tensors: CTensors,
+    ) -> None:
+        self._session = session
+        self._inputs = inputs
+        self._outputs = outputs
+        self._tensors = tensors
+
+    def run(self, feeds: Sequence[Array], run_options: int) -> list[Array]:
+        """Run on the arrays.
+
+        Raises:
+            CLibraryError: TensorFlow failed.
+            RequestError: A feed or a result cannot be converted.
+        """
+        functions = self._session.library.functions
+        fed = (ctypes.c_void_p * len(self._inputs))()
+        results = (ctypes.c_void_p * len(self._outputs))()
+        try:
+            for index, feed in enumerate(feeds):
+                fed[index] = self._tensors.tensor(feed)
+            with self._session.library.status() as status:
+                functions.TF_SessionRun(
+                    *(self._session.handle, run_options),
+                    *(self._inputs, fed, len(fed)),
+                    *(self._outputs, results, len(results)),
+                    *(None, 0, None, status),
+                )
+            return [self._tensors.array(tensor) for tensor in results]
+        finally:
+            for tensor in (*fed, *results):
+                if tensor is not None:
+                    functions.TF_DeleteTensor(tensor)
+
+
+def _find_native(library: CLibrary) -> tuple[NativeLibrary | None, str]:
+    """Return the native library, or None, and a description of how calls are made."""
+    try:
+        native = NativeLibrary(library)
+    except ImportError as error:
+        return None, f"calls through ctypes: {error}"
+    return native, f"native calls ({native.source})"
+
+
+def _buffer(library: CLibrary, message: Any) -> int:
+    """Return a TF_Buffer of a message. It is never freed, since the engine lives until the process ends."""
+    content = message.SerializeToString()
+    buffer: int = library.functions.TF_NewBufferFromString(content, len(content))
+    return buffer

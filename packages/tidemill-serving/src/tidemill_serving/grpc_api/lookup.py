@@ -1,0 +1,81 @@
+"""Steps that all methods share: parse a request's bytes, and find the model and the signature that it names."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidemill_serving.engine import Array, Signature
+from tidemill_serving.errors import RequestError, failed_precondition, invalid
+from tidemill_serving.messages.definitions import messages
+from tidemill_serving.registry import Registry, Servable
+
+__all__ = ["DEFAULT_SIGNATURE", "Run", "fill_spec", "find_signature", "lease", "parsed", "target"]
+
+DEFAULT_SIGNATURE = "serving_default"
+Run = Callable[[Signature, list[Array]], list[Array]]
+"""Runs a signature on arrays in the order of its inputs; raises RequestError."""
+
+
+def parsed(name: str, data: bytes) -> Any:
+    """Parse a message of a type of `messages`.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, the bytes are not such a message.
+    """
+    try:
+        return getattr(messages(), name).FromString(data)
+    except Exception as error:  # protobuf's DecodeError lives in a module that depends on its implementation
+        raise invalid(f"the bytes are no {name}: {error}") from error
+
+
+def target(message: Any) -> tuple[str, int | None, str | None]:
+    """Return the model's name, version and version label of a request.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, no model is named.
+    """
+    if not message.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    spec = message.model_spec
+    if not spec.name:
+        raise invalid("ModelSpec has no name specified.")
+    version = spec.version.value if spec.WhichOneof("version_choice") == "version" else None
+    return spec.name, version, spec.version_label or None
+
+
+def lease(message: Any, registry: Registry) -> Servable:
+    """Return the version that a request names; it stays loaded until ``leases.leave`` is called.
+
+    Raises:
+        RequestError: The request names no model, or a name, version or label that is not served.
+    """
+    name, version, label = target(message)
+    return registry.lease(name, version, label=label)
+
+
+def find_signature(spec: Any, servable: Servable, *, missing: Callable[[str], RequestError]) -> Signature:
+    """Return the signature that a ModelSpec names, or the default signature if it names none.
+
+    Args:
+        spec: The ModelSpec.
+        servable: The version.
+        missing: Creates the error for an unknown name; the list of known signatures is appended to its message.
+
+    Raises:
+        RequestError: The model has no such signature, or it cannot be served.
+    """
+    name = spec.signature_name or DEFAULT_SIGNATURE
+    signature = servable.model.signatures.get(name)
+    if signature is not None:
+        return signature
+    if name in servable.model.unusable:
+        raise failed_precondition(f"{servable.model.unusable[name]} (signature {name})")
+    known = ", ".join(f'"{key}"' for key in servable.model.signatures) or "none that can be served"
+    error = missing(name)
+    raise RequestError(error.code, f"{error.message} The model has: {known}")
+
+
+def fill_spec(spec: Any, servable: Servable, *, signature: str) -> None:
+    """Fill an answer's ModelSpec with the version and the signature that produced it."""
+    spec.name = servable.version.name
+    spec.version.value = servable.version.version
+    spec.signature_name = signature

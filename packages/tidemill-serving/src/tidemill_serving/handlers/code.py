@@ -1,0 +1,139 @@
+"""Find the user code in a model archive, and the Python and packages to run it with."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill_serving.errors import NeedsPackages, StartFailed
+from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
+
+__all__ = ["OVERLAY_VARIABLE", "UserCode", "find_inference_code", "find_python_code", "python_of", "with_packages"]
+
+OVERLAY_VARIABLE = "TIDEMILL_OVERLAY"
+"""Prefix of the environment that has the packages of requirements.txt already installed."""
+INFERENCE_SCRIPT = "inference.py"
+_PROGRAM = "SAGEMAKER_PROGRAM"
+_REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCode:
+    """The user's module and the environment that it runs in.
+
+    Attributes:
+        kind: Kind of endpoint, as in `WorkerSetup`.
+        script: The user's module; None for a ``python`` endpoint without a script.
+        paths: Directories to put at the front of ``sys.path``.
+        requirements: A requirements.txt to install, or None.
+        python: Path of the workers' interpreter.
+    """
+
+    kind: str
+    script: Path | None
+    paths: tuple[Path, ...]
+    requirements: Path | None = None
+    python: str = sys.executable
+
+
+def find_inference_code(directory: Path, *, note: Callable[[str], None]) -> UserCode | None:
+    """Find the code of a TensorFlow-Serving-based endpoint.
+
+    Args:
+        directory: ``code`` of the archive.
+        note: Writes a warning to the log.
+
+    Returns:
+        The code, or None if there is no ``inference.py``: the server then answers without user code.
+    """
+    script = directory / INFERENCE_SCRIPT
+    if not script.is_file():
+        return None
+    library, requirements = directory / "lib", directory / "requirements.txt"
+    found: Path | None = requirements if requirements.is_file() else None
+    paths: tuple[Path, ...] = (directory,)
+    if library.is_dir():
+        paths = (directory, library)
+        if found is not None:
+            note(f"handler.requirements_ignored file={requirements} reason=code/lib has the packages")
+            found = None
+    return UserCode(kind=TENSORFLOW_SERVING, script=script, paths=paths, requirements=found)
+
+
+def find_python_code(directory: Path, environment: Mapping[str, str]) -> UserCode:
+    """Find the script of a Python-based endpoint; an endpoint without a script is valid.
+
+    Args:
+        directory: Directory of the unpacked user code.
+        environment: ``SAGEMAKER_PROGRAM`` names the script; ``SAGEMAKER_REQUIREMENTS`` names a requirements.txt if it
+            is not the one beside the script.
+
+    Raises:
+        StartFailed: A named file does not exist.
+    """
+    named = environment.get(_PROGRAM, "")
+    script = _inside(directory, named, variable=_PROGRAM) if named else None
+    wanted = environment.get(_REQUIREMENTS, "")
+    requirements = _inside(directory, wanted, variable=_REQUIREMENTS) if wanted else directory / "requirements.txt"
+    paths = (directory, directory / "lib") if (directory / "lib").is_dir() else (directory,)
+    return UserCode(
+        kind=PYTHON, script=script, paths=paths, requirements=requirements if requirements.is_file() else None
+    )
+
+
+def _inside(directory: Path, name: str, *, variable: str) -> Path:
+    file = directory / name
+    if ".." in file.parts or not file.is_relative_to(directory) or not file.is_file():
+        listed = ", ".join(sorted(each.name for each in directory.iterdir())[:20]) if directory.is_dir() else "nothing"
+        raise StartFailed(f"{variable}={name!r} names no file of the submitted code; it holds: {listed or 'nothing'}")
+    return file
+
+
+def python_of(environment: Mapping[str, str]) -> str:
+    """Return the workers' interpreter: the overlay environment's if there is one, otherwise this process's."""
+    overlay = environment.get(OVERLAY_VARIABLE)
+    return str(Path(overlay) / "bin" / "python") if overlay else sys.executable
+
+
+def with_packages(code: UserCode, environment: Mapping[str, str], *, deferred: bool) -> UserCode:
+    """Return the code with an interpreter that has its packages.
+
+    Args:
+        code: The code that was found.
+        environment: Environment variables of the server.
+        deferred: Whether the starter of the server installs packages, and restarts the server with the variable
+            `OVERLAY_VARIABLE`. If not, the packages are installed here.
+
+    Raises:
+        NeedsPackages: The starter has to install the packages first.
+        StartFailed: The packages cannot be installed; pip's output is in the log.
+    """
+    if environment.get(OVERLAY_VARIABLE):
+        return _with_python(code, python_of(environment))
+    if code.requirements is None or not _names_packages(code.requirements):
+        return code
+    if deferred:
+        raise NeedsPackages(code.requirements)
+    overlay = Path(tempfile.mkdtemp(prefix="tidemill-packages-"))
+    command = [sys.executable, "-m", "tidemill_runtime", "install", str(overlay), str(code.requirements)]
+    try:
+        # The command writes its failure report below this directory; pip's output goes straight to the log.
+        subprocess.run(command, check=True, env={**os.environ, "SAGEMAKER_BASE_DIR": str(overlay / ".report")})
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise StartFailed(
+            f"the packages of {code.requirements} could not be installed: {error}; see the lines above, or ship the"
+            " packages in code/lib"
+        ) from error
+    return _with_python(code, str(overlay / "bin" / "python"))
+
+
+def _with_python(code: UserCode, python: str) -> UserCode:
+    return UserCode(kind=code.kind, script=code.script, paths=code.paths, requirements=code.requirements, python=python)
+
+
+def _names_packages(file: Path) -> bool:
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(line.split("#")[0].strip() for line in lines)

@@ -1,0 +1,69 @@
+"""The default ``input_fn`` of Python-based endpoints."""
+
+import importlib
+import json
+from typing import Any
+
+from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.messages.definitions import messages
+
+__all__ = ["default_input"]
+
+_JSON, _CSV, _BYTES = "application/json", "text/csv", "application/octet-stream"
+_REQUESTS = {True: "ClassificationRequest", False: "PredictRequest"}
+
+
+def default_input(data: Any, content_type: str, *, classifies: bool) -> Any:
+    """Parse a request body.
+
+    Args:
+        data: Text if the content type is JSON or CSV, otherwise bytes.
+        content_type: ``application/json``: a TensorProto in protobuf's JSON, or any other JSON. ``text/csv``: the
+            numbers of the first line. ``application/octet-stream``: a serialized PredictRequest or
+            ClassificationRequest.
+        classifies: Whether bytes are a ClassificationRequest instead of a PredictRequest.
+
+    Raises:
+        RequestError: 415 if the content type is not supported, 400 if the body is not valid for its type.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == _JSON:
+        return _from_json(data)
+    if kind == _CSV:
+        return _from_csv(data)
+    if kind == _BYTES:
+        return _from_bytes(data, getattr(messages(), _REQUESTS[classifies]))
+    raise RequestError(
+        Code.INVALID_ARGUMENT,
+        f"Unsupported content type: {content_type}; send {_JSON}, {_CSV} or {_BYTES}, or define input_fn",
+        http_status=415,
+    )
+
+
+def _from_json(text: str) -> Any:
+    json_format = importlib.import_module("google.protobuf.json_format")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise invalid(f"the body is no JSON: {error}") from error
+    if isinstance(document, dict) and "dtype" in document:
+        try:
+            return json_format.ParseDict(document, messages().TensorProto())
+        except json_format.ParseError:
+            return document  # not a TensorProto, but an object of the user's with the same key
+    return document
+
+
+def _from_csv(text: str) -> list[float]:
+    line = text.lstrip("\ufeff").splitlines()[0] if text.strip() else ""
+    try:
+        return [float(field) for field in line.split(",")]
+    except ValueError as error:
+        raise invalid(f"the first line of the CSV body is no list of numbers: {error}") from error
+
+
+def _from_bytes(data: bytes, kind: Any) -> Any:
+    try:
+        return kind.FromString(data)
+    except Exception as error:  # protobuf's DecodeError lives in a module that depends on its implementation
+        raise invalid(f"the body is no {kind.DESCRIPTOR.name}: {error}") from error

@@ -1,0 +1,101 @@
+"""Load versions into memory and warm them up."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
+from tidemill_serving.batching import DEFAULT_MAX_ROWS, BatchThreads, Runner
+from tidemill_serving.engine import Engine, LoadedModel
+from tidemill_serving.engine.placement import measure
+from tidemill_serving.models import ModelVersion
+from tidemill_serving.registry import Servable
+
+__all__ = ["Loader"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """Loads versions.
+
+    Attributes:
+        engine: Loads SavedModels.
+        threads: Slots for longer runs.
+        loop: The event loop that receives requests.
+        max_rows: Maximum rows of a shared run.
+        batching: Returns a version's batching parameters, if any.
+        warm_up: Replays a version's recorded warm-up requests; raises StartFailed if one fails.
+        loaded: Called with each loaded version, on the thread that loaded it.
+    """
+
+    engine: Engine
+    threads: BatchThreads
+    loop: asyncio.AbstractEventLoop
+    max_rows: int = DEFAULT_MAX_ROWS
+    batching: Callable[[ModelVersion], BatchingParameters | None]
+    warm_up: Callable[[Servable], None]
+    loaded: Callable[[Servable], None]
+
+    def load(self, version: ModelVersion) -> Servable:
+        """Load a version on the calling thread.
+
+        Raises:
+            StartFailed: The version cannot be loaded, or one of its warm-up requests fails.
+        """
+        begin = time.monotonic()
+        model = self.engine.load(version.path)
+        try:
+            batching = self.batching(version)
+            runners = {key: self._runner(model, key, batching) for key in model.signatures}
+            servable = Servable(version, model, runners)
+            self.warm_up(servable)
+        except BaseException:
+            model.close()
+            raise
+        servable.load_s = time.monotonic() - begin
+        self.loaded(servable)
+        return servable
+
+    def _runner(self, model: LoadedModel, key: str, batching: BatchingParameters | None) -> Runner:
+        signature = model.signatures[key]
+        placement = measure(model, signature)
+        if batching is not None and signature.batchable:
+            return BatchQueue(
+                model, signature, placement=placement, threads=self.threads, loop=self.loop, parameters=batching
+            )
+        return Runner(
+            model, signature, placement=placement, threads=self.threads, loop=self.loop, max_rows=self.max_rows
+        )
+
+    async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:
+        """Load versions on a thread, while the server goes on serving the others.
+
+        The server does not wait for the thread at shutdown; versions loaded after a cancellation are freed.
+
+        Raises:
+            StartFailed: As `load`; the versions before the one that failed are freed.
+        """
+        result: asyncio.Future[list[Servable]] = self.loop.create_future()
+
+        def conclude(loaded: list[Servable], error: BaseException | None) -> None:
+            if error is None and not result.done():
+                result.set_result(loaded)
+                return
+            for servable in loaded:
+                servable.model.close()
+            if error is not None and not result.done():
+                result.set_exception(error)
+
+        def load() -> None:
+            loaded: list[Servable] = []
+            failure: BaseException | None = None
+            try:
+                loaded.extend(map(self.load, versions))  # keeps those before the one that fails
+            except BaseException as error:  # noqa: BLE001  # it is raised where the versions are awaited
+                failure = error
+            self.loop.call_soon_threadsafe(conclude, loaded, failure)
+
+        threading.Thread(target=load, name="load", daemon=True).start()
+        return await result

@@ -1,0 +1,1 @@
+"""Messages of TF Serving's gRPC API, and their conversion to arrays. Used by the server and by worker processes."""

@@ -1,0 +1,171 @@
+"""Workers for an archive's user code, and the loopback port of TF Serving's REST API that handlers call."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill_serving._shared.http.listener import Listener
+from tidemill_serving.errors import StartFailed
+from tidemill_serving.handlers.code import UserCode, find_inference_code, find_python_code, with_packages
+from tidemill_serving.handlers.pool import HandlerPool
+from tidemill_serving.handlers.wire import PYTHON, WorkerSetup
+from tidemill_serving.http.listener import bind_tcp, new_listener
+from tidemill_serving.http.message import Application
+from tidemill_serving.metrics import Metrics
+from tidemill_serving.options import Options
+from tidemill_serving.registry import Registry
+
+if TYPE_CHECKING:
+    from tidemill_serving.grpc_api.server import GrpcServer, Reload
+
+__all__ = ["ModelPort", "Ports", "find_code", "open_grpc", "start_handlers"]
+
+_LOOPBACK = "127.0.0.1"
+_VERBOSITY = "GRPC_VERBOSITY"
+_GRPC_VARIABLES = {"GRPC_ENABLE_FORK_SUPPORT": "0", _VERBOSITY: "NONE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The loopback ports on which handlers reach the models."""
+
+    rest: int
+    grpc: int
+
+
+class ModelPort:
+    """TF Serving's REST API on a loopback port, which any process of this machine can reach.
+
+    Args:
+        application: Application that answers requests.
+        options: Limits and allowed ports.
+        loop: The running event loop.
+    """
+
+    def __init__(self, application: Application, *, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener: Listener = new_listener(application, limits=options.limits, loop=loop)
+        self._sock = _bind(options.safe_ports)
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        return int(self._sock.getsockname()[1])
+
+    async def open(self) -> None:
+        """Listen."""
+        await self._listener.open(self._sock)
+
+    async def close(self) -> None:
+        """Stop listening; called after the last handler has ended."""
+        await self._listener.drain(grace_s=0, timeout_s=0)
+
+
+def find_code(
+    options: Options, environment: Mapping[str, str], *, event: Callable[..., None], say: Callable[[str], None]
+) -> UserCode | None:
+    """Find the archive's code and check that its packages are installed; return None if there is no code.
+
+    Raises:
+        NeedsPackages: The starter of the server must install packages and start it again.
+        StartFailed: The packages cannot be installed.
+    """
+    if options.kind == PYTHON:
+        code: UserCode | None = find_python_code(options.code_dir, environment)
+    else:
+        code = find_inference_code(options.model_dir / "code", note=say)
+    if code is None:
+        return None
+    if code.requirements is not None:
+        event("handler.requirements", file=code.requirements)
+    return with_packages(code, environment, deferred=options.overlay_request is not None)
+
+
+def open_grpc(
+    registry: Registry,
+    metrics: Metrics,
+    *,
+    options: Options,
+    loop: asyncio.AbstractEventLoop,
+    reload: "Reload | None",
+) -> "GrpcServer":
+    """Serve the models by gRPC on the configured port, else on a loopback port for handlers.
+
+    Raises:
+        StartFailed: No port is free.
+    """
+    with _server_settings_of_grpc():
+        # Imported here: slow, and unused by endpoints that have neither code nor gRPC clients.
+        from tidemill_serving.grpc_api.server import GrpcServer, GrpcSettings
+
+        settings = GrpcSettings(
+            host=options.host if options.grpc_port is not None else _LOOPBACK,
+            ports=_grpc_ports(options),
+            threads=options.grpc_threads,
+            message_bytes=options.limits.body_bytes,
+            as_content=options.tensor_content,
+        )
+        server = GrpcServer(registry, metrics, loop=loop, settings=settings, reload=reload)
+        server.start()
+    return server
+
+
+def _grpc_ports(options: Options) -> range | tuple[int, ...]:
+    if options.grpc_port is not None:
+        return (options.grpc_port,)
+    return (0,) if options.safe_ports is None else range(options.safe_ports[0], options.safe_ports[1] + 1)
+
+
+@contextlib.contextmanager
+def _server_settings_of_grpc() -> Iterator[None]:
+    """Set gRPC's environment variables for this process only: handlers may need gRPC's fork support and log.
+
+    Fork support is off, since workers start by fork and exec; the log is off, since gRPC would write client bytes to it
+    for each invalid frame.
+    """
+    given = {name: os.environ.get(name) for name in _GRPC_VARIABLES}
+    os.environ.update({name: value for name, value in _GRPC_VARIABLES.items() if name != _VERBOSITY or not given[name]})
+    try:
+        yield
+    finally:
+        for name, value in given.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+async def start_handlers(
+    code: UserCode, *, options: Options, ports: Ports, default_model: str, event: Callable[..., None]
+) -> HandlerPool:
+    """Start the workers of an archive's code.
+
+    Raises:
+        StartFailed: The code cannot be loaded.
+    """
+    setup = WorkerSetup(
+        kind=code.kind,
+        script=str(code.script or ""),
+        paths=tuple(map(str, code.paths)),
+        control_fd=-1,
+        lane_fds=(),
+        rest_port=ports.rest,
+        grpc_port=ports.grpc,
+        default_model=default_model,
+        model_dir=str(options.model_dir),
+    )
+    pool = HandlerPool(code, setup, size=options.handlers, event=event)
+    await pool.start()
+    return pool
+
+
+def _bind(ports: tuple[int, int] | None) -> socket.socket:
+    if ports is None:
+        return bind_tcp(_LOOPBACK, 0)
+    for number in range(ports[0], ports[1] + 1):
+        with contextlib.suppress(StartFailed):
+            return bind_tcp(_LOOPBACK, number)
+    raise StartFailed(f"no port of {ports[0]} to {ports[1]} (SAGEMAKER_SAFE_PORT_RANGE) is free: give a wider range")

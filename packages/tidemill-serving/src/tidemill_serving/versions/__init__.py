@@ -1,0 +1,1 @@
+"""Models with changing versions: configuration, polling, warm-up, and loading while other versions serve."""

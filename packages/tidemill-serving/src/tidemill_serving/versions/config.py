@@ -1,0 +1,132 @@
+"""The models and versions to serve, from a ModelServerConfig."""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidemill_serving.errors import RequestError, StartFailed, invalid
+from tidemill_serving.messages.definitions import messages
+
+__all__ = ["ModelConfig", "VersionPolicy", "read_config_file", "read_configs", "read_text_message"]
+
+_PLATFORM = "tensorflow"
+_OTHER_TYPE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """Which of the found versions are served: the listed ones, or the ``latest`` highest, or all.
+
+    Attributes:
+        latest: Number of the highest versions to serve; 0 means all.
+        specific: Version numbers to serve; None means that ``latest`` applies.
+    """
+
+    latest: int = 1
+    specific: frozenset[int] | None = None
+
+    def choose(self, found: Iterable[int]) -> list[int]:
+        """Return the versions to serve, highest first."""
+        numbers = sorted(found, reverse=True)
+        if self.specific is not None:
+            return [number for number in numbers if number in self.specific]
+        return numbers[: self.latest] if self.latest else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model.
+
+    Attributes:
+        name: Its name in requests.
+        base_path: Directory of its versions.
+        policy: Selects the versions to serve.
+        labels: Version numbers by label.
+    """
+
+    name: str
+    base_path: Path
+    policy: VersionPolicy = field(default_factory=VersionPolicy)
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_config_file(path: Path) -> tuple[ModelConfig, ...]:
+    """Read a ModelServerConfig in text form.
+
+    Raises:
+        StartFailed: The file cannot be read, or is not a ModelServerConfig.
+    """
+    try:
+        return read_configs(read_text_message(path, "ModelServerConfig"))
+    except RequestError as error:
+        raise StartFailed(f"{path}: {error.message}") from error
+
+
+def read_text_message(path: Path, name: str) -> Any:
+    """Read a file that holds a message in protobuf's text form.
+
+    Args:
+        path: The file.
+        name: Type of the message, one of `messages`.
+
+    Raises:
+        StartFailed: The file cannot be read, or holds something else.
+    """
+    text_format = importlib.import_module("google.protobuf.text_format")
+    try:
+        return text_format.Parse(path.read_text(encoding="utf-8"), getattr(messages(), name)())
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartFailed(f"cannot read {path}: {error}") from error
+    except text_format.ParseError as error:
+        raise StartFailed(f"{path} holds no {name} in text form: {error}") from error
+
+
+def read_configs(config: Any) -> tuple[ModelConfig, ...]:
+    """Read the models of a ModelServerConfig message.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, the configuration of a model is not supported.
+    """
+    if config.WhichOneof("config") != "model_config_list":
+        raise invalid("Expected a ModelServerConfig with model_config_list: a list of the models to serve")
+    configs = tuple(map(_model_config, config.model_config_list.config))
+    names = [each.name for each in configs]
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid(f"Illegal to list model {name} multiple times in config list")
+    return configs
+
+
+def _model_config(given: Any) -> ModelConfig:
+    name = given.name
+    if not name or "/" in name or ":" in name:
+        raise invalid(f"a model has the name {name!r}; expected one without / and :, which separate names in URLs")
+    if given.model_platform not in ("", _PLATFORM) or given.model_type == _OTHER_TYPE:
+        raise invalid(f"model {name}: model_platform {given.model_platform!r} cannot be served, only {_PLATFORM!r}")
+    if given.HasField("logging_config") or given.logging_configs:
+        raise invalid(f"model {name}: logging_config is not supported, requests are not logged; leave it out")
+    path = Path(given.base_path)
+    if not path.is_absolute() or "\0" in given.base_path:
+        raise invalid(
+            f"Expected model {name} to have an absolute path or URI; got base_path()={given.base_path}; directories of"
+            " this machine are served"
+        )
+    for label, version in given.version_labels.items():
+        if not label or version < 0:
+            raise invalid(f"model {name}: version_labels has {label!r}: {version}; expected a name and a version")
+    return ModelConfig(name, path, _policy(given), dict(given.version_labels))
+
+
+def _policy(given: Any) -> VersionPolicy:
+    policy = given.model_version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return VersionPolicy(latest=0)
+    if choice == "specific":
+        versions = frozenset(policy.specific.versions)
+        if not versions:
+            raise invalid(f"model {given.name}: model_version_policy.specific lists no versions")
+        return VersionPolicy(specific=versions)
+    return VersionPolicy(latest=policy.latest.num_versions or 1)
