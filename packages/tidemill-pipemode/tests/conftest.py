@@ -60,11 +60,10 @@ class Channels:
         self.writers.append(subprocess.Popen(words, start_new_session=True))
         return self.writers[-1]
 
-    def outcome(self, epoch: int = 0, channel: str = "training", **members: Any) -> None:
+    def outcome(self, line: str, epoch: int = 0, channel: str = "training") -> None:
         directory = self.pipe_dir / ".tidemill"
         directory.mkdir(exist_ok=True)
-        content = {"version": 1, "state": "ok", "bytes": 0, "objects": 0, "error": "", **members}
-        (directory / f"{channel}_{epoch}.json").write_text(json.dumps(content))
+        (directory / f"{channel}_{epoch}.outcome").write_text(line)
 
     def end_writers(self) -> None:
         """Kill those that still run."""
@@ -89,7 +88,7 @@ def channels(tmp_path: Path) -> Iterator[Channels]:
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test that takes this runs with both readers."""
     if request.param == "python":
-        absent = native_library.NativeReader(None, "switched off by the test")
+        absent = native_library.NativeLibrary(None, None, "switched off by the test")
         monkeypatch.setattr(dataset, "load_native_reader", lambda: absent)
         monkeypatch.setattr(dataset, "_announce_reader", lambda reader, source: None)
     else:

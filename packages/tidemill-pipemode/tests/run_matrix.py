@@ -6,6 +6,8 @@ Builds the wheel once, installs it in each environment in place of whatever is t
 Fails unless every test passed everywhere, none was skipped, and their number is the same everywhere.
 """
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
+LIMIT_S = 1800
+"""How long a suite may take: pytest-xdist waits for ever where one of its workers has aborted."""
 TENSORFLOW = "import tensorflow; print(tensorflow.__version__)"
 
 
@@ -28,7 +32,16 @@ def build(uv: str, python: str, target: Path) -> Path:
 def run(python: str, report: Path) -> Counter[str]:
     """How many tests had which outcome."""
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", f"--junitxml={report}", "tests"]
-    subprocess.run(command, cwd=PACKAGE, check=False)
+    suite = subprocess.Popen(command, cwd=PACKAGE, start_new_session=True)
+    try:
+        suite.wait(LIMIT_S)
+    except BaseException as error:
+        os.killpg(suite.pid, signal.SIGKILL)
+        suite.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        print(f"the suite was ended after {LIMIT_S} s: a test hangs, or its process aborted", file=sys.stderr)
+        return Counter(unfinished=1)
     outcomes: Counter[str] = Counter()
     for case in ElementTree.parse(report).iter("testcase"):
         outcomes[next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")] += 1

@@ -61,7 +61,7 @@ if __name__ == "__main__":
     asked = serve(sys.argv[1])
     assert tf.__version__
     if asked["reader"] == "python":
-        absent = native_library.NativeReader(None, "switched off by the test")
+        absent = native_library.NativeLibrary(None, None, "switched off by the test")
         sagemaker_tensorflow.dataset.load_native_reader = lambda: absent
     sys.argv = ["script", *asked["arguments"]]
     exec(compile(asked["script"], "script", "exec"), {"__name__": "__main__"})

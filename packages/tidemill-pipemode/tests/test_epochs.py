@@ -101,3 +101,29 @@ def test_an_iterator_cannot_be_checkpointed(channels, reader):
     iterator = iter(channels.dataset())
     with pytest.raises((tf.errors.UnimplementedError, tf.errors.FailedPreconditionError)):
         tf.train.Checkpoint(iterator=iterator).write(str(channels.pipe_dir / "checkpoint"))
+
+
+def test_the_first_readers_of_a_process_may_be_made_by_threads_at_once():
+    script = """
+import sys
+import threading
+import tensorflow as tf
+from sagemaker_tensorflow import status_op
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(8)
+
+def make():
+    together.wait()
+    with tf.Graph().as_default():
+        status_op.raise_status(tf.constant(0, tf.int64))
+
+threads = [threading.Thread(target=make) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("made")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "made\n", done.stderr

@@ -33,8 +33,7 @@ def test_each_epoch_streams_all_files_in_order(channels, reader, read, tmp_path)
     assert read(channels.dataset("fresh").repeat(2)) == ([b"one", b"two", b"three"] * 2, "")
     errors = feeder.communicate(timeout=DEADLINE_S)[1]
     assert feeder.returncode == 0, errors
-    outcome = json.loads((channels.pipe_dir / ".tidemill" / "fresh_1.json").read_text())
-    assert outcome == {"version": 1, "state": "ok", "bytes": 14, "objects": 2, "error": ""}
+    assert (channels.pipe_dir / ".tidemill" / "fresh_1.outcome").read_text() == "2 ok 14 2\n"
 
 
 def test_packed_files_are_unpacked_on_the_way(channels, reader, read, tmp_path):

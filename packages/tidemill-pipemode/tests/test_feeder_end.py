@@ -1,8 +1,8 @@
 """A reader never waits for a feeder that has ended: by kill -9, a signal, an error, or because it was done."""
 
 import fcntl
-import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def fifos(channels) -> list[str]:
     return sorted(path.name for path in channels.pipe_dir.iterdir() if path.is_fifo())
 
 
-def outcome(channels, epoch: int) -> dict[str, object]:
-    return json.loads((channels.pipe_dir / ".tidemill" / f"training_{epoch}.json").read_text())
+def outcome(channels, epoch: int) -> str:
+    return (channels.pipe_dir / ".tidemill" / f"training_{epoch}.outcome").read_text()
 
 
 def test_the_epoch_after_a_kill_raises_and_is_not_taken(channels, reader, read, lines):
@@ -129,8 +129,7 @@ def test_a_signal_ends_the_feeder_in_order(channels, number, lines):
     assert f"{number.name} ends the feeder of channel training" in errors
     assert fifos(channels) == []
     for epoch in (0, 1):
-        assert outcome(channels, epoch)["state"] == "error"
-        assert outcome(channels, epoch)["error"] == f"{number.name} stopped it"
+        assert re.fullmatch(rf"2 error \d+ 0 {number.name} stopped it\n", outcome(channels, epoch))
 
 
 def test_the_reader_of_a_stopped_feeder_raises(channels, reader, read, lines):
@@ -166,7 +165,19 @@ def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, 
     assert fifos(channels) == []
 
 
-def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines):
+def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines, tmp_path):
+    for attempt in range(5):  # the patience is 0.1 s, which a new process misses at times on a busy machine
+        root = tmp_path / f"attempt-{attempt}"
+        root.mkdir()
+        records, error = read_over_a_new_feeder(type(channels)(root), read, lines)
+        if records == [b"one", b"two"] and not error:
+            return
+        assert "The feeder of channel training ended before epoch" in error
+    pytest.fail("five feeders came too late")
+
+
+def read_over_a_new_feeder(channels, read, lines) -> tuple[list[bytes], str]:
+    """Begin to read after a feeder was killed, just before the next one begins."""
     with fed(channels, lines) as feeder:
         feeder.end(signal.SIGKILL)
     turn = os.open(channels.config_dir, os.O_RDONLY)
@@ -176,7 +187,7 @@ def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, rea
         reading = Reading(read, channels.dataset())
         until((channels.state_dir / ".training-pipe_mode-lock").exists)
         os.close(turn)
-        assert reading.result() == ([b"one", b"two"], "")
+        return reading.result()
 
 
 def test_a_new_feeder_removes_what_a_killed_one_left(channels, lines):

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import streams
-from sagemaker_tensorflow import compiling, crc32c, framing
+from sagemaker_tensorflow import crc32c, framing
+from sagemaker_tensorflow._shared.native_build import compiling
+from sagemaker_tensorflow.native_library import READER
 from sagemaker_tensorflow.options import ReaderOptions
 
 HERE = Path(__file__).parent
@@ -29,9 +31,9 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert compiler is not None, "a C++ compiler is needed for these tests"
     program = tmp_path_factory.mktemp("native") / "check_framing"
     sources = [HERE / "native" / "check_framing.cc"]
-    sources += [compiling.NATIVE / name for name in ("crc32c.cc", "framing.cc", "outcome.cc")]
+    sources += [READER.directory / name for name in ("crc32c.cc", "framing.cc", "outcome.cc")]
     warnings = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
-    command = [*compiler, "-std=c++17", "-O1", *warnings, *SANITIZERS, f"-I{compiling.NATIVE}", *map(str, sources)]
+    command = [*compiler, "-std=c++17", "-O1", *warnings, *SANITIZERS, *READER.include_flags, *map(str, sources)]
     subprocess.run([*command, "-o", str(program)], check=True)
     return program
 
@@ -45,10 +47,8 @@ def test_mutated_streams_break_nothing_however_they_are_cut(check):
 def test_the_whole_reader_runs_clean_under_sanitizers_inside_tensorflow(tmp_path):
     compiler = compiling.find_compiler()
     library = tmp_path / "libsanitized.so"
-    sources = [str(compiling.NATIVE / name) for name in compiling.SOURCES]
-    subprocess.run(
-        [*compiler, "-std=c++17", "-O1", "-fPIC", "-shared", *SANITIZERS, *sources, "-o", library], check=True
-    )
+    command = [*compiler, "-std=c++17", "-O1", "-fPIC", "-shared", *SANITIZERS, *READER.include_flags]
+    subprocess.run([*command, *map(str, READER.sources), "-o", str(library)], check=True)
     runtimes = [
         subprocess.run(
             [*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
@@ -101,15 +101,15 @@ def test_the_wheel_is_for_every_python_and_has_the_library(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    assert "-py3-none-manylinux_" in wheel.name
+    assert "-py3-none-manylinux_2_17_" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
-    assert f"sagemaker_tensorflow/{compiling.LIBRARY_NAME}" in names
+    assert f"sagemaker_tensorflow/{READER.library_name}" in names
     assert "sagemaker_tensorflow/native/framing.cc" in names
 
 
 def test_the_library_needs_nothing_but_the_c_library(tmp_path):
-    library = tmp_path / compiling.LIBRARY_NAME
-    compiling.compile_library(library)
+    library = tmp_path / READER.library_name
+    compiling.compile_library(READER, library)
     needed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
     assert "tensorflow" not in needed
     assert "stdc++" not in needed
@@ -118,10 +118,10 @@ def test_the_library_needs_nothing_but_the_c_library(tmp_path):
 def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(compiling.CompileError, match=r"^`false .* failed"):
-        compiling.compile_library(tmp_path / "library.so")
+        compiling.compile_library(READER, tmp_path / "library.so")
     monkeypatch.setenv("CXX", "none")
     with pytest.raises(compiling.CompileError, match=r"there is no C\+\+ compiler"):
-        compiling.compile_library(tmp_path / "library.so")
+        compiling.compile_library(READER, tmp_path / "library.so")
 
 
 def parsed(output: bytes) -> tuple[list[bytes], str]:

@@ -101,8 +101,8 @@ def channel() -> Iterator[Channels]:
 
 def write(channels: Channels, number: int, epoch: Epoch) -> None:
     """Start the writer of an epoch, with an outcome file that says `writing` from before there is a FIFO."""
-    channels.outcome(number, state="writing")
-    outcome = channels.pipe_dir / ".tidemill" / f"training_{number}.json"
+    channels.outcome("2 writing 0 0\n", number)
+    outcome = channels.pipe_dir / ".tidemill" / f"training_{number}.outcome"
     command = [sys.executable, "-S", Path(__file__).with_name("paced_writer.py"), channels.fifo(number), outcome]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     channels.writers.append(writer)

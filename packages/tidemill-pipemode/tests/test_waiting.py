@@ -124,3 +124,21 @@ def test_a_child_of_a_fork_does_not_keep_the_writer_waiting(channels, reader, tm
     os.close(write_end)
     assert os.waitpid(forked, 0)[1] == 0
     assert child.poll() is None
+
+
+def test_two_zipped_datasets_of_a_channel_are_told_why_they_wait(channels, reader):
+    channels.run('(echo one; exec sleep 600) > "$1"', channels.fifo())
+    both = tf.data.Dataset.zip((channels.dataset(path_timeout_s=1), channels.dataset(path_timeout_s=1)))
+    with pytest.raises(tf.errors.InternalError) as failed:
+        next(iter(both))
+    assert "Another dataset of this process reads epoch 0 of the channel" in str(failed.value)
+    assert "cannot be zipped" in str(failed.value)
+
+
+def test_another_channel_is_no_reason_to_wait(channels, reader):
+    channels.run('(echo one; exec sleep 600) > "$1"', channels.fifo())
+    first = iter(channels.dataset())
+    next(first)
+    with pytest.raises(tf.errors.InternalError) as failed:
+        next(iter(channels.dataset(channel="validation", path_timeout_s=1)))
+    assert "Another dataset" not in str(failed.value)

@@ -1,4 +1,4 @@
-"""The channels of the training job, as `inputdataconfig.json` lists them."""
+"""Read the training job's channels from `inputdataconfig.json`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def read_input_data_config(config_dir: str) -> dict[str, Any]:
     """Read `config_dir/inputdataconfig.json`.
 
     Raises:
-        OSError: The file is not there or cannot be read.
-        PipeModeDatasetException: It holds no JSON object.
+        OSError: The file is missing or cannot be read.
+        PipeModeDatasetException: The file does not contain a JSON object.
     """
     path = Path(config_dir) / "inputdataconfig.json"
     text = path.read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def read_input_data_config(config_dir: str) -> dict[str, Any]:
 
 
 def require_pipe_channel(channel: str, channels: dict[str, Any]) -> None:
-    """Raise PipeModeDatasetException unless `channel` is one of `channels`, and streamed."""
+    """Raise PipeModeDatasetException unless `channel` is in `channels` and its mode is Pipe."""
     if channel not in channels:
         known = ", ".join(sorted(channels)) or "none"
         raise PipeModeDatasetException(

@@ -1,8 +1,8 @@
-"""The records of one epoch after the other as a dataset of vectors, some of them empty.
+"""Read epochs as a dataset of record vectors, some of them empty.
 
-TensorFlow's GeneratorDataset calls three functions: open when an iterator is first asked for an element, read for each
-element until that says OUT_OF_RANGE, close when the iterator goes. Here are these three for the native reader and for
-the one in Python.
+TensorFlow's GeneratorDataset calls three functions: open at the first element of an iterator, read for each element
+until it returns OUT_OF_RANGE, close when the iterator is destroyed. This module provides the three for the native
+reader and for the Python reader.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import itertools
 import threading
 import time
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from sagemaker_tensorflow import verdict_op, waits
+from sagemaker_tensorflow import status_op, waits
 from sagemaker_tensorflow.options import ReaderOptions
 from sagemaker_tensorflow.python_reader import Chunk, ReadError, read_epoch
 
-__all__ = ["ChunkDataset", "EpochOps", "NativeOps", "PythonOps"]
+__all__ = ["RUNNING_CALLS", "ChunkDataset", "EpochOps", "NativeOps", "PythonOps"]
+
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object  # Python 3.7 has none, and only type checkers need it
 
 _PAUSE_S = 0.3
 _STOP_TIMEOUT_S = 5.0
@@ -28,8 +33,8 @@ _CHUNK = tf.TensorSpec([None], tf.string)
 _HANDLE = tf.TensorSpec([], tf.int64)
 
 
-class _RunningCalls:
-    """Calls into Python under way. The interpreter must not go while TensorFlow's threads are inside it."""
+class RunningCalls:
+    """Track running calls into Python: the interpreter must not exit while TensorFlow's threads are inside it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -47,7 +52,7 @@ class _RunningCalls:
             self._last_end_s = time.monotonic()
 
     def _wait(self) -> None:
-        # A thread that prefetches comes back at once, and then hears that the epoch is over: after a pause none will.
+        # A prefetching thread calls again at once and is then told that the epoch is over; after a pause none calls.
         deadline_s = time.monotonic() + _STOP_TIMEOUT_S
         with self._changed:
             while self._count or time.monotonic() - self._last_end_s < _PAUSE_S:
@@ -56,27 +61,27 @@ class _RunningCalls:
                 self._changed.wait(_PAUSE_S / 4)
 
 
-_calls = _RunningCalls()
+RUNNING_CALLS = RunningCalls()
 
 
 class EpochOps(Protocol):
-    """What a reader offers to a graph. A handle is a scalar `tf.int64`."""
+    """Graph ops of a reader. A handle is a scalar `tf.int64`."""
 
     def open(self, unused: tf.Tensor) -> tf.Tensor:
-        """A handle of an epoch that is yet to be taken."""
+        """Return the handle of an epoch that is opened at the first read."""
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
-        """A vector of records, or an empty one when nothing has come for a moment."""
+        """Return a vector of records; empty if none arrived within the wait interval."""
 
     def close(self, handle: tf.Tensor) -> tf.Tensor:
-        """Let the epoch go; returns the handle."""
+        """Release the epoch and return its handle."""
 
 
 class ChunkDataset(tf.data.Dataset):
-    """Vectors of records; each iteration is an epoch."""
+    """Dataset of record vectors; each iteration reads one epoch."""
 
     def __init__(self, ops: EpochOps) -> None:
-        # Kept: TensorFlow forgets a function when its Python object goes.
+        # Keep a reference: TensorFlow drops a function when its Python object is collected.
         self._functions = tuple(
             tf.function(function, autograph=False).get_concrete_function(_HANDLE)
             for function in (ops.open, ops.read, ops.close)
@@ -96,7 +101,7 @@ class ChunkDataset(tf.data.Dataset):
 
     @property
     def element_spec(self) -> tf.TensorSpec:
-        """A vector of `tf.string`."""
+        """Return the spec of a `tf.string` vector of unknown length."""
         return _CHUNK
 
     def _inputs(self) -> list[tf.data.Dataset]:
@@ -104,7 +109,7 @@ class ChunkDataset(tf.data.Dataset):
 
 
 class NativeOps:
-    """The native reader."""
+    """Ops of the native reader."""
 
     def __init__(self, library: Any, options: ReaderOptions) -> None:
         self._library = library
@@ -138,7 +143,7 @@ class NativeOps:
 
 
 class PythonOps:
-    """The reader in Python, called from the graph."""
+    """Ops that call the Python reader from the graph."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self._options = options
@@ -154,10 +159,10 @@ class PythonOps:
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
         """See `EpochOps`."""
-        records, verdict = tf.numpy_function(self._read, [handle], (tf.string, tf.int64))
+        records, status = tf.numpy_function(self._read, [handle], (tf.string, tf.int64))
         records.set_shape(_CHUNK.shape)
-        verdict.set_shape([])
-        with tf.control_dependencies([verdict_op.raise_verdict(verdict)]):
+        status.set_shape([])
+        with tf.control_dependencies([status_op.raise_status(status)]):
             return tf.identity(records)
 
     def close(self, handle: tf.Tensor) -> tf.Tensor:
@@ -167,41 +172,39 @@ class PythonOps:
         return closed
 
     def _open(self) -> np.int64:
-        with _calls:
+        with RUNNING_CALLS:
             handle = next(self._handles)
             self._epochs[handle] = read_epoch(self._options)
             return np.int64(handle)
 
     def _read(self, handle: np.int64) -> tuple[Any, np.int64]:
-        with _calls:
+        with RUNNING_CALLS:
             return self._read_next(int(handle))
 
     def _read_next(self, number: int) -> tuple[Any, np.int64]:
-        verdict = 0
+        status = 0
         records: list[bytes] = []
         try:
             if waits.is_stopping():
                 return np.array([], dtype=object), np.int64(
-                    verdict_op.post_verdict(verdict_op.OUT_OF_RANGE, "The process is ending")
+                    status_op.post_status(status_op.OUT_OF_RANGE, "The process is ending")
                 )
             if number in self._errors:
                 raise ReadError(self._errors[number])
             chunk = next(self._epochs[number], None)
             if chunk is None:
-                verdict = verdict_op.post_verdict(verdict_op.OUT_OF_RANGE, "End of epoch")
+                status = status_op.post_status(status_op.OUT_OF_RANGE, "End of epoch")
             elif chunk.interrupted:
-                verdict = verdict_op.post_verdict(
-                    verdict_op.ABORTED, "A signal interrupted the wait for Pipe mode data"
-                )
+                status = status_op.post_status(status_op.ABORTED, "A signal interrupted the wait for Pipe mode data")
             else:
                 records = chunk.records
         except ReadError as error:
             self._errors[number] = str(error)
-            verdict = verdict_op.post_verdict(verdict_op.INTERNAL, str(error))
-        return np.array(records, dtype=object), np.int64(verdict)
+            status = status_op.post_status(status_op.INTERNAL, str(error))
+        return np.array(records, dtype=object), np.int64(status)
 
     def _close(self, handle: np.int64) -> np.int64:
-        with _calls:
+        with RUNNING_CALLS:
             self._errors.pop(int(handle), None)
             self._epochs.pop(int(handle)).close()
             return handle

@@ -1,4 +1,4 @@
-"""CRC-32C for the reader in Python, by numpy: the checksum of each byte alone, folded pairwise.
+"""Compute CRC-32C with NumPy for the Python reader: the checksum of each byte alone, folded pairwise.
 
 The checksum register is linear over GF(2): the register after "left, right" is that of left, moved over len(right)
 zero bytes, xor that of right. So a vector of n registers becomes n/2, n/4, ... with one table per level.
@@ -17,7 +17,7 @@ _POLYNOMIAL = 0x82F63B78  # bit-reversed
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C of `data`."""
+    """Return the CRC-32C of `data`."""
     if len(data) < 4:
         register = 0xFFFFFFFF
         for byte in data:
@@ -36,7 +36,7 @@ def crc32c(data: bytes) -> int:
 
 
 def mask_crc32c(crc: int) -> int:
-    """The form in which TFRecord stores a checksum."""
+    """Return the masked checksum, the form that TFRecord stores."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -50,7 +50,7 @@ def _byte_table() -> Any:
 
 @lru_cache(maxsize=64)
 def _shift_table(level: int) -> Any:
-    """Moves a register over 2**level zero bytes: one row per byte of the register."""
+    """Return the table that moves a register over 2**level zero bytes: one row per register byte."""
     parts = np.arange(256, dtype=np.uint32)[None, :] << (8 * np.arange(4, dtype=np.uint32))[:, None]
     if level == 0:
         return (parts >> np.uint32(8)) ^ _byte_table()[parts & np.uint32(255)]

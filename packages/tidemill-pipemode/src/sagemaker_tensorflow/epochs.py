@@ -1,7 +1,7 @@
-"""Which epoch is next: the counter in the state directory, advanced when the FIFO of an epoch is opened.
+"""The epoch counter in the state directory, advanced when the FIFO of an epoch is opened.
 
-Counter and lock are two small files (`ReaderOptions.state_path`, `.lock_path`) that every reader of a channel shares,
-in one process or in several, in Python or native.
+Counter and lock are two small files (`ReaderOptions.state_path`, `.lock_path`) that all readers of a channel share:
+in one or several processes, native or Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from typing import NamedTuple
 from sagemaker_tensorflow.feeder_lock import feeder_end
 from sagemaker_tensorflow.options import ReaderOptions
 
-__all__ = ["EpochError", "NoEpochYet", "close_epoch", "end_of_feeder", "has_been_written", "try_to_open_next_epoch"]
+__all__ = [
+    "EpochError",
+    "NoEpochYet",
+    "about_other_reader",
+    "close_epoch",
+    "end_of_feeder",
+    "has_been_written",
+    "try_to_open_next_epoch",
+]
 
 _PIPE_SIZE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
 _open_files: set[int] = set()
@@ -28,7 +36,7 @@ class EpochError(Exception):
 
 
 class NoEpochYet(NamedTuple):
-    """Why no epoch could be taken at this moment."""
+    """The reason why no epoch can be opened yet."""
 
     epoch: int | None
     """Number of the one to come; None if somebody else holds the lock of the counter."""
@@ -37,12 +45,12 @@ class NoEpochYet(NamedTuple):
 
 
 def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
-    """Open the next epoch's FIFO without blocking, and count it as taken.
+    """Open the next epoch's FIFO without blocking, and advance the counter.
 
-    A FIFO that a feeder has left behind which lives no more counts as absent.
+    A FIFO left behind by a dead feeder counts as absent.
 
     Returns:
-        The number of the epoch and the file descriptor, or why there is none yet; then nothing has changed.
+        The epoch number and the file descriptor, or the reason why there is none yet; then the counter is unchanged.
 
     Raises:
         EpochError: The counter or the FIFO cannot be used.
@@ -61,7 +69,7 @@ def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int] | NoEpochY
 
 
 def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
-    """Why the feeder that made the FIFO of this epoch ended; None if it lives, or if nothing tells.
+    """Return why the feeder that made this epoch's FIFO ended; None if it is alive or unknown.
 
     A FIFO without an outcome file was made by hand, or by a feeder that holds no lock.
     """
@@ -69,10 +77,24 @@ def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
 
 
 def has_been_written(fd: int) -> bool:
-    """Whether a writer has opened the FIFO since this end of it was opened."""
+    """Return whether a writer has opened the FIFO since this end was opened."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))  # without a writer nothing: Linux reports a hang-up only after one has been there
+    return bool(poll.poll(0))  # Linux reports a hang-up only after a writer has opened the FIFO
+
+
+def about_other_reader(channel: str, *, own_fd: int) -> str:
+    """Return a hint if another dataset of this process reads an epoch of the channel; else an empty string."""
+    for fd in tuple(_open_files - {own_fd}):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            name, _, epoch = Path(os.readlink(f"/proc/self/fd/{fd}")).name.rpartition("_")
+            if name == channel and epoch.isdigit():
+                return (
+                    f". Another dataset of this process reads epoch {epoch} of the channel: a channel is one stream,"
+                    " so two datasets of it cannot be zipped. Make one PipeModeDataset and derive both parts from it"
+                    " by map"
+                )
+    return ""
 
 
 def close_epoch(fd: int) -> None:
@@ -103,7 +125,7 @@ def _open_locked(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
         ) from error
     _open_files.add(fd)
     if is_fifo and hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):  # only a wish: small pipes work as well
+        with contextlib.suppress(OSError):  # optional: small pipes also work
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
     return epoch, fd
 
@@ -132,7 +154,7 @@ def _write_counter(path: str, epoch: int) -> None:
 
 
 def _close_all_in_child() -> None:
-    # The FIFOs belong to the parent; a copy in a child would keep their writers waiting after the parent has gone.
+    # The FIFOs belong to the parent; a child's copy would keep their writers waiting after the parent has exited.
     for fd in _open_files:
         with contextlib.suppress(OSError):
             os.close(fd)

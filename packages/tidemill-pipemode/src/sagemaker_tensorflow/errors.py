@@ -1,20 +1,20 @@
 """Errors of Pipe mode.
 
     Exception
-    +-- PipeModeDatasetException   the dataset cannot be made: channel, mode or arguments are wrong
+    +-- PipeModeDatasetException   the dataset cannot be created: channel, mode or arguments are wrong
     RuntimeWarning
-    +-- PipeModeFallbackWarning    the reader in Python is used, since the native one cannot be
+    +-- PipeModeFallbackWarning    the native reader is not available; the Python reader is used
 
-What goes wrong while records are read is a `tf.errors.InternalError`, raised by the reader's op; a signal in the middle
-of a wait ends it with `tf.errors.AbortedError`, in whose place Python raises KeyboardInterrupt for Ctrl-C.
+Errors while reading records are `tf.errors.InternalError`, raised by the reader's op. A signal during a wait raises
+`tf.errors.AbortedError`; for Ctrl-C, Python replaces it with KeyboardInterrupt.
 """
 
 __all__ = ["PipeModeDatasetException", "PipeModeFallbackWarning"]
 
 
 class PipeModeDatasetException(Exception):
-    """A PipeModeDataset cannot be made from these arguments and this training job."""
+    """Raised if a PipeModeDataset cannot be created from these arguments in this training job."""
 
 
 class PipeModeFallbackWarning(RuntimeWarning):
-    """The native reader is not to be had; the reader in Python does the same, slower."""
+    """Issued if the native reader is not available; the Python reader returns the same records, slower."""

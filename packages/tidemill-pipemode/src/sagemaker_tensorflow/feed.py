@@ -2,11 +2,10 @@
 
     python -m sagemaker_tensorflow.feed FILE... --channel training [--pipe-dir D] [--config-dir D] [--epochs N]
 
-Each epoch streams the files one after the other, in the order given, into `PIPE_DIR/CHANNEL_EPOCH`. Files whose names
-end in `.gz` are unpacked on the way with `--gzip`. With `--config-dir` the channel is entered in `inputdataconfig.json`
-there, as a job would have it. The feeder does what the one of a job does: the next FIFO is there before the current one
-is opened, an outcome file says how an epoch went, and a lock says that the feeder lives, so killing this process makes
-the script raise.
+Each epoch streams the files in the order given into `PIPE_DIR/CHANNEL_EPOCH`. With `--gzip`, files whose names end in
+`.gz` are decompressed. With `--config-dir`, the channel is added to `inputdataconfig.json` there, as in a job. The
+feeder follows the same protocol as a job's: the next FIFO exists before the current one is opened, an outcome file
+records how an epoch ended, and a lock shows that the feeder is alive, so killing this process makes the script raise.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     options = _parse(arguments)
     feeder = Feeder(options.files, options.channel, options.pipe_dir, unpack=options.gzip)
     epochs = itertools.count(options.first_epoch)
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _watch_signals() -> None:
     for number in _STOPPING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and `&` of a shell script stay in force
+        if signal.getsignal(number) is not signal.SIG_IGN:  # keep what nohup or `&` in a shell script has ignored
             signal.signal(number, _stop)
 
 
@@ -107,7 +106,7 @@ def _enter_channel(config_dir: Path, channel: str) -> None:
     config_dir.mkdir(parents=True, exist_ok=True)
     directory = os.open(config_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)  # the feeder of another channel enters it at the same time
+        fcntl.flock(directory, fcntl.LOCK_EX)  # another channel's feeder may edit the file at the same time
         path = config_dir / "inputdataconfig.json"
         channels = read_input_data_config(str(config_dir)) if path.exists() else {}
         channels[channel] = {

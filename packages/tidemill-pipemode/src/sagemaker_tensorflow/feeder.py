@@ -1,7 +1,7 @@
-"""Streams local files into the FIFOs of one channel, and leaves no reader waiting when it ends.
+"""Stream local files into the FIFOs of one channel, and leave no reader waiting at the end.
 
-As long as it lives it holds the channel's lock (`feeder_lock`). However it ends, short of a kill, it gives each epoch
-an outcome, removes its FIFOs and writes into the lock file why it ended.
+A feeder holds the channel's lock (`feeder_lock`) while it runs. However it ends, except by SIGKILL, it writes an
+outcome for each epoch, removes its FIFOs and writes the reason of its end into the lock file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _OPEN_INTERVAL_S = 0.05
 
 
 class FeederStopped(BaseException):
-    """A signal, whose name is the text, ends the feeder."""
+    """Raised when a signal ends the feeder; the text is the signal's name."""
 
 
 @dataclass
 class _Progress:
-    """How far an epoch has come."""
+    """Bytes and files of an epoch written so far."""
 
     size_bytes: int = 0
     objects: int = 0
@@ -43,7 +43,7 @@ class _Progress:
 
 @dataclass(frozen=True)
 class Feeder:
-    """Streams the same files in every epoch."""
+    """Streams the same files in every epoch of a channel."""
 
     files: Sequence[Path]
     """What is streamed, in this order."""
@@ -58,8 +58,8 @@ class Feeder:
         """Stream the epochs, each as soon as a reader opens its FIFO; return after the last.
 
         Raises:
-            ChannelIsFedError: Another feeder is at work on this channel and directory.
-            OSError: A file cannot be read. The outcome file tells the reader.
+            ChannelIsFedError: Another feeder serves this channel and directory.
+            OSError: A file cannot be read; the outcome file reports it to the reader.
         """
         lock = FeederLock(str(self._outcome_dir / f"{self.channel}.feeder"))
         offered: set[int] = set()
@@ -86,10 +86,10 @@ class Feeder:
         return self.pipe_dir / f".{self.channel}_{epoch}.new"
 
     def _outcome_path(self, epoch: int) -> str:
-        return str(self._outcome_dir / f"{self.channel}_{epoch}.json")
+        return str(self._outcome_dir / f"{self.channel}_{epoch}.outcome")
 
     def _remove_stale_fifos(self) -> None:
-        """Remove the FIFOs of a killed feeder: a reader would wait at one whose epoch this feeder never comes to."""
+        """Remove the FIFOs of a killed feeder: this feeder may never write their epochs, and readers would hang."""
         fifo = re.compile(rf"\.?{re.escape(self.channel)}_([0-9]+)(\.new)?")
         for path in self.pipe_dir.iterdir():
             match = fifo.fullmatch(path.name)
@@ -102,7 +102,7 @@ class Feeder:
             epoch = following
             following = self._offer_next(
                 numbers, offered
-            )  # before `epoch` is opened: `repeat()` goes on with it at once
+            )  # before `epoch` is opened: `repeat()` opens the next one immediately
             self._feed_one(epoch)
             self._withdraw(epoch)
             offered.discard(epoch)
@@ -113,7 +113,8 @@ class Feeder:
             offered.add(epoch)
             write_outcome(self._outcome_path(epoch), "writing")
             beside = self._unfinished_fifo(epoch)
-            beside.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
             os.mkfifo(beside)
             beside.rename(self._fifo(epoch))
         return epoch
@@ -150,8 +151,8 @@ class Feeder:
         )
 
     def _withdraw(self, epoch: int, reason: str = "") -> None:
-        """Remove a FIFO that nobody will fill again; an epoch that has no outcome gets one."""
-        with contextlib.suppress(OSError):  # a full disk: `writing` says as much
+        """Remove the FIFO of an epoch that gets no more data; write an outcome if the epoch has none."""
+        with contextlib.suppress(OSError):  # full disk: the outcome `writing` also marks the epoch as unfinished
             if is_writing(self._outcome_path(epoch)):
                 write_outcome(self._outcome_path(epoch), "error", error=reason)
         for path in (self._fifo(epoch), self._unfinished_fifo(epoch)):
@@ -177,19 +178,19 @@ def _open_for_writing(fifo: Path) -> int:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-        time.sleep(_OPEN_INTERVAL_S)  # no reader yet, and nothing that could tell of one
+        time.sleep(_OPEN_INTERVAL_S)  # no reader yet; the kernel offers no event for one
     os.set_blocking(fd, True)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):  # only a wish
+        with contextlib.suppress(OSError):  # optional: small pipes also work
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
     return fd
 
 
 def _send(path: Path, fd: int, *, unpack: bool) -> Iterable[int]:
-    """Write a file into the FIFO; gives the sizes of the pieces as they are written."""
+    """Write a file into the FIFO; yield the size in bytes of each piece written."""
     if unpack and path.suffix == ".gz":
         with gzip.open(path, "rb") as source:
-            while piece := source.read(_PIECE_BYTES):
+            for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
                 view = memoryview(piece)
                 while view:
                     written = os.write(fd, view)
@@ -197,5 +198,4 @@ def _send(path: Path, fd: int, *, unpack: bool) -> Iterable[int]:
                     view = view[written:]
         return
     with path.open("rb") as source:
-        while sent := os.sendfile(fd, source.fileno(), None, 1 << 30):
-            yield sent
+        yield from iter(lambda: os.sendfile(fd, source.fileno(), None, 1 << 30), 0)

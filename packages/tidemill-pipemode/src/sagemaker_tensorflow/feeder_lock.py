@@ -1,7 +1,7 @@
-"""The lock of a channel's feeder: held as long as the feeder lives, so that no reader waits for a dead one.
+"""The lock of a channel's feeder, held while the feeder is alive, so that no reader waits for a dead one.
 
-The kernel releases it when the process ends, however it ends. Its form and its place in the order of events stand in
-docs/reference/pipe-mode-files.md.
+The kernel releases it when the process ends for any reason. docs/reference/pipe-mode-files.md specifies its format and
+the order of events.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _TESTER_PAUSE_S = 0.01
 
 
 class ChannelIsFedError(Exception):
-    """Another process feeds the channel."""
+    """Raised if another process feeds the channel."""
 
 
 class FeederLock:
     """Holds the lock of one channel from construction to `release`, or to the end of the process.
 
     Raises:
-        ChannelIsFedError: Another feeder holds it.
-        OSError: The file cannot be made.
+        ChannelIsFedError: Another feeder holds the lock.
+        OSError: The lock file cannot be created.
     """
 
     def __init__(self, path: str) -> None:
@@ -34,13 +34,13 @@ class FeederLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(self._fd, path)
-            os.ftruncate(self._fd, 0)  # the last line of the feeder before
+            os.ftruncate(self._fd, 0)  # remove the previous feeder's last line
         except BaseException:
             os.close(self._fd)
             raise
 
     def release(self, reason: str) -> None:
-        """Let readers know that no more epochs come, and why, in one line."""
+        """Release the lock and write one line, the reason why no more epochs follow, for readers."""
         try:
             os.pwrite(self._fd, (" ".join(reason.split()) + "\n").encode(), 0)
         finally:
@@ -48,9 +48,9 @@ class FeederLock:
 
 
 def feeder_end(path: str) -> str | None:
-    """Why the feeder behind the lock file ended; None if it lives, or if the channel has no lock file.
+    """Return why the feeder of the lock file ended; None if it is alive or the channel has no lock file.
 
-    A reader shares the lock for the moment of the test: two readers never take one another for a feeder.
+    The test takes a shared lock for a moment, so two readers never mistake each other for a feeder.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -59,7 +59,7 @@ def feeder_end(path: str) -> str | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         reason = os.pread(fd, _LAST_LINE_BYTES, 0)
-        fcntl.flock(fd, fcntl.LOCK_UN)  # at once also for a child that was forked just now
+        fcntl.flock(fd, fcntl.LOCK_UN)  # explicit: a child forked meanwhile shares the lock through its copy
     except OSError:
         return None
     finally:
@@ -76,7 +76,7 @@ def _lock(fd: int, path: str) -> None:
                 f"another feeder is at work on this channel: it holds the lock {path}. End that feeder first, or give"
                 " this one another directory (--pipe-dir) or channel (--channel)"
             )
-        # Only a reader's test, which is over in a moment.
+        # A reader's test holds the lock, for a moment only.
         fcntl.flock(fd, fcntl.LOCK_UN)
         time.sleep(_TESTER_PAUSE_S)
 

@@ -1,7 +1,7 @@
-"""The framings of a channel in Python: bytes in, records out. The native framers do the same, with the same texts.
+"""Record framings in Python: bytes in, records out. The native framers match them, error texts included.
 
-A framer takes pieces of the stream in any cut, keeps what is not yet whole, and stops at the first error; the records
-before it have been given.
+A framer accepts pieces of any size, buffers incomplete records, and stops at the first error, after it has yielded the
+records before the error.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from sagemaker_tensorflow.options import ReaderOptions
 __all__ = ["Framer", "FramingError", "make_framer"]
 
 _RECORDIO_MAGIC = 0xCED7230A
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_IS_GZIP = (
+    " It begins as gzip does: give the channel CompressionType Gzip (TrainingInput(..., compression='Gzip')), or store"
+    " the data decompressed"
+)
+_IS_RECORDIO = (
+    " It begins with the magic number of RecordIO: pass record_format='RecordIO', or leave RecordWrapperType out of the"
+    " channel"
+)
 
 
 class FramingError(Exception):
-    """The stream is no valid sequence of records."""
+    """Raised if the stream is not a valid sequence of records."""
 
 
 class Framer(ABC):
-    """Cuts a stream into records."""
+    """Splits a stream into records."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self.record_offset = 0
@@ -39,10 +48,10 @@ class Framer(ABC):
         self._at = 0
 
     def take(self, data: bytes) -> Iterator[bytes]:
-        """Add a piece, and give the records that are whole now.
+        """Add a piece and yield the records that are now complete.
 
         Raises:
-            FramingError: What follows is no record.
+            FramingError: The next bytes are not a valid record.
         """
         if self._at:
             del self._buffer[: self._at]
@@ -52,17 +61,24 @@ class Framer(ABC):
 
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
-        """End the stream: give a last record, or raise FramingError for one that is cut off."""
+        """End the stream: yield the last record, or raise FramingError if it is truncated."""
 
     @abstractmethod
     def _records(self) -> Iterator[bytes]:
-        """Give the records that are whole."""
+        """Yield the complete records."""
 
     def _left(self) -> int:
         return len(self._buffer) - self._at
 
     def _unpack(self, form: str, offset: int = 0) -> tuple[int, ...]:
         return struct.unpack_from(form, self._buffer, self._at + offset)
+
+    def _cause(self) -> str:
+        """Return a guess at what the bytes at an invalid header are; empty if unknown."""
+        start = bytes(self._buffer[self._at : self._at + 4])
+        if start.startswith(_GZIP_MAGIC):
+            return _IS_GZIP
+        return _IS_RECORDIO if start == _RECORDIO_MAGIC.to_bytes(4, "little") else ""
 
     def _advance(self, size: int) -> None:
         self._at += size
@@ -100,7 +116,7 @@ class _RecordIOFramer(Framer):
     def _header(self) -> tuple[int, int]:
         magic, word = self._unpack("<II")
         if magic != _RECORDIO_MAGIC:
-            raise FramingError(f"Invalid magic number: {magic}")
+            raise FramingError(f"Invalid magic number: {magic}{self._cause()}")
         flag, length = word >> 29, word & 0x1FFFFFFF
         if flag > 3 or (flag in (0, 1)) == self._continued:
             inside = " inside a record of several parts" if self._continued else " without a begin"
@@ -129,7 +145,7 @@ class _RecordIOFramer(Framer):
                 raise FramingError(f"Truncated RecordIO record: {8 + length - left} more bytes were announced")
             if self._strict_padding:
                 raise FramingError("Truncated RecordIO record: the padding of the last record is missing")
-            record = self._end_part(flag, length, left - 8 - length)  # some writers leave the last padding out
+            record = self._end_part(flag, length, left - 8 - length)  # some writers omit the last padding
             if record is not None:
                 yield record
         elif left:
@@ -166,7 +182,7 @@ class _TFRecordFramer(Framer):
     def _header(self) -> int:
         length, checksum = self._unpack("<QI")
         if checksum != mask_crc32c(crc32c(bytes(self._buffer[self._at : self._at + 8]))):
-            raise FramingError("CRC check on header failed.")
+            raise FramingError(f"CRC check on header failed.{self._cause()}")
         self._check_length(length)
         return length
 
@@ -200,7 +216,7 @@ class _TextLineFramer(Framer):
         while True:
             end = self._buffer.find(b"\n", searched)
             if (end if end >= 0 else len(self._buffer)) - self._at > self._max_record_bytes:
-                # How much longer the line is depends on how much of it has arrived.
+                # Without the actual length: it depends on how much of the line has arrived.
                 raise FramingError(f"Record too long: {self._limit()}")
             if end < 0:
                 return
@@ -221,7 +237,7 @@ class _TextLineFramer(Framer):
 
 
 def make_framer(options: ReaderOptions) -> Framer:
-    """The framer of `options.record_format`."""
+    """Return the framer for `options.record_format`."""
     return {"RecordIO": _RecordIOFramer, "TFRecord": _TFRecordFramer, "TextLine": _TextLineFramer}[
         options.record_format
     ](options)

@@ -1,70 +1,33 @@
-"""Find the native reader, or make it, and load it into TensorFlow.
-
-An installed wheel brings the library. A checkout compiles it when it is first needed, into a cache named after the
-sources; where that fails, the reader in Python is used.
-"""
+"""Load the native reader from the installed wheel, or compile it. If neither works, the Python reader is used."""
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import os
-import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import tensorflow as tf
 
 from sagemaker_tensorflow import waits
-from sagemaker_tensorflow.compiling import FLAGS, LIBRARY_NAME, LINK_FLAGS, NATIVE, CompileError, compile_library
+from sagemaker_tensorflow._shared.native_build.compiling import NativeSources
+from sagemaker_tensorflow._shared.native_build.loading import NativeLibrary, load_library
 
-__all__ = ["NativeReader", "load_native_reader"]
+__all__ = ["READER", "NativeLibrary", "load_native_reader"]
+
+READER = NativeSources("pipe", Path(__file__).resolve().with_name("native"))
 
 
-class NativeReader(NamedTuple):
-    """The result of looking for the native reader."""
+_loading = threading.Lock()
 
-    ops: Any
-    """The module of its ops, or None."""
-    source: str
-    """Where it comes from, or why it is not to be had."""
+
+def load_native_reader() -> NativeLibrary:
+    """Load the native reader once per process, also if several threads ask for it at once."""
+    with _loading:
+        return _load()
 
 
 @lru_cache(maxsize=1)
-def load_native_reader() -> NativeReader:
-    """Load the native reader once per process."""
-    try:
-        path, source = _find()
-        ops = tf.load_op_library(str(path))
-        library = ctypes.CDLL(str(path))
-    except (CompileError, OSError, tf.errors.OpError) as error:
-        return NativeReader(None, str(error))
-    if library.tidemill_pipe_registration() != 0:
-        return NativeReader(None, f"TensorFlow {tf.__version__} does not offer what {path} needs of its C API")
-    waits.on_interrupt(library.tidemill_pipe_interrupt)
-    waits.on_stop(library.tidemill_pipe_stop)
-    return NativeReader(ops, source)
-
-
-def _find() -> tuple[Path, str]:
-    shipped = Path(__file__).with_name(LIBRARY_NAME)
-    if shipped.is_file():
-        return shipped, "wheel"
-    cached = _cache_dir() / _fingerprint() / LIBRARY_NAME
-    if not cached.is_file():
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        compile_library(cached)
-    return cached, "compiled"
-
-
-def _cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "tidemill" / "pipemode"
-
-
-def _fingerprint() -> str:
-    digest = hashlib.sha256(repr((FLAGS, LINK_FLAGS, os.uname().machine, sys.platform)).encode())
-    for path in sorted((*NATIVE.glob("*.cc"), *NATIVE.glob("*.h"))):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+def _load() -> NativeLibrary:
+    library = load_library(READER)
+    if library.ops is not None:
+        waits.on_interrupt(library.functions.tidemill_pipe_interrupt)
+        waits.on_stop(library.functions.tidemill_pipe_stop)
+    return library

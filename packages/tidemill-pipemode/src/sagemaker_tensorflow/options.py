@@ -1,7 +1,4 @@
-"""What a reader is told: the arguments of one dataset, checked and gathered.
-
-Both readers, the native and the one in Python, take the same object.
-"""
+"""Options of a reader: the validated arguments of one dataset, the same for the native and the Python reader."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ RECORD_FORMATS = ("RecordIO", "TFRecord", "TextLine")
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """What one PipeModeDataset reads, and how."""
+    """Channel, directories, record format and limits of one PipeModeDataset."""
 
     channel: str
     """Name of the channel."""
@@ -39,23 +36,23 @@ class ReaderOptions:
 
     @property
     def lock_path(self) -> str:
-        """The file that is locked while an epoch is taken."""
+        """Path of the file that is locked while the epoch counter advances."""
         return f"{self.state_dir}/.{self.channel}-pipe_mode-lock"
 
     @property
     def state_path(self) -> str:
-        """The file that holds the number of the next epoch."""
+        """Path of the file that holds the number of the next epoch."""
         return f"{self.state_dir}/.{self.channel}-pipe_mode-state"
 
     def fifo_path(self, epoch: int) -> str:
-        """Where the FIFO of an epoch is."""
+        """Return the path of an epoch's FIFO."""
         return f"{self.pipe_dir}/{self.channel}_{epoch}"
 
     def outcome_path(self, epoch: int) -> str:
-        """Where the feeder says how the epoch went."""
-        return f"{self.pipe_dir}/.tidemill/{self.channel}_{epoch}.json"
+        """Return the path of the feeder's outcome file for an epoch."""
+        return f"{self.pipe_dir}/.tidemill/{self.channel}_{epoch}.outcome"
 
     @property
     def feeder_lock_path(self) -> str:
-        """The file that the channel's feeder keeps locked as long as it lives."""
+        """Path of the file that the channel's feeder keeps locked while it is alive."""
         return f"{self.pipe_dir}/.tidemill/{self.channel}.feeder"

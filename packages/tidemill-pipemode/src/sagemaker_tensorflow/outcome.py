@@ -1,18 +1,20 @@
-"""The outcome file of an epoch: what the feeder says about the bytes that it wrote.
+"""The outcome file of an epoch: the feeder's record of the bytes that it wrote.
 
-Its form and the order of events stand in docs/reference/pipe-mode-files.md.
+docs/reference/pipe-mode-files.md specifies its format and the order of events.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 __all__ = ["is_writing", "judge_outcome", "read_outcome", "write_outcome"]
 
+_VERSION = 2
+_UNREADABLE = "the outcome file of the feeder cannot be read"
+
 
 def read_outcome(path: str) -> str | None:
-    """The text of the file, or None where there is none."""
+    """Return the text of the file, or None if it does not exist."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -20,22 +22,17 @@ def read_outcome(path: str) -> str | None:
 
 
 def judge_outcome(text: str, bytes_read: int) -> str:
-    """Why an epoch of which `bytes_read` bytes were read did not end well, or an empty string if it did."""
-    try:
-        outcome = json.loads(text)
-        version, state, size = outcome["version"], outcome["state"], outcome["bytes"]
-        error = outcome.get("error", "")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "the outcome file of the feeder cannot be read"
-    if not _is_count(version) or version < 1 or not _is_count(size) or not isinstance(state, str):
-        return "the outcome file of the feeder cannot be read"
-    if version > 1:
+    """Return why an epoch with `bytes_read` bytes read is incomplete or failed; an empty string if it is complete."""
+    version, state, size, _, error = _fields(text)
+    if _is_count(version) and int(version) > _VERSION:
         return (
-            f"the outcome file of the feeder has version {version}, this reader knows version 1;"
+            f"the outcome file of the feeder has version {version}, this reader knows version {_VERSION};"
             " update tidemill-pipemode"
         )
+    if version != str(_VERSION) or not _is_count(size) or not text.endswith("\n"):
+        return _UNREADABLE
     if state == "ok":
-        if size == bytes_read:
+        if int(size) == bytes_read:
             return ""
         return f"the feeder wrote {size} bytes, {bytes_read} were read: bytes were lost"
     if state == "error":
@@ -46,22 +43,25 @@ def judge_outcome(text: str, bytes_read: int) -> str:
 
 
 def is_writing(path: str) -> bool:
-    """Whether the file says that the epoch is still to be written."""
-    try:
-        return json.loads(read_outcome(path) or "{}").get("state") == "writing"
-    except (ValueError, AttributeError):
-        return False
+    """Return whether the file's state is that the epoch is still being written."""
+    return _fields(read_outcome(path) or "")[1] == "writing"
 
 
 def write_outcome(path: str, state: str, *, size_bytes: int = 0, objects: int = 0, error: str = "") -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(target.name + ".new")
-    outcome = {"version": 1, "state": state, "bytes": size_bytes, "objects": objects, "error": error}
-    beside.write_text(json.dumps(outcome) + "\n", encoding="utf-8")
+    line = f"{_VERSION} {state} {size_bytes} {objects} {' '.join(error.splitlines())}".rstrip()
+    beside.write_text(line + "\n", encoding="utf-8", errors="backslashreplace")
     beside.rename(target)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _fields(text: str) -> list[str]:
+    """Return version, state, bytes, objects and error; empty strings for missing fields."""
+    fields = text[: -1 if text.endswith("\n") else None].split(" ", 4)
+    return fields + [""] * (5 - len(fields))
+
+
+def _is_count(field: str) -> bool:
+    return field.isascii() and field.isdecimal()

@@ -1,7 +1,7 @@
-"""The reader in Python: what the native one does, for machines without it, and the oracle of its tests.
+"""The Python reader: the fallback for machines without the native reader, and the reference in its tests.
 
-It gives chunks of records, as many as have arrived (about a megabyte at most), and an empty chunk when nothing has come
-for a tenth of a second, so that TensorFlow gets a word in and a cancelled iterator ends.
+It yields chunks of the records that have arrived (about a megabyte at most), and an empty chunk after a tenth of a
+second without data, so that TensorFlow can end a cancelled iterator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from sagemaker_tensorflow import waits
 from sagemaker_tensorflow.epochs import (
     EpochError,
     NoEpochYet,
+    about_other_reader,
     close_epoch,
     end_of_feeder,
     has_been_written,
@@ -35,15 +36,15 @@ _PIECE_BYTES = 1 << 20
 _PATIENCE_S = 0.1
 _FIRST_NOTICE_S = 10.0
 _NOTICE_INTERVAL_S = 60.0
-_RESTART_S = 5.0  # how soon a feeder that ended may be started anew without the script noticing
+_RESTART_S = 5.0  # time within which a feeder can be restarted without an error in the script
 
 
 class ReadError(Exception):
-    """The epoch ends with an error, whose text is for the user."""
+    """Raised if an epoch ends with an error; the text is for the user."""
 
 
 class Chunk(NamedTuple):
-    """What one turn of the reader gave."""
+    """Result of one read."""
 
     records: list[bytes]
     """As many as there were; empty when nothing has come for a moment."""
@@ -52,10 +53,10 @@ class Chunk(NamedTuple):
 
 
 def read_epoch(options: ReaderOptions) -> Generator[Chunk, None, None]:
-    """Take the next epoch and give its records in chunks, some of them empty.
+    """Open the next epoch and yield its records in chunks, some of them empty.
 
     Raises:
-        ReadError: The stream is broken or ended early; the records before have been given.
+        ReadError: The stream is invalid or ended early; the records before the error have been yielded.
     """
     reader = _EpochReader(options)
     try:
@@ -65,7 +66,7 @@ def read_epoch(options: ReaderOptions) -> Generator[Chunk, None, None]:
 
 
 class _Wait:
-    """One stretch of time in which nothing came."""
+    """A period without data."""
 
     def __init__(self) -> None:
         self.since_s = time.monotonic()
@@ -74,13 +75,13 @@ class _Wait:
         self._notice_at_s = self.since_s + _FIRST_NOTICE_S
         self._interrupts = waits.interrupts()
 
-    def interrupted(self, what: str, about: str) -> bool:
-        """Say so when the wait is long; whether a signal has come since the last look."""
+    def interrupted(self, what: str, about: str, why: Callable[[], str]) -> bool:
+        """Return whether a signal arrived since the last call; log a long wait, with its reason if known."""
         now_s = time.monotonic()
         if now_s >= self._notice_at_s:
             self._notice_at_s = now_s + _NOTICE_INTERVAL_S
             seconds = int(now_s - self.since_s)
-            sys.stderr.write(f'pipemode.waiting {about.format(seconds=seconds)} what="{what}"\n')
+            sys.stderr.write(f'pipemode.waiting {about.format(seconds=seconds)} what="{what}{why()}"\n')
         if waits.is_stopping():
             raise ReadError("The process is ending")
         before, self._interrupts = self._interrupts, waits.interrupts()
@@ -88,7 +89,7 @@ class _Wait:
 
 
 class _Benchmark:
-    """Figures on file descriptor 1, in the form of the original."""
+    """Prints figures to file descriptor 1, in the format of SageMaker's PipeModeDataset."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self._totals = options.benchmark
@@ -113,7 +114,7 @@ class _Benchmark:
             )
 
     def _print(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody listens
+        with contextlib.suppress(OSError):  # file descriptor 1 is closed
             os.write(1, text.encode())
 
 
@@ -144,7 +145,7 @@ class _EpochReader:
             self._bytes_read += len(piece)
             records = self._framer.take(piece) if piece else self._framer.finish()
             if not piece and self._judgement():
-                # Only the feeder's word makes the last line of a text whole: without it half a line would pass as one.
+                # Only the outcome file confirms that the last line of a text is whole, not cut off.
                 records = _without_records(records)
             try:
                 yield from self._give(records, start_ns, before)
@@ -196,15 +197,16 @@ class _EpochReader:
             raise self._error(
                 f"File does not exist: {self._path}. Nothing made it within {self._options.path_timeout_s:.0f} s:"
                 " start the feeder, or see whether this epoch exists at all"
+                f"{about_other_reader(self._options.channel, own_fd=self._fd)}"
             )
 
     def _first_writer(self) -> Iterator[Chunk]:
-        # Without a writer a FIFO reads as ended.
+        # A read from a FIFO without a writer returns end of file.
         if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             return
         while not has_been_written(self._fd):
             reason = self._why_nobody_will_write()
-            if reason and not has_been_written(self._fd):  # its last bytes came before its end
+            if reason and not has_been_written(self._fd):  # its last bytes came before it ended
                 raise self._error(f"Nobody fills {self._path}. {reason}")
             yield from self._quiet("for a writer to open the FIFO")
 
@@ -229,7 +231,7 @@ class _EpochReader:
         if self._wait is None:
             self._wait = _Wait()
         about = f"channel={self._options.channel} seconds={{seconds}} path={self._path}"
-        if self._wait.interrupted(what, about):
+        if self._wait.interrupted(what, about, lambda: about_other_reader(self._options.channel, own_fd=self._fd)):
             yield Chunk([], interrupted=True)
             return
         if self._fd >= 0:
@@ -241,7 +243,7 @@ class _EpochReader:
         yield Chunk([])
 
     def _give(self, records: Iterator[bytes], start_ns: int, before: int) -> Iterator[Chunk]:
-        """Chunks of whole records; those before an error are given before it is raised."""
+        """Yield chunks of whole records; records before an error are yielded before it is raised."""
         chunk: list[bytes] = []
         try:
             for record in records:
@@ -290,7 +292,7 @@ class _EpochReader:
 
 
 def _without_records(records: Iterator[bytes]) -> Iterator[bytes]:
-    """Only the error that `records` ends with, if any."""
+    """Consume `records` and yield nothing; raise the error at its end, if any."""
     for _ in records:
         pass
     yield from ()

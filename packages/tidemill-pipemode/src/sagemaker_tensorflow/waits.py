@@ -1,17 +1,17 @@
-"""Waits that end: on Ctrl-C and SIGTERM, and when the process ends.
+"""Interrupt the readers' waits on Ctrl-C, on SIGTERM, and when the interpreter exits.
 
-While `next()` waits for a record, Python's main thread sits inside TensorFlow and no signal handler of Python can run.
-Its C-level handler does write the signal's number to a file descriptor (`signal.set_wakeup_fd`); a small thread reads
-it there and tells both readers, which then end their wait with an error. The main thread returns, and Python runs the
-handler: KeyboardInterrupt for Ctrl-C.
+While `next()` waits for a record, Python's main thread is inside TensorFlow and cannot run Python signal handlers.
+The C-level handler does write the signal's number to a file descriptor (`signal.set_wakeup_fd`); a thread reads it and
+notifies both readers, which end their wait with an error. The main thread returns, and Python runs the handler:
+KeyboardInterrupt for Ctrl-C.
 
-One catch: TensorFlow makes its exception object by Python code of its own, in the middle of its C++, and a
-KeyboardInterrupt raised just there comes out as a RuntimeError. So Ctrl-C's handler looks where it is, and there waits
+First complication: TensorFlow's C++ creates its exception object by calling Python code, and a KeyboardInterrupt raised
+inside that code surfaces as a RuntimeError. So the handler of Ctrl-C inspects its frame, and inside that code it waits
 until TensorFlow's exception has reached Python.
 
-Another: TensorFlow's C++ asks Python objects for attributes, and takes any exception for an answer. A KeyboardInterrupt
-that is raised just there is gone, and the wait begins. So the thread looks whether the main thread still is in the very
-call in which the handler ran, and if so sends the signal again.
+Second: TensorFlow's C++ reads attributes of Python objects and ignores any exception. A KeyboardInterrupt raised there
+is lost, and the wait begins. So the thread checks whether the main thread is still in the call in which the handler
+ran, and if so sends the signal again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TENSORFLOW = "/tensorflow/python/"
 _EXCEPTION_SOURCE = "tensorflow/python/eager/core.py"
 _GRACE_S = 0.05
 _INTERVAL_S = 0.2
-_LATENCY_S = 0.1  # the handler may run before the thread has heard of the signal
+_LATENCY_S = 0.1  # the handler may run before the thread has read the signal
 _WATCHED = frozenset((signal.SIGINT, signal.SIGTERM))
 _interrupt_listeners: list[Callable[[], object]] = []
 _stop_listeners: list[Callable[[], object]] = []
@@ -49,7 +49,7 @@ class _State:
 
 
 def watch_signals() -> None:
-    """See to it that signals end waits. Only the main thread can; elsewhere nothing is done."""
+    """Install the handlers that let signals end waits. No effect outside the main thread, which alone can do so."""
     if threading.current_thread() is not threading.main_thread():
         return
     if _State.write_end < 0:
@@ -64,22 +64,22 @@ def watch_signals() -> None:
 
 
 def interrupts() -> int:
-    """How many signals have come."""
+    """Return the number of signals so far."""
     return _State.interrupts
 
 
 def is_stopping() -> bool:
-    """Whether the interpreter is on its way out."""
+    """Return whether the interpreter is exiting."""
     return _State.stopping
 
 
 def on_interrupt(listener: Callable[[], object]) -> None:
-    """Call `listener` in a thread at each signal."""
+    """Call `listener` in a thread on each signal."""
     _interrupt_listeners.append(listener)
 
 
 def on_stop(listener: Callable[[], object]) -> None:
-    """Call `listener` when the interpreter ends."""
+    """Call `listener` when the interpreter exits."""
     _stop_listeners.append(listener)
 
 
@@ -87,7 +87,7 @@ def _forward(read_end: int) -> None:
     while True:
         numbers = os.read(read_end, 512)
         if _State.chained >= 0:
-            # Whoever had the descriptor before us (an event loop) still wants to know.
+            # Forward to the previous owner of the wakeup descriptor, e.g. an event loop.
             with contextlib.suppress(OSError):
                 os.write(_State.chained, numbers)
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _raise_keyboard_interrupt:
@@ -97,22 +97,25 @@ def _forward(read_end: int) -> None:
 
 
 def _interrupt_until_served() -> None:
-    """End waits as long as Python's main thread cannot run the handler of SIGINT.
+    """Interrupt waits repeatedly until Python's main thread runs the handler of SIGINT.
 
-    Once would not do: the main thread may be on its way into a wait that has not begun.
+    Once is not enough: the main thread may be about to enter a wait.
     """
     received_s = time.monotonic()
-    time.sleep(_GRACE_S)  # where Python runs, no wait has to end
+    time.sleep(_GRACE_S)  # if Python code runs, no wait has to be interrupted
     while _State.served_s < received_s - _LATENCY_S:
         _interrupt()
         time.sleep(_INTERVAL_S)
     time.sleep(_INTERVAL_S)
     if _was_swallowed():
-        signal.raise_signal(signal.SIGINT)
+        if sys.version_info >= (3, 8):
+            signal.raise_signal(signal.SIGINT)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def _was_swallowed() -> bool:
-    """Whether the main thread goes on in a call of TensorFlow in which it was when the handler of SIGINT ran."""
+    """Return whether the main thread is still in the TensorFlow call in which the handler of SIGINT ran."""
     served_in, _State.served_in = _State.served_in, ()
     now = sys._current_frames().get(threading.main_thread().ident or 0)
     if now is None or _TENSORFLOW not in now.f_code.co_filename:
@@ -127,7 +130,7 @@ def _interrupt() -> None:
 
 
 def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
-    """The default handler of SIGINT, but for one place."""
+    """Raise KeyboardInterrupt, as the default handler does, except inside TensorFlow's exception construction."""
     _State.served_in = tuple((one, one.f_lasti) for one in _frames(frame))
     _State.served_s = time.monotonic()
     inside = frame is not None and frame.f_code.co_filename.endswith(_EXCEPTION_SOURCE)
@@ -160,7 +163,7 @@ def _stop() -> None:
 
 
 def _forget_in_child() -> None:
-    # The pipe belongs to the parent's thread: a child's signals are none of its business.
+    # The pipe belongs to the parent's thread, which must not receive a child's signals.
     if _State.write_end >= 0:
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)

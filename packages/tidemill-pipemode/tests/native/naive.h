@@ -49,6 +49,18 @@ inline std::string TooLong(std::uint64_t size, const tidemill::FramingOptions& o
   return "Record too long: " + std::to_string(size) + " bytes; " + Limit(options);
 }
 
+inline std::string Cause(const std::string& stream, std::uint64_t at) {
+  if (stream.compare(at, 3, "\x1f\x8b\x08") == 0) {
+    return " It begins as gzip does: give the channel CompressionType Gzip (TrainingInput(..., compression='Gzip')), or"
+           " store the data decompressed";
+  }
+  if (Number(stream, at, 4) == 0xced7230a) {
+    return " It begins with the magic number of RecordIO: pass record_format='RecordIO', or leave RecordWrapperType out of"
+           " the channel";
+  }
+  return "";
+}
+
 // One record from `at` on, into `result`; where the next one begins. Sets the error instead if there is none.
 inline std::uint64_t RecordIO(const std::string& stream, std::uint64_t at, const tidemill::FramingOptions& options,
                               Result* result) {
@@ -58,7 +70,9 @@ inline std::uint64_t RecordIO(const std::string& stream, std::uint64_t at, const
     if (left == 0) return result->error = "Truncated RecordIO record: its last part is missing", at;
     if (left < 8) return result->error = "Truncated RecordIO header: " + std::to_string(left) + " of 8 bytes", at;
     const std::uint64_t magic = Number(stream, at, 4);
-    if (magic != 0xced7230a) return result->error = "Invalid magic number: " + std::to_string(magic), at;
+    if (magic != 0xced7230a) {
+      return result->error = "Invalid magic number: " + std::to_string(magic) + Cause(stream, at), at;
+    }
     const std::uint64_t flag = Number(stream, at + 4, 4) >> 29;
     const std::uint64_t length = Number(stream, at + 4, 4) & 0x1fffffff;
     const std::string what = "Invalid RecordIO part: flag " + std::to_string(flag);
@@ -90,7 +104,7 @@ inline std::uint64_t TFRecord(const std::string& stream, std::uint64_t at, const
   if (left < 12) {
     return result->error = header + " The header is truncated: " + std::to_string(left) + " of 12 bytes", at;
   }
-  if (Number(stream, at + 8, 4) != Masked(stream.substr(at, 8))) return result->error = header, at;
+  if (Number(stream, at + 8, 4) != Masked(stream.substr(at, 8))) return result->error = header + Cause(stream, at), at;
   const std::uint64_t length = Number(stream, at, 8);
   if (length > options.max_record_bytes) return result->error = TooLong(length, options), at;
   if (left - 12 < length) {

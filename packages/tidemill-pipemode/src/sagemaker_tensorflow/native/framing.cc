@@ -1,6 +1,7 @@
 #include "framing.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "crc32c.h"
@@ -13,11 +14,26 @@ constexpr std::size_t kTrusted = std::size_t{4} << 20;
 // From here on the rest of a record is worth a read of its own, straight to where it belongs.
 constexpr std::size_t kDirect = std::size_t{16} << 10;
 
+constexpr std::uint32_t kRecordIOMagic = 0xced7230au;
+
 const char* const kLimit = "max_record_bytes is ";
 const char* const kAdvice = "; if the data are sound, pass a greater one";
 
 std::string TooLong(std::uint64_t size, std::uint64_t limit) {
   return "Record too long: " + std::to_string(size) + " bytes; " + kLimit + std::to_string(limit) + kAdvice;
+}
+
+// What else the bytes at a header that is none may be; empty if nothing is known.
+std::string Cause(const char* data) {
+  if (std::memcmp(data, "\x1f\x8b\x08", 3) == 0) {
+    return " It begins as gzip does: give the channel CompressionType Gzip (TrainingInput(..., compression='Gzip')), or"
+           " store the data decompressed";
+  }
+  if (Load32(data) == kRecordIOMagic) {
+    return " It begins with the magic number of RecordIO: pass record_format='RecordIO', or leave RecordWrapperType out of"
+           " the channel";
+  }
+  return "";
 }
 
 // Framings that announce the length: header, payload, trailer.
@@ -147,8 +163,8 @@ class RecordIOFramer : public CountedFramer {
  protected:
   bool TakeHeader(const char* data) override {
     const std::uint32_t magic = Load32(data);
-    if (magic != 0xced7230au) {
-      Fail("Invalid magic number: " + std::to_string(magic));
+    if (magic != kRecordIOMagic) {
+      Fail("Invalid magic number: " + std::to_string(magic) + Cause(data));
       return false;
     }
     const std::uint32_t word = Load32(data + 4);
@@ -190,7 +206,7 @@ class TFRecordFramer : public CountedFramer {
  protected:
   bool TakeHeader(const char* data) override {
     if (Load32(data + 8) != MaskCrc32c(ExtendCrc32c(0, data, 8))) {
-      Fail("CRC check on header failed.");
+      Fail("CRC check on header failed." + Cause(data));
       return false;
     }
     missing_ = Load64(data);

@@ -3,11 +3,8 @@
 // The dataset around them is TensorFlow's own GeneratorDataset, which calls open when an iterator is first asked, read
 // for each element until that answers OUT_OF_RANGE, and close when the iterator goes.
 
-#include <dlfcn.h>
 #include <pthread.h>
 
-#include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -16,29 +13,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "old_glibc.h"
 #include "pipe_reader.h"
-#include "tensorflow_c.h"
+#include "tensorflow_ops.h"
 
 namespace tidemill {
 namespace {
 
-TensorFlow tf;
 int registration = -1;  // 0: the ops are there
-
-class Status {
- public:
-  Status() : status_(tf.TF_NewStatus()) {}
-  ~Status() { tf.TF_DeleteStatus(status_); }
-  Status(const Status&) = delete;
-  Status& operator=(const Status&) = delete;
-  TF_Status* get() { return status_; }
-  bool ok() const { return tf.TF_GetCode(status_) == TF_OK; }
-  void Set(int code, const std::string& text) { tf.TF_SetStatus(status_, code, text.c_str()); }
-
- private:
-  TF_Status* status_;
-};
 
 // Open epochs by handle: a handle is a number in a tensor.
 class Epochs {
@@ -75,22 +56,6 @@ Epochs& AllEpochs() {
 }
 
 // --- attributes and tensors -------------------------------------------------------------------------------------
-
-std::string StringAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
-  std::int32_t list_size = 0;
-  std::int32_t size = 0;
-  tf.TF_OpKernelConstruction_GetAttrSize(construction, name, &list_size, &size, status->get());
-  if (!status->ok() || size <= 0) return "";
-  std::string value(static_cast<std::size_t>(size), '\0');
-  tf.TF_OpKernelConstruction_GetAttrString(construction, name, &value[0], value.size(), status->get());
-  return value;
-}
-
-std::int64_t IntAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
-  std::int64_t value = 0;
-  if (status->ok()) tf.TF_OpKernelConstruction_GetAttrInt64(construction, name, &value, status->get());
-  return value;
-}
 
 bool BoolAttr(TF_OpKernelConstruction* construction, const char* name, Status* status) {
   unsigned char value = 0;
@@ -210,55 +175,14 @@ void ComputeClose(void*, TF_OpKernelContext* context) {
 void* CreateNothing(TF_OpKernelConstruction*) { return nullptr; }
 void DeleteNothing(void*) {}
 
-void AnyShape(TF_ShapeInferenceContext* context, TF_Status* status) {
-  tf.TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
-
 // --- registration -----------------------------------------------------------------------------------------------
 
-bool LookUp() {
-  void* library = nullptr;
-  for (const char* name : {"libtensorflow_framework.so.2", "libtensorflow_framework.2.dylib"}) {
-    library = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (library != nullptr) break;
-  }
-  if (library == nullptr) return false;
-  bool complete = true;
-#define TIDEMILL_LOOK_UP(result, name, arguments)                                \
-  {                                                                              \
-    void* const symbol = ::dlsym(library, #name);                                \
-    if (symbol == nullptr) {                                                     \
-      std::fprintf(stderr, "pipemode.native missing TensorFlow symbol %s\n", #name); \
-      complete = false;                                                          \
-    }                                                                            \
-    std::memcpy(&tf.name, &symbol, sizeof symbol);                               \
-  }
-  TIDEMILL_TENSORFLOW_FUNCTIONS(TIDEMILL_LOOK_UP)
-#undef TIDEMILL_LOOK_UP
-  return complete;
-}
-
-bool RegisterOp(const char* name, const std::vector<const char*>& inputs, const std::vector<const char*>& outputs,
-                const std::vector<const char*>& attributes) {
-  Status status;
-  TF_OpDefinitionBuilder* builder = tf.TF_NewOpDefinitionBuilder(name);
-  for (const char* input : inputs) tf.TF_OpDefinitionBuilderAddInput(builder, input);
-  for (const char* output : outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, output);
-  for (const char* attribute : attributes) tf.TF_OpDefinitionBuilderAddAttr(builder, attribute);
-  tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
-  tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, AnyShape);
-  tf.TF_RegisterOpDefinition(builder, status.get());
-  return status.ok();
-}
-
 bool RegisterKernel(const char* name, CreateFunction create, ComputeFunction compute, DeleteFunction remove) {
-  Status status;
-  tf.TF_RegisterKernelBuilder(name, tf.TF_NewKernelBuilder(name, "CPU", create, compute, remove), status.get());
-  return status.ok();
+  return RegisterKernel(name, tf.TF_NewKernelBuilder(name, "CPU", create, compute, remove));
 }
 
 bool RegisterAll() {
-  return LookUp() &&
+  return LookUpTensorFlow("pipemode.native") &&
          RegisterOp("TidemillPipeOpen", {}, {"handle: int64"},
                     {"channel: string", "record_format: string", "state_dir: string", "pipe_dir: string",
                      "max_record_bytes: int", "max_corrupted_records: int", "strict_padding: bool",
@@ -281,12 +205,9 @@ struct Registration {
 }  // namespace
 }  // namespace tidemill
 
-extern "C" {
-
 // 0 if the ops are registered.
-__attribute__((visibility("default"))) int tidemill_pipe_registration() { return tidemill::registration; }
+TIDEMILL_EXPORT int tidemill_pipe_registration() { return tidemill::registration; }
 
-__attribute__((visibility("default"))) void tidemill_pipe_interrupt() { tidemill::PipeReader::Interrupt(); }
+TIDEMILL_EXPORT void tidemill_pipe_interrupt() { tidemill::PipeReader::Interrupt(); }
 
-__attribute__((visibility("default"))) void tidemill_pipe_stop() { tidemill::PipeReader::Stop(); }
-}
+TIDEMILL_EXPORT void tidemill_pipe_stop() { tidemill::PipeReader::Stop(); }

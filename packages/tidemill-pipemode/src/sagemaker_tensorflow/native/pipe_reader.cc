@@ -53,6 +53,27 @@ void CloseFile(int fd) {
   ::close(fd);
 }
 
+// What to say in a wait while another dataset of this process reads an epoch of the channel; empty if none does.
+std::string AboutOtherReader(const std::string& channel, int own_fd) {
+  for (const auto& slot : open_files) {
+    const int fd = slot.load();
+    if (fd < 0 || fd == own_fd) continue;
+    char target[4096];
+    const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof target);
+    if (size <= 0) continue;  // closed meanwhile
+    const std::string path(target, static_cast<std::size_t>(size));
+    const std::string name = path.substr(path.rfind('/') + 1);
+    const std::size_t cut = name.rfind('_');
+    if (cut == std::string::npos || name.substr(0, cut) != channel) continue;
+    const std::string epoch = name.substr(cut + 1);
+    if (epoch.empty() || epoch.find_first_not_of("0123456789") != std::string::npos) continue;
+    return ". Another dataset of this process reads epoch " + epoch +
+           " of the channel: a channel is one stream, so two datasets of it cannot be zipped. Make one PipeModeDataset and"
+           " derive both parts from it by map";
+  }
+  return "";
+}
+
 bool ParseEpoch(const std::string& text, std::int64_t* epoch) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const std::size_t last = text.find_last_not_of(" \t\r\n");
@@ -214,7 +235,7 @@ Step PipeReader::AwaitFifo(const std::string& feeder_end) {
   if (!over) return waited;
   return Fail("File does not exist: " + path_ + ". Nothing made it within " +
               std::to_string(options_.path_timeout_ms / 1000) +
-              " s: start the feeder, or see whether this epoch exists at all");
+              " s: start the feeder, or see whether this epoch exists at all" + AboutOtherReader(options_.channel, fd_));
 }
 
 // With kNotYet nothing has changed, and `feeder_end` says why the channel's feeder ended, if it did.
@@ -324,7 +345,7 @@ std::string PipeReader::AboutEnd(const std::string& reason, std::int64_t next_ep
 }
 
 std::string PipeReader::OutcomePath() const {
-  return options_.pipe_dir + "/.tidemill/" + options_.channel + "_" + std::to_string(epoch_) + ".json";
+  return options_.pipe_dir + "/.tidemill/" + options_.channel + "_" + std::to_string(epoch_) + ".outcome";
 }
 
 std::string PipeReader::FeederLockPath() const {
@@ -362,7 +383,7 @@ Step PipeReader::Quiet(const char* what) {
 void PipeReader::Announce(const char* what) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - waiting_since_).count();
   WriteAll(STDERR_FILENO, "pipemode.waiting channel=" + options_.channel + " seconds=" + std::to_string(seconds) +
-                              " path=" + path_ + " what=\"" + what + "\"\n");
+                              " path=" + path_ + " what=\"" + what + AboutOtherReader(options_.channel, fd_) + "\"\n");
 }
 
 void PipeReader::PrintWarnings() {

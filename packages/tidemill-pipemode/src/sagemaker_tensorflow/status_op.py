@@ -1,46 +1,49 @@
-"""An op that raises what Python says: how the reader in Python gives `tf.errors.InternalError`.
+"""An op with which the Python reader raises `tf.errors.InternalError`.
 
-An exception in a Python function under tf.data reaches the user as UnknownError, whatever it was. So the reader
-gives its error as a number beside the records, and this op, a kernel written in Python on TensorFlow's C kernel API,
-turns the number into a status with the right code and text.
+tf.data turns every exception of a Python function into UnknownError. So the reader returns its error as a number
+beside the records, and this op, a kernel written in Python on TensorFlow's C kernel API, converts the number into a
+status with the right code and text.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from functools import lru_cache
 from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["ABORTED", "INTERNAL", "OUT_OF_RANGE", "post_verdict", "raise_verdict"]
+__all__ = ["ABORTED", "INTERNAL", "OUT_OF_RANGE", "post_status", "raise_status"]
 
 ABORTED = 10
 OUT_OF_RANGE = 11
 INTERNAL = 13
 
-_OP = "TidemillPipeVerdict"
-_verdicts: dict[int, tuple[int, str]] = {}
+_OP = "TidemillPipeStatus"
+_statuses: dict[int, tuple[int, str]] = {}
 _numbers = itertools.count(1)
+_registering = threading.Lock()  # TensorFlow aborts the process if an op is registered twice
 _kept_alive: list[Any] = []  # C callbacks must outlive the registry that holds them
 
 
-def post_verdict(code: int, text: str) -> int:
-    """A number that `raise_verdict` turns into this error, once."""
+def post_status(code: int, text: str) -> int:
+    """Return a number that `raise_status` converts into this error, once."""
     number = next(_numbers)
-    _verdicts[number] = (code, text)
+    _statuses[number] = (code, text)
     return number
 
 
-def raise_verdict(number: tf.Tensor) -> tf.Tensor:
-    """Pass 0 on; raise the error that any other number stands for."""
-    _register()
+def raise_status(number: tf.Tensor) -> tf.Tensor:
+    """Return 0 unchanged; raise the error posted under any other number."""
+    with _registering:
+        _register()
     graph = tf.compat.v1.GraphDef()
     graph.node.add(name="number", op="Placeholder").attr["dtype"].type = tf.int64.as_datatype_enum
-    graph.node.add(name="verdict", op=_OP, input=["number"])
+    graph.node.add(name="status", op=_OP, input=["number"])
     (passed,) = tf.graph_util.import_graph_def(
-        graph, input_map={"number:0": number}, return_elements=["verdict:0"], name=""
+        graph, input_map={"number:0": number}, return_elements=["status:0"], name=""
     )
     passed.set_shape([])
     return passed
@@ -70,7 +73,7 @@ def _compute(_: int, context: int) -> None:
     tensor = ctypes.c_void_p()
     library.TF_GetInput(context, 0, ctypes.byref(tensor), status)
     number = ctypes.c_int64.from_address(library.TF_TensorData(tensor)).value
-    code, text = _verdicts.pop(number, (0, ""))
+    code, text = _statuses.pop(number, (0, ""))
     if code:
         library.TF_SetStatus(status, code, text.encode())
         library.TF_OpKernelContext_Failure(context, status)
@@ -82,7 +85,7 @@ def _compute(_: int, context: int) -> None:
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    library = ctypes.CDLL("libtensorflow_framework.so.2")  # the one that the process has loaded
+    library = ctypes.CDLL("libtensorflow_framework.so.2")  # already loaded by this process
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, result, arguments in (
         ("TF_NewStatus", pointer, ()),

@@ -1,0 +1,5 @@
+// Compiled together, beside parsers.cc.
+#include "small_file.cc"
+#include "feeder_lock.cc"
+#include "pipe_reader.cc"
+#include "ops.cc"
