@@ -1,4 +1,4 @@
-"""What the tests of checkpoints run on the ranks."""
+"""Functions that the tests of checkpoints run on the ranks."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,6 @@ import models
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPPeerLostError
 from smdistributed.modelparallel.tensorflow import session, utils
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
 from smdistributed.modelparallel.tensorflow.keras_api import (
     IS_TF_KERAS,
     layers_of,
@@ -26,25 +25,26 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     tensorflow_variable,
     tracked_variables,
 )
+from smdistributed.modelparallel.tensorflow.variables import is_remote
 
 CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 BATCH = 8
 
 
 def forget_the_step_before() -> None:
-    """Begin as after `smp.init`: nothing is partitioned."""
+    """Reset to the state after `smp.init`, in which nothing is partitioned."""
     session.set_current(dataclasses.replace(session.current()))
 
 
 class Training:
-    """A model with its optimizer and a counter of steps, and how a script trains it."""
+    """A model, its optimizer and a step counter, trained as in a script."""
 
     def __init__(
         self, model: str = "chain", optimizer: str = "Adam", *, seed: int = 3, cut_for: int | None = None
     ) -> None:
         forget_the_step_before()
         if IS_TF_KERAS:
-            # Else random layers draw from ops whose state no checkpoint holds.
+            # Otherwise random layers use ops whose state is not saved in checkpoints.
             tf.keras.backend.experimental.enable_tf_random_generator()
         tf.keras.utils.set_random_seed(seed)
         self.model = models.distributed(models.MODELS[model])(cut_for or smp.mp_size())
@@ -54,11 +54,11 @@ class Training:
         self._train: Any = None
 
     def manager(self, directory: str | Path, **options: Any) -> smp.CheckpointManager:
-        """The manager of the checkpoints in a directory."""
+        """Return the manager of the checkpoints in a directory."""
         return smp.CheckpointManager(self.checkpoint, directory, **options)
 
     def run_to(self, last: int) -> None:
-        """Train until the counter says `last`; each batch, shared by replicas, depends on the number of its step."""
+        """Train until step `last`; the batch of each step, shared by all replicas, depends on the step number only."""
         if self._train is None:
             self._train = self._make()
         for number in range(int(self.step), last):
@@ -68,7 +68,7 @@ class Training:
             self.step.assign_add(1)
 
     def look(self) -> dict[str, Any]:
-        """Have the model cut and the slots made, and change nothing; what this rank holds then."""
+        """Partition the model and create the slots without changing values; return what this rank holds."""
         model = self.model
 
         @smp.step
@@ -99,36 +99,36 @@ class Training:
         return train
 
     def held(self) -> dict[str, Any]:
-        """What this rank holds, model and optimizer, by place."""
+        """Return the values of model and optimizer on this rank, by index."""
         return held(self.model, self.optimizer)
 
 
 def batch_of(number: int) -> tuple[Any, Any]:
-    """The batch of a step."""
+    """Return the batch of a step."""
     random = np.random.RandomState(number)
     x = random.randn(BATCH, models.FEATURES).astype("float32")
     return x, random.randn(BATCH, models.CLASSES).astype("float32")
 
 
 def make_optimizer(name: str) -> Any:
-    """The optimizer of that name in `tf.keras.optimizers`."""
+    """Return the optimizer of that name in `tf.keras.optimizers`."""
     options = {"use_ema": True, "ema_overwrite_frequency": 2} if name == "RMSprop" else {}
     return operator.attrgetter(name)(tf.keras.optimizers)(0.01, **options)
 
 
 def held(model: Any, optimizer: Any) -> dict[str, Any]:
-    """What this rank holds of them, by place."""
+    """Return the values of variables that this rank holds, by index."""
     listed = [("model", tracked_variables(model)), ("optimizer", optimizer.variables())]
     return {
         f"{whose}/{number}": np.array(variable)
         for whose, variables in listed
         for number, variable in enumerate(variables)
-        if not is_foreign(variable)
+        if not is_remote(variable)
     }
 
 
 def saved(model: str, directory: str, optimizer: str = "Adam") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Train to step 3 and save, go on to 5; what is held at either."""
+    """Train to step 3, save, and train to step 5; return the values on this rank at both steps."""
     training = Training(model, optimizer)
     training.run_to(3)
     training.manager(directory).save()
@@ -138,7 +138,7 @@ def saved(model: str, directory: str, optimizer: str = "Adam") -> tuple[dict[str
 
 
 def trained_plainly(model: str, pieces: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `saved` holds, as Keras alone trains it in one process; see `models.plain_steps` for the pieces."""
+    """Return the values of `saved`, trained by plain Keras in one process; see `models.plain_steps` for `pieces`."""
     tf.keras.utils.set_random_seed(3)
     plain, updates = models.MODELS[model](smp.mp_size()), make_optimizer("Adam")
     at = []
@@ -149,7 +149,7 @@ def trained_plainly(model: str, pieces: int) -> tuple[dict[str, Any], dict[str, 
 
 
 def resumed(model: str, directory: str, when: str, prefix: str | None = None, optimizer: str = "Adam") -> Any:
-    """Begin anew with other weights, restore, and go on to step 5; what is held before that and then."""
+    """Restore into a new model with other weights, and train to step 5; return the values before and after."""
     training = Training(model, optimizer, seed=99)
     manager = training.manager(directory)
     if when == "after":
@@ -162,7 +162,7 @@ def resumed(model: str, directory: str, when: str, prefix: str | None = None, op
 
 
 def written_by(directory: str) -> bool:
-    """Train and save; whether this rank wrote a file of the checkpoint."""
+    """Train and save; return whether this rank wrote a file of the checkpoint."""
     training = Training()
     training.run_to(1)
     with mock.patch.object(tf.train.Checkpoint, "write", autospec=True, side_effect=tf.train.Checkpoint.write) as write:
@@ -171,15 +171,15 @@ def written_by(directory: str) -> bool:
 
 
 def seeds_after_a_step() -> dict[str, Any]:
-    """Train with dropout that each replica seeds by itself; what its random layers draw from next, by place."""
+    """Train with dropout that each replica seeds differently; return the states of its random layers, by index."""
     training = Training("language", seed=3 + smp.dp_rank())
     training.run_to(1)
     seeds = [seed for layer in layers_of(training.model) for seed in seeds_of(layer)]
-    return {str(place): np.array(seed) for place, seed in enumerate(seeds) if not is_foreign(seed)}
+    return {str(place): np.array(seed) for place, seed in enumerate(seeds) if not is_remote(seed)}
 
 
 def saved_now_and_then(directory: str) -> Any:
-    """Ask for a save after each step, with an interval of two; once begun anew. Steps at which there was one."""
+    """Call save after each step with an interval of two, with one restart; return the steps that were saved."""
     value, step = tf.Variable(0), tf.Variable(0, dtype=tf.int64)
     saved = []
     for last in (4, 8):
@@ -250,17 +250,17 @@ def several(directory: str) -> Any:
 
 
 def latest_of(directory: str) -> Any:
-    """The latest, by the manager and by TensorFlow."""
+    """Return the latest checkpoint according to the manager and to TensorFlow."""
     manager = Training().manager(directory)
     return manager.latest_checkpoint, tf.train.latest_checkpoint(f"{directory}/mp_rank_{smp.mp_rank()}")
 
 
 class Killed(BaseException):
-    """In place of a signal: nothing cleans up behind it."""
+    """Simulates a kill: nothing cleans up afterwards."""
 
 
 class Crashing:
-    """A group of ranks one of which may crash: the others then lose it at the next exchange."""
+    """A group of ranks, one of which may crash: the others then lose it at the next exchange."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -276,7 +276,7 @@ class Crashing:
 
 
 def crashes(directory: str, number: int | None, victim: int) -> list[int]:
-    """Crash before each operation on files in turn; which value all ranks restore each time."""
+    """Crash before each file operation in turn; return the value that all ranks restore each time."""
     now = session.current()
     outcomes = []
     try:
@@ -331,7 +331,7 @@ def _after_the_crash(root: str, number: int | None) -> int:
 
 @contextlib.contextmanager
 def _crash_before(place: int) -> Any:
-    """Crash before the operation of that number on files; afterwards none is done."""
+    """Crash before the file operation with that number, and execute none afterwards."""
     count = itertools.count()
 
     def watched(original: Any) -> Any:
@@ -352,7 +352,7 @@ def _crash_before(place: int) -> Any:
 
 
 def unwritable(directory: str) -> Any:
-    """Let the second save fail on rank 1."""
+    """Make the second save fail on rank 1."""
     value = tf.Variable(1)
     manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), directory)
     manager.save()
@@ -368,7 +368,7 @@ def unwritable(directory: str) -> Any:
 
 
 def side_by_side(directory: str) -> Any:
-    """Managers whose names begin alike share a directory, and a checkpoint whose root is an object of the script."""
+    """Two managers whose names share a prefix use one directory; one checkpoint has a root object of the script."""
     value, best = tf.Variable(1), tf.Variable(10)
     manager = smp.CheckpointManager(tf.train.Checkpoint(value=value), directory, max_to_keep=1)
     other = smp.CheckpointManager(tf.train.Checkpoint(best=best), directory, checkpoint_name="ckpt-best")
@@ -385,7 +385,7 @@ def side_by_side(directory: str) -> Any:
 
 
 def sent_badly(directory: str) -> str:
-    """Rank 1 sends files that rank 0 has no room for; what each says."""
+    """Rank 1 sends files for which rank 0 has no space; return the errors of both."""
     value = tf.Variable(1)
     smp.CheckpointManager(tf.train.Checkpoint(value=value), directory).save()
     Path(f"{directory}/full").write_text("a file where a directory is wanted")
@@ -410,8 +410,8 @@ def exported(model: str, path: str, optimizer: str = "Adam") -> Any:
 
 
 def read_and_written_plainly(model: str, source: str, target: str, optimizer: str = "Adam") -> Any:
-    """In one process without the library's manager: read a plain checkpoint, and write one."""
-    plain = models.MODELS[model](smp.mp_size())  # it uses smp.partition, which then allows for one
+    """Read a plain checkpoint and write one, in one process without the library's manager."""
+    plain = models.MODELS[model](smp.mp_size())  # its smp.partition contexts then use a single partition
     updates, step = make_optimizer(optimizer), tf.Variable(0, dtype=tf.int64)
     models.plain_steps(plain, updates, models.batches(1, BATCH))
     checkpoint = tf.train.Checkpoint(model=plain, optimizer=updates, step=step)
@@ -424,7 +424,7 @@ def read_and_written_plainly(model: str, source: str, target: str, optimizer: st
 
 
 def unreadable_slots(directory: str, way: str, optimizer: str) -> str:
-    """Restore from a checkpoint one slot of which cannot be read on one rank; what each says, where slots are made."""
+    """Restore a checkpoint with one slot unreadable on one rank; return the errors raised when slots are created."""
     training = Training(optimizer=optimizer, seed=99)
     assert training.manager(directory).restore() is not None
     assert int(training.step) == 3, "what can be read is restored at once"
@@ -439,7 +439,7 @@ def unreadable_slots(directory: str, way: str, optimizer: str) -> str:
 
 
 class Pair:
-    """Two models, each with a step of its own, as in adversarial training."""
+    """Two models with separate steps, as in adversarial training."""
 
     def __init__(self, seed: int) -> None:
         forget_the_step_before()
@@ -452,7 +452,7 @@ class Pair:
         self.checkpoint = tf.train.Checkpoint(models=self.models, optimizers=self.optimizers)
 
     def run(self, numbers: range) -> dict[str, Any]:
-        """Train both on the batches of these numbers; what this rank holds then."""
+        """Train both on the batches with these numbers; return the values on this rank."""
         for number in numbers:
             random = np.random.RandomState(number)
             x = tf.constant(random.randn(BATCH, models.FEATURES), tf.float32)
@@ -479,7 +479,7 @@ class Pair:
 
 
 def both_go_on(directory: str) -> Any:
-    """Train two models, save and go on; begin anew, restore before any step, and go on. What is held after either."""
+    """Train two models, save, and continue; then restore into new ones and continue. Return the values of both runs."""
     pair = Pair(3)
     pair.run(range(2))
     smp.CheckpointManager(pair.checkpoint, directory).save()
@@ -490,7 +490,7 @@ def both_go_on(directory: str) -> Any:
 
 
 def refused(directory: str, when: str) -> str:
-    """Restore into a model whose head, which rank 1 holds, has another size."""
+    """Restore into a model whose head, on rank 1, has another size."""
     with mock.patch.object(models, "CLASSES", 5):
         training = Training()
         manager = training.manager(directory)
@@ -506,23 +506,23 @@ def refused(directory: str, when: str) -> str:
 
 @dataclasses.dataclass
 class Save:
-    """What ranks have saved."""
+    """Results of a saving job."""
 
     directory: str
     at_three: dict[str, Any]
-    """What was held when it was saved, at step 3."""
+    """Values at the save, step 3."""
     at_five: dict[str, Any]
-    """What was held two steps later."""
+    """Values two steps later."""
 
     @classmethod
     def of(cls, directory: str, results: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> "Save":
-        """Put together what `saved` gave on each rank."""
+        """Combine the results of `saved` from all ranks."""
         at_three, at_five = zip(*results, strict=True)
         return cls(directory, merged(at_three), merged(at_five))
 
 
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all ranks hold, and that they agree on it."""
+    """Combine the values of all ranks, after asserting that they agree."""
     whole: dict[str, Any] = {}
     for held in results:
         for name, value in held.items():
@@ -531,7 +531,7 @@ def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def assert_equal(left: dict[str, Any], right: dict[str, Any], tolerance: float = 0.0) -> None:
-    """The same variables with the same values."""
+    """Assert the same variables with the same values."""
     assert left and left.keys() == right.keys()
     for name, value in left.items():
         np.testing.assert_allclose(value, right[name], rtol=tolerance, atol=tolerance, err_msg=name)

@@ -1,4 +1,4 @@
-"""Tests of the model-parallel library; helper modules lie beside them."""
+"""Tests of the model-parallel library, with their helper modules."""
 
 import os
 import sys

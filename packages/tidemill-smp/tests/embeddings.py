@@ -1,4 +1,4 @@
-"""On a rank: models that look up rows in every way, trained by the library and by Keras alone on the whole batch."""
+"""On a rank: models with all kinds of lookups, trained by the library, and by plain Keras on the whole batch."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import models
 import sessions
 import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import forget_the_step_before
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.variables import is_remote
 
 keras = tf.keras
 L = keras.layers
@@ -20,9 +21,9 @@ BATCH, STEPS = 16, 6
 KINDS = (
     "constant positions",  # tf.range(LENGTH)
     "positions by shape",  # tf.range(tf.shape(tokens)[1])
-    "ids",  # of the batch alone, which has each many times
-    "position ids",  # positions that come with the batch
-    "zeros",  # a row for each token, made of the shape of the batch
+    "ids",  # from the batch, with many repetitions
+    "position ids",  # positions that are part of the batch
+    "zeros",  # one row per token, created from the shape of the batch
     "one table",  # for tokens and positions
     "one table on two ranks",
     "tied",  # to the output: the gradient is dense
@@ -31,7 +32,7 @@ EVERYTHING = "everything but tied"
 
 
 class Net(keras.Model):
-    """Looks up tokens, and what the kind says; the first lookup is on the first rank, the others on the last."""
+    """Looks up tokens and the rows of its kind; the first lookup is on the first rank, the others on the last."""
 
     def __init__(self, kind: str, partitions: int) -> None:
         super().__init__()
@@ -76,13 +77,13 @@ class Net(keras.Model):
 
 
 class DistributedNet(Net, smp.DistributedModel):
-    """The same, in parts."""
+    """The same model, partitioned."""
 
 
 def batches() -> list[tuple[Any, Any]]:
-    """Tokens, with positions beside them, and what to predict."""
+    """Return tokens, positions and targets."""
     random = np.random.RandomState(5)
-    targets = random.randn(LENGTH, TOKENS, TOKENS)  # what each token adds, in each place
+    targets = random.randn(LENGTH, TOKENS, TOKENS)  # contribution of each token at each place
     places = np.broadcast_to(np.arange(LENGTH), (BATCH, LENGTH))
     drawn = [random.randint(0, TOKENS, (BATCH, LENGTH)) for _ in range(STEPS)]
     return [
@@ -92,7 +93,7 @@ def batches() -> list[tuple[Any, Any]]:
 
 
 def optimizer_of(name: str) -> Any:
-    """An optimizer of the Keras that is in use."""
+    """Return an optimizer of the Keras in use."""
     o = keras.optimizers
     return {
         "adam": lambda: o.Adam(0.05),
@@ -108,18 +109,18 @@ def optimizer_of(name: str) -> Any:
 
 
 def loss_of(model: Any, x: Any, y: Any) -> Any:
-    """A mean over the rows."""
+    """Return the mean loss over the rows."""
     return tf.reduce_mean(tf.square(model(x, training=True) - y))
 
 
 def train_plainly(kind: str, optimizer: str) -> tuple[list[float], list[Any], list[Any]]:
-    """By Keras alone, on whole batches in one process: losses, weights, and those before."""
+    """Train by plain Keras on whole batches in one process; return losses, weights, and initial weights."""
     keras.utils.set_random_seed(3)
     model, updating = Net(kind, 1), optimizer_of(optimizer)
     model(tf.constant(batches()[0][0]))
     before = [np.array(variable) for variable in model.variables]
 
-    @tf.function
+    @models.plain_function
     def step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(model, x, y)
@@ -134,7 +135,7 @@ def train_plainly(kind: str, optimizer: str) -> tuple[list[float], list[Any], li
 
 
 def train(kind: str, optimizer: str, averaging: str, sizes: str) -> tuple[list[float], Any]:
-    """By the library, on this replica's rows of each batch."""
+    """Train by the library on this replica's rows of each batch."""
     forget_the_step_before()
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
@@ -164,7 +165,7 @@ def train(kind: str, optimizer: str, averaging: str, sizes: str) -> tuple[list[f
 
 
 def reduced(grads: list[Any], averaging: str) -> list[Any]:
-    """What the script does about other replicas."""
+    """Average the gradients as a script does."""
     if not averaging.startswith("horovod"):
         return grads
     import horovod.tensorflow as hvd
@@ -175,15 +176,15 @@ def reduced(grads: list[Any], averaging: str) -> list[Any]:
 
 
 def compare(cases: Sequence[tuple[str, int, str, str, str]]) -> dict[Any, Any]:
-    """Train each case, and measure.
+    """Train each case, and compare.
 
     Args:
         cases: (kind, microbatches, optimizer, averaging, sizes): averaging is `none`, `ddp`, `sharded`, `horovod` or
             `horovod grouped`; sizes are `known`, `batch unknown` or `unknown` when the step is traced.
 
     Returns:
-        By case the largest relative gap of a loss, the largest gap of a weight held here, how far Keras moved each
-        variable at least, and the bytes of what is held.
+        Per case: the largest relative gap of a loss, the largest gap of a weight on this rank, how far Keras moved each
+        variable at least, and the bytes of the variables on this rank.
     """
     wanted = sorted({(kind, optimizer) for kind, _, optimizer, _, _ in cases})
     own = {case: train_plainly(*case) for case in wanted[smp.rank() :: smp.size()]}
@@ -195,7 +196,7 @@ def compare(cases: Sequence[tuple[str, int, str, str, str]]) -> dict[Any, Any]:
         with sessions.configured(microbatches=microbatches, horovod=averaging.startswith("horovod"), **options):
             losses, model = train(kind, optimizer, averaging, sizes)
         plain_losses, weights, before = plain[kind, optimizer]
-        held = [(np.asarray(v), w) for v, w in zip(model.variables, weights, strict=True) if not is_foreign(v)]
+        held = [(np.asarray(v), w) for v, w in zip(model.variables, weights, strict=True) if not is_remote(v)]
         results[case] = (
             max(math.fabs(a - b) / b for a, b in zip(losses, plain_losses, strict=True)),
             max((float(np.abs(a - b).max()) for a, b in held), default=0.0),

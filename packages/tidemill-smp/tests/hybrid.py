@@ -1,4 +1,4 @@
-"""Models in partitions and replicas at once, on a rank: each replica trains on its share of every batch."""
+"""On a rank: models with partitions and replicas; each replica trains on its share of every batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import models
 import smdistributed.modelparallel.tensorflow as smp
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.variables import is_remote
 
 keras = tf.keras
 STEPS, BATCH = 5, 16
@@ -34,15 +34,15 @@ class Net(keras.Model):
 
 
 def share(batch: Any) -> Any:
-    """The rows of a batch that this rank's replica trains on."""
+    """Return the rows of a batch on which this rank's replica trains."""
     return np.split(batch, smp.dp_size())[smp.dp_rank()]
 
 
 def train(
     optimizer: Any, apply: Apply, *, seed: int = 3, wrap_tape: Any = lambda tape: tape, kind: type[keras.Model] = Net
 ) -> Any:
-    """Train on this rank's share of the batches; the model, and the loss of each step averaged over the replicas."""
-    keras.backend.clear_session()  # names count on: rank 0 alone has made a model in one process
+    """Train on this replica's share of the batches; return the model, and the mean loss of each step over replicas."""
+    keras.backend.clear_session()  # resets the counters of names: only rank 0 has built the plain model
     keras.utils.set_random_seed(seed)
     net = models.distributed(kind)()
 
@@ -66,7 +66,7 @@ def train(
 
 
 def apply_all(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> None:
-    """Update by all gradients as they are."""
+    """Apply all gradients unchanged."""
     del first_batch
     optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
 
@@ -74,13 +74,13 @@ def apply_all(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) ->
 def train_plain(
     optimizer: Any, apply: Apply = apply_all, *, seed: int = 3, finish: Callable[[Any, Any], None] | None = None
 ) -> Any:
-    """The same model by Keras alone, in one process on whole batches; rank 0 does it for all.
+    """Train the same model by plain Keras on whole batches; rank 0 does so for all ranks.
 
     Args:
-        optimizer: Of Keras.
-        apply: Calls nothing of the library.
-        seed: Of the weights.
-        finish: Called with model and optimizer in the end.
+        optimizer: A Keras optimizer.
+        apply: Applies gradients, without the library.
+        seed: Seed of the weights.
+        finish: Called with model and optimizer at the end.
 
     Returns:
         The weights, and the losses.
@@ -106,10 +106,10 @@ def train_plain(
 
 
 def held(net: Any) -> dict[int, Any]:
-    """What this rank holds of a model, by place."""
-    return {place: np.array(one) for place, one in enumerate(net.variables) if not is_foreign(one)}
+    """Return the values of a model that this rank holds, by index."""
+    return {place: np.array(one) for place, one in enumerate(net.variables) if not is_remote(one)}
 
 
 def differences(net: Any, weights: list[Any]) -> dict[int, float]:
-    """How far what this rank holds of a model is from the weights of the same model in one process, by place."""
+    """Return the gap of each variable on this rank to the weights of the plain model, by index."""
     return {place: float(np.abs(value - weights[place]).max()) for place, value in held(net).items()}

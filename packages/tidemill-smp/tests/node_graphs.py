@@ -1,4 +1,4 @@
-"""Graphs made by hand or by hypothesis, for tests that need no TensorFlow graph; and running them on paper."""
+"""Graphs built by hand or by hypothesis, for tests without TensorFlow graphs, and an interpreter for them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ class Graph:
 
 
 def value_of(nodes: Sequence[Node]) -> list[int]:
-    """What each node computes: a number that depends on all its inputs."""
+    """Return the value of each node: a number that depends on all its inputs."""
     values: list[int] = []
     for node in nodes:
         values.append(_compute(node, [values[source] for source, _ in node.inputs]))
@@ -53,10 +53,10 @@ def _compute(node: Node, inputs: Sequence[int]) -> int:
 
 
 def run_on_paper(nodes: Sequence[Node], cut: Cut, schedule: Schedule, num_partitions: int) -> list[dict[Output, int]]:
-    """Run a step as the ranks do: each its own tasks in order, waiting for messages.
+    """Simulate a step: each rank runs its tasks in order, and waits for messages.
 
     Returns:
-        What each partition holds in the end of the last microbatch.
+        The values of each partition for the last microbatch, at the end.
 
     Raises:
         AssertionError: If the ranks wait for each other, or a segment lacks an input.
@@ -102,7 +102,7 @@ def _run_segment(nodes: Sequence[Node], segment: Any, values: dict[Output, int])
 
 @st.composite
 def owned_graphs(draw: Any) -> tuple[list[Node], list[int], int, list[tuple[Output, int]]]:
-    """Nodes with any owners, and results that somebody wants."""
+    """Nodes with random owners, and random results."""
     num_partitions = draw(st.integers(1, 4))
     graph, owners = Graph(), []
     for number in range(draw(st.integers(1, 25))):

@@ -1,8 +1,7 @@
-"""Train one model in partitions, and by Keras alone in one process, and compare."""
+"""Train one model in partitions and by plain Keras in one process, and compare."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,14 +10,15 @@ import ranks
 from programs import Program
 
 BATCH, STEPS = 16, 20
+MANUAL = {"auto_partition": False, "default_partition": 0}
 EXACT = ("chain", "zigzag")
-"""Not a bit differs here from the means that NumPy makes of the microbatches' gradients, without TensorFlow's graph
-optimizer: it melts ops of a part as it would not in the whole."""
+"""Models that are bit-equal to a reference whose mean gradients NumPy computes, without TensorFlow's graph optimizer,
+which fuses the ops of a part differently from those of the whole."""
 WHOLE = ("chain", "zigzag", "skips", "shared")
-"""Trained by Keras on whole batches. What the other models compute depends on which rows they see together: Keras gets
-these in pieces, and TensorFlow differentiates the mean."""
+"""Models that Keras trains on whole batches. The results of the others depend on which rows come together: Keras gets
+their batches in pieces, and TensorFlow differentiates the mean."""
 TOLERANCE = 2e-5
-"""Sums over rows are rounded otherwise; and where gradients of three and more branches meet, AddN adds them in the
+"""Sums over rows are rounded differently; and if gradients of three or more branches meet, AddN adds them in the
 order in which it may reuse their memory."""
 
 
@@ -32,22 +32,10 @@ def check(
     auto_partition: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Assert that both give the same losses and weights.
-
-    Args:
-        model: A key of `models.MODELS`, or what makes a model.
-        partitions: How many ranks.
-        microbatches: How many a batch is cut into.
-        pipeline: The schedule.
-        steps: How many steps to train.
-        auto_partition: Whether the library places the layers.
-        environment: Of the ranks.
-    """
-    config = {"auto_partition": True} if auto_partition else {"auto_partition": False, "default_partition": 0}
-    arguments = (model, microbatches, pipeline, steps)
-    results = ranks.run(partitions, train_both, *arguments, config=config, environment=environment)
+    """Assert equal losses and weights; see `compare` for the arguments."""
+    options = {"steps": steps, "auto_partition": auto_partition, "environment": environment}
     held = set()
-    for losses, references in results:
+    for losses, references in compare(model, partitions, microbatches, pipeline, **options):
         assert references
         for way, (plain_losses, differences) in references.items():
             tolerance = 0.0 if way == "numpy" else TOLERANCE
@@ -57,61 +45,106 @@ def check(
     assert held == set(range(len(held)))
 
 
-def train_both(model: str | Program, microbatches: int, pipeline: str, steps: int) -> Any:
-    """On a rank: the losses, and by way of training plainly those losses and how far off is what this rank holds."""
+def compare(
+    model: str | Program,
+    partitions: int,
+    microbatches: int,
+    pipeline: str,
+    *,
+    steps: int = STEPS,
+    auto_partition: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Train in both ways.
+
+    Args:
+        model: A key of `models.MODELS`, or a function that builds a model.
+        partitions: Number of ranks.
+        microbatches: Number of microbatches.
+        pipeline: The schedule.
+        steps: Number of steps to train.
+        auto_partition: Whether the library places the layers.
+        environment: Environment variables of the ranks.
+
+    Returns:
+        For each rank its losses and, per kind of reference, the losses of the reference and the gaps to the variables
+        on the rank, by index.
+    """
+    config = {"auto_partition": True} if auto_partition else MANUAL
+    variables = tuple(sorted((environment or {}).items()))
+    pieces = {"keras": 1 if model in WHOLE else microbatches}
+    if model in EXACT:
+        pieces["numpy"] = microbatches
+    plain = {way: _train_once(way, model, count, steps, variables) for way, count in pieces.items()}
+    arguments = (model, microbatches, pipeline, steps, plain)
+    return ranks.run(partitions, train_in_parts, *arguments, config=config, environment=environment)
+
+
+@functools.lru_cache(maxsize=64)
+def _train_once(
+    way: str, model: str | Program, pieces: int, steps: int, environment: tuple[tuple[str, str], ...]
+) -> tuple[list[float], list[Any]]:
+    """Return the reference, which does not depend on the number of ranks and the schedule."""
+    (trained,) = ranks.run(1, train_plainly, way, model, pieces, steps, config=MANUAL, environment=dict(environment))
+    return trained
+
+
+def train_plainly(way: str, model: str | Program, pieces: int, steps: int) -> tuple[list[float], list[Any]]:
+    """On a separate rank: return the losses and the weights of the plain model."""
     import numpy as np
-    import tensorflow as tf
 
     import models
-    import programs
-    import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow import session
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
-    from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, tracked_variables
+    from smdistributed.modelparallel.tensorflow.keras_api import tracked_variables
 
-    keras = tf.keras
-    if IS_TF_KERAS:
-        # Else the numbers of a random layer depend on how many ops the graph had before it.
-        keras.backend.experimental.enable_tf_random_generator()
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    now = session.current()
-    session.set_current(
-        dataclasses.replace(now, config=dataclasses.replace(now.config, microbatches=microbatches, pipeline=pipeline))
-    )
-    data = models.batches(steps, BATCH)
-    if isinstance(model, str):
-        kind, arguments, optimizer = models.MODELS[model], (now.config.partitions,), keras.optimizers.Adam
-    else:
-        # Adam makes a large step of a gradient that is 0 but for rounding.
-        kind, arguments, optimizer = programs.Random, (now.config.partitions, model), keras.optimizers.SGD
-    keras.utils.set_random_seed(3)
-    net = models.distributed(kind)(*arguments)
-    losses = models.smp_steps(net, optimizer(0.01), data)
-    if smp.rank() == 0:
-        plain = {}
-        for way, train in _plain_ways(model, microbatches).items():
-            keras.utils.set_random_seed(3)
-            whole = kind(*arguments)
-            plain_losses = train(whole, optimizer(0.01), data)
-            plain[way] = plain_losses, [np.asarray(variable) for variable in tracked_variables(whole)]
-        smp.broadcast(plain, smp.WORLD)
-    else:
-        plain = smp.recv_from(0, smp.RankType.WORLD_RANK)
+    train = {"keras": models.plain_steps, "numpy": models.numpy_steps}[way]
+    kind, arguments, optimizer = _prepared(model)
+    whole = kind(*arguments)
+    losses = train(whole, optimizer, models.batches(steps, BATCH), pieces=pieces)
+    return losses, [np.asarray(variable) for variable in tracked_variables(whole)]
+
+
+def train_in_parts(
+    model: str | Program, microbatches: int, pipeline: str, steps: int, plain: dict[str, tuple[list[float], list[Any]]]
+) -> Any:
+    """On a rank: return its part of the result of `compare`."""
+    import numpy as np
+
+    import models
+    import sessions
+    from smdistributed.modelparallel.tensorflow.keras_api import tracked_variables
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
+
+    with sessions.configured(microbatches=microbatches, pipeline=pipeline):
+        kind, arguments, optimizer = _prepared(model)
+        net = models.distributed(kind)(*arguments)
+        losses = models.smp_steps(net, optimizer, models.batches(steps, BATCH))
 
     def differences(weights: list[Any]) -> dict[int, float]:
         return {
             number: float(np.abs(np.asarray(a, "float64") - b.astype("float64")).max(initial=0.0))
             for number, (a, b) in enumerate(zip(tracked_variables(net), weights, strict=True))
-            if not is_foreign(a)
+            if not is_remote(a)
         }
 
     return losses, {way: (plain_losses, differences(weights)) for way, (plain_losses, weights) in plain.items()}
 
 
-def _plain_ways(model: str | Program, microbatches: int) -> dict[str, Callable[..., list[float]]]:
-    import models
+def _prepared(model: str | Program) -> tuple[Any, tuple[Any, ...], Any]:
+    """Return the model's constructor, its arguments and an optimizer, after setting the seed."""
+    import tensorflow as tf
 
-    whole = functools.partial(models.plain_steps, pieces=1 if model in WHOLE else microbatches)
-    if model in EXACT:
-        return {"keras": whole, "numpy": functools.partial(models.numpy_steps, pieces=microbatches)}
-    return {"keras": whole}
+    import models
+    import programs
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+
+    keras = tf.keras
+    if IS_TF_KERAS:
+        # Otherwise the numbers of a random layer depend on the number of ops in the graph before it.
+        keras.backend.experimental.enable_tf_random_generator()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    keras.utils.set_random_seed(3)
+    if isinstance(model, str):
+        return models.MODELS[model], (smp.mp_size(),), keras.optimizers.Adam(0.01)
+    # Adam takes a large step for a gradient that is 0 except for rounding.
+    return programs.Random, (smp.mp_size(), model), keras.optimizers.SGD(0.01)

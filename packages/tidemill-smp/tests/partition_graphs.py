@@ -1,4 +1,4 @@
-"""Graphs of units for the tests of the cut, and the best cut of a small one by trying all."""
+"""Graphs of units for the tests of the cut, and the best cut of small graphs by exhaustive search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Outp
 
 
 def chain(times: Sequence[float], parameter_bytes: Sequence[int] | None = None, size: int = 1000) -> UnitGraph:
-    """Units u0 -> u1 -> ..., of which a third is forward time."""
+    """Return units u0 -> u1 -> ...; a third of their time is the forward pass."""
     sizes = parameter_bytes or [1000] * len(times)
     units = tuple(
         Unit(name=f"u{i}", layer_path=f"u{i}", forward_us=t / 3, backward_us=t * 2 / 3, parameter_bytes=b)
@@ -23,7 +23,7 @@ def chain(times: Sequence[float], parameter_bytes: Sequence[int] | None = None, 
 
 
 def is_whole(graph: UnitGraph, inside: set[int]) -> bool:
-    """Whether units hang together, edges taken without direction."""
+    """Return whether units are connected by undirected edges."""
     links = [(graph.index[e.source], graph.index[e.target]) for e in graph.edges]
     reached = {min(inside)}
     while True:
@@ -34,7 +34,7 @@ def is_whole(graph: UnitGraph, inside: set[int]) -> bool:
 
 
 def is_legal(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> bool:
-    """Every partition filled, no edge backwards, and connected where asked."""
+    """Return whether every partition is non-empty, no edge points backward, and, if required, each is connected."""
     if set(assignment) != set(range(options.partitions)):
         return False
     if any(assignment[graph.index[e.source]] > assignment[graph.index[e.target]] for e in graph.edges):
@@ -45,7 +45,7 @@ def is_legal(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -
 
 
 def all_cuts(graph: UnitGraph, options: CutOptions) -> Iterator[tuple[int, ...]]:
-    """Every legal assignment, by trying: units one after the other, none before a predecessor's partition."""
+    """Yield every legal assignment by enumeration: no unit is on an earlier partition than its predecessors."""
     sources: list[list[int]] = [[] for _ in graph.units]
     for edge in graph.edges:
         sources[graph.index[edge.target]].append(graph.index[edge.source])
@@ -61,7 +61,7 @@ def all_cuts(graph: UnitGraph, options: CutOptions) -> Iterator[tuple[int, ...]]
 
 
 def measures(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> tuple[int, int, int]:
-    """What is minimised first, second and third."""
+    """Return the first, second and third objective."""
     result = evaluate(graph, assignment, options)
     time, size = max(result.time_ns), max(result.bytes)
     communication = sum(result.time_ns) - sum(result.compute_ns)
@@ -69,7 +69,7 @@ def measures(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -
 
 
 def best(graph: UnitGraph, options: CutOptions) -> tuple[int, int, int]:
-    """The least first measure, then within its slack the least second and third."""
+    """Return the least first objective, and within its slack the least second and third."""
     found = [measures(graph, assignment, options) for assignment in all_cuts(graph, options)]
     first = min(found)[0]
     within = [m for m in found if m[0] <= first + int(first * options.slack)]
@@ -79,9 +79,9 @@ def best(graph: UnitGraph, options: CutOptions) -> tuple[int, int, int]:
 
 @st.composite
 def graphs(draw: st.DrawFn, *, most: int, shape: str = "any") -> UnitGraph:
-    """Random units; `chain`, or a chain with up to four skips, or any graph."""
+    """Random graphs of units: a chain, a chain with up to four skips, or any graph."""
     count = draw(st.integers(3, most))
-    # Skewed on purpose: most units are small, some are a hundred times as large.
+    # Deliberately skewed: most units are small, some are a hundred times as large.
     amount = st.sampled_from([0, 1, 3, 10, 40, 100, 400]) | st.integers(0, 1000)
 
     def unit(i: int) -> Unit:
@@ -109,7 +109,7 @@ def graphs(draw: st.DrawFn, *, most: int, shape: str = "any") -> UnitGraph:
 
 
 def options(**fixed: Any) -> st.SearchStrategy[CutOptions]:
-    """Random options, the prices of communication among them."""
+    """Random options, including the costs of communication."""
     choices: dict[str, st.SearchStrategy[Any]] = {
         "partitions": st.integers(2, 3),
         "microbatches": st.sampled_from([1, 2, 8]),

@@ -34,15 +34,15 @@ class Instruction:
     """One layer or one op."""
 
     kind: str
-    """A key of `LAYERS` or `GLUE`, or `again`: the layer before once more, `again unless`: if it has no statistics."""
+    """A key of `LAYERS` or `GLUE`; or `again` for the preceding layer, `again unless` only if it has no statistics."""
     sources: tuple[int, int]
-    """How many values back its inputs are; layers take the first."""
+    """Distances back to its input values; layers use the first."""
     partition: int
 
 
 @dataclass(frozen=True)
 class Program:
-    """A model; each instruction makes one value of `WIDTH` features."""
+    """A model in which each instruction computes one value with `WIDTH` features."""
 
     instructions: tuple[Instruction, ...]
     head: int
@@ -50,7 +50,7 @@ class Program:
 
 
 class Random(keras.Model):
-    """The model of a program. What nothing takes goes into the result."""
+    """The model of a program. Its result combines all unused values."""
 
     def __init__(self, partitions: int, program: Program) -> None:
         super().__init__()

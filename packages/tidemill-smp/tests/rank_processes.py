@@ -1,4 +1,4 @@
-"""The processes that ranks of tests are: forked from one that has TensorFlow imported, which takes seconds."""
+"""Rank processes for tests, forked from a process that has imported TensorFlow, which takes seconds."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class RankProcess:
-    """A forked process, which is not a child of this one; used like `subprocess.Popen`."""
+    """A forked process that is not a child of this one, with the interface of `subprocess.Popen`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -28,7 +28,7 @@ class RankProcess:
         self.pid = int(self._said.split(b"\n")[0])
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code; -n if signal n ended the process."""
+        """Wait for the exit code, which is -n if signal n ended the process."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -44,13 +44,13 @@ class RankProcess:
         return self.returncode
 
     def poll(self) -> int | None:
-        """The exit code, or None as long as the process runs."""
+        """Return the exit code, or None while the process runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0.0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if the process runs."""
+        """Send a signal if the process runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -61,7 +61,7 @@ class RankProcess:
 
 
 class RankServer:
-    """The process that ranks are forked from. What is read while TensorFlow is imported is read here."""
+    """The process from which ranks are forked. Its environment has the variables that TensorFlow reads on import."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="smp-ranks-")
@@ -79,7 +79,7 @@ class RankServer:
         assert self._process.stdout.readline() == b"ready\n", complaints.read_text()
 
     def fork(self, variables: Mapping[str, str], requests: int, answers: int, output: int) -> RankProcess:
-        """Start a rank; the descriptors stay open here."""
+        """Start a rank; this process keeps the descriptors open."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
         request = {"variables": dict(variables), "cores": sorted(os.sched_getaffinity(0))}
@@ -87,7 +87,7 @@ class RankServer:
         return RankProcess(connection)
 
     def close(self) -> None:
-        """End the server; ranks that are left go on."""
+        """End the server; running ranks continue."""
         self._process.communicate()
         self._directory.cleanup()
 

@@ -1,10 +1,10 @@
-"""Imports TensorFlow once and forks the ranks of tests from there: to be run by `rank_processes`, not imported.
+"""Imports TensorFlow once, and forks the ranks of tests from that process. `rank_processes` runs this script.
 
     python rank_server.py SOCKET
 
-For each rank a caller connects to SOCKET and sends as JSON the variables of its environment and its cores, with three
-descriptors: where the rank reads requests, where it writes answers, and where it prints. The caller is told the process
-id at once, and the exit code when the rank ends. The server ends when its standard input does.
+For each rank a caller connects to SOCKET and sends, as JSON, its environment variables and cores, with three
+descriptors: for requests, answers and output. The server answers with the process id immediately, and with the exit
+code when the rank ends. The server ends when its standard input is closed.
 """
 
 import atexit
@@ -28,7 +28,7 @@ assert smp.init, "what the library imports is there before the first rank is"
 
 
 def serve(path: str) -> Callable[[], None]:
-    """Fork for each caller. Returns only in ranks: what is left for them to do."""
+    """Fork for each caller. Returns only in the ranks, with the function for them to run."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -44,7 +44,7 @@ def serve(path: str) -> Callable[[], None]:
 
 
 def fork_rank(caller: socket.socket) -> Callable[[], None]:
-    """Fork once more: one process is the rank, the other stays to tell of its end."""
+    """Fork again: one process is the rank, the other waits for it and reports its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request, (requests, answers, output), _, _ = socket.recv_fds(caller, 1 << 20, 3)
     pid = os.fork()
@@ -67,12 +67,12 @@ def be_rank(variables: dict[str, str], cores: list[int], requests: int, answers:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    # Processes that start by themselves draw numbers of their own.
+    # Separately started processes have different random states, unlike forked ones.
     random.seed()
     np.random.seed()
     with os.fdopen(requests, "rb") as stream, os.fdopen(answers, "wb") as back:
         ranks.serve(stream, back)
-    # An ordinary end, but for taking the interpreter apart, which takes longer than all else of it.
+    # Skips the finalization of the interpreter, which takes longer than the rest of a normal exit.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(0)

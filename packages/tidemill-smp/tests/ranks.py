@@ -1,4 +1,4 @@
-"""Ranks that live on between tests, because TensorFlow takes long to trace and to import.
+"""Ranks that are reused between tests, because importing TensorFlow and tracing take long.
 
     def forward_of(scale):               # at module level of any file; runs on every rank
         ...
@@ -6,10 +6,10 @@
 
     results = ranks.run(2, forward_of, 3.0, config={"microbatches": 4})     # a list, by rank
 
-Each rank has called `smp.init({"partitions": n, **config})` before; ranks with the same number, configuration and
-environment are used again. An exception on a rank makes `run` raise `RankError`, with everything that the ranks said;
-`run(..., check=False)` returns a `Failure` in place of that rank's result. After either the ranks are ended, since
-they may be out of step. `Job` is for tests that end ranks by themselves.
+Each rank has called `smp.init({"partitions": n, **DEFAULTS, **config})` before; ranks with the same number,
+configuration and environment are reused. An exception on a rank makes `run` raise `RankError`, with everything that
+the ranks printed; `run(..., check=False)` returns a `Failure` instead of that rank's result. In both cases the ranks
+are ended, since they may be out of step. `Job` is for tests that end ranks themselves.
 """
 
 import atexit
@@ -33,10 +33,12 @@ from typing import Any
 
 from rank_processes import RankProcess, close_servers, fork_rank
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 600
 AFTER_FAILURE_S = 15.0
-"""How long other ranks get after one has failed: they may wait for it."""
+"""Time limit for the other ranks after one has failed: they may wait for it."""
 MAX_RANKS_ALIVE = 10
+DEFAULTS = {"measure_layers": False}
+"""Without measuring: cuts by measured times differ from run to run, and measuring takes longer than most tests."""
 _SIZE = struct.Struct("<Q")
 
 
@@ -46,14 +48,14 @@ class RankError(AssertionError):
 
 @dataclasses.dataclass
 class Failure:
-    """What a rank raised."""
+    """The exception of a rank."""
 
     kind: str
     """The name of the exception's class."""
     text: str
     trace: str
     seconds: float
-    """How long the function ran."""
+    """Running time of the function, in seconds."""
 
 
 def run(
@@ -69,16 +71,16 @@ def run(
     """Call a function on `size` ranks and return the results by rank.
 
     Args:
-        size: How many ranks.
+        size: Number of ranks.
         function: A function at module level, or `module:name` of one.
         args: Its arguments, the same on all ranks.
         config: Parameters of `smp.init`; `partitions` is `size` unless it is given.
         environment: Variables of the ranks, beyond those of this process.
-        timeout_s: How long to wait for all results.
-        check: Whether an exception on a rank is raised here too.
+        timeout_s: Time limit for all results, in seconds.
+        check: Whether to raise `RankError` for an exception on a rank.
         kwargs: Its keyword arguments.
     """
-    job = _job(size, {"partitions": size, **(config or {})}, dict(environment or {}))
+    job = _job(size, {"partitions": size, **DEFAULTS, **(config or {})}, dict(environment or {}))
     try:
         results = job.call(function, *args, timeout_s=timeout_s, **kwargs)
         failures = [rank for rank, result in enumerate(results) if isinstance(result, Failure)]
@@ -132,7 +134,7 @@ class Job:
     def begin(
         self, function: Callable[..., Any] | str, *args: Any, only: list[int] | None = None, **kwargs: Any
     ) -> None:
-        """Have ranks call a function, and do not wait for it."""
+        """Make ranks call a function, without waiting for it."""
         for rank in range(self.size) if only is None else only:
             with contextlib.suppress(BrokenPipeError):
                 _write(self._pipes[rank][0], (_reference(function), args, kwargs))
@@ -179,7 +181,7 @@ class Job:
         return pickle.loads(data[_SIZE.size :])
 
     def output(self) -> str:
-        """What the ranks printed, the last part of it."""
+        """Return the last part of the output of the ranks."""
         return "\n".join(
             f"--- output of rank {rank} ---\n{self._log(rank).read_text(errors='replace')[-4000:]}"
             for rank in range(self.size)
@@ -189,10 +191,10 @@ class Job:
         return Path(self._directory.name) / f"output.{rank}"
 
     def release(self) -> None:
-        """Tell the ranks to leave, and do not wait for it."""
+        """Tell the ranks to exit, without waiting for them."""
         for requests, _ in self._pipes:
             with contextlib.suppress(BrokenPipeError):
-                requests.close()  # a rank that reads its end of requests leaves
+                requests.close()  # a rank exits at the end of its requests
 
     def close(self) -> None:
         """End the ranks."""
@@ -238,7 +240,7 @@ def _forget(job: Job) -> None:
 
 
 def close_all() -> None:
-    """End all ranks that are kept, and what they were forked from."""
+    """End all reusable ranks and the servers from which they were forked."""
     for job in _alive.values():
         job.release()
     while _alive:
@@ -267,7 +269,7 @@ def _resolve(reference: tuple[str, str]) -> Callable[..., Any]:
     if not where.endswith(".py"):
         module: Any = importlib.import_module(where)
     else:
-        # Test modules are no packages; known by their path they are loaded once.
+        # Test modules are not in packages; loading them by path loads each once.
         path = Path(where).resolve()
         key = path.stem if path.parent == Path(__file__).parent.resolve() else f"{path.stem}_{abs(hash(path))}"
         module = sys.modules.get(key)
@@ -288,7 +290,7 @@ def _write(stream: Any, value: Any) -> None:
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Be a rank, until there are no more requests."""
+    """Run a rank until there are no more requests."""
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp

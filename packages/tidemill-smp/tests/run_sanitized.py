@@ -1,12 +1,12 @@
-"""Run the native transport with sanitizers in it.
+"""Run the native transport with sanitizers.
 
     python run_sanitized.py SECONDS
 
 First without TensorFlow: a program that sends, receives and breaks connections from many threads (`native/`), for
-SECONDS with the address and undefined-behaviour sanitizers and as long with the thread sanitizer, which would take
-TensorFlow's own locks for none. Then the tests of the transport inside TensorFlow, with the first two. Leaks are not
-looked for: the connections live as long as the process, and the interpreter leaves memory behind. Uses clang, else what
-CXX names or c++.
+SECONDS with the address and undefined-behavior sanitizers, and as long with the thread sanitizer, which would not
+recognize TensorFlow's own locks. Then the tests of the transport inside TensorFlow, with the first two. Leaks are not
+checked: connections live as long as the process, and the interpreter does not free all memory. Uses clang, or else
+the compiler in CXX or c++.
 """
 
 import os
@@ -16,15 +16,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src/smdistributed/modelparallel/tensorflow/transport"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src/smdistributed/modelparallel/tensorflow"))
 
-from compiling import NATIVE, SOURCES, cached_library
+from _shared.native_build.compiling import NativeSources, compiled_libraries
 
 HERE = Path(__file__).resolve().parent
+TRANSPORT = NativeSources("smp", HERE.parent / "src/smdistributed/modelparallel/tensorflow/transport/native")
 MEMORY = "address,undefined"
 FRAMEWORK = "libtensorflow_framework.so.2"
 OPTIONS = {
-    # A message that says it has 2**60 bytes is refused like any for which there is no memory.
+    # A message that claims 2**60 bytes is refused like every message for which there is no memory.
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_segv=0",
     "TSAN_OPTIONS": "allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -32,7 +33,7 @@ OPTIONS = {
 
 
 def main(seconds: int) -> int:
-    """The exit status."""
+    """Return the exit status."""
     clang = next(
         filter(None, map(shutil.which, ("clang++", *(f"clang++-{major}" for major in range(21, 10, -1))))), None
     )
@@ -46,14 +47,14 @@ def main(seconds: int) -> int:
 
 
 def stress(compiler: str, sanitizers: str, directory: Path, seconds: int) -> int:
-    """The transport without TensorFlow, in the place of which stands a library of few lines."""
+    """Run the transport with a small library instead of TensorFlow."""
     directory.mkdir()
     build(compiler, sanitizers, HERE / "native" / "fake_tensorflow.cc", "-shared", target=directory / FRAMEWORK)
     build(
         compiler,
         sanitizers,
         HERE / "native" / "stress_transport.cc",
-        *(NATIVE / source for source in SOURCES),
+        *TRANSPORT.sources,
         f"-L{directory}",
         f"-l:{FRAMEWORK}",
         f"-Wl,-rpath,{directory}",
@@ -65,12 +66,12 @@ def stress(compiler: str, sanitizers: str, directory: Path, seconds: int) -> int
 
 
 def in_tensorflow(compiler: str, directory: Path) -> int:
-    """The tests of the transport, with a library that has sanitizers where the compiled one is looked for."""
-    os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
-    library = cached_library()
+    """Run the tests of the transport with a sanitized library in place of the compiled one."""
+    os.environ["TIDEMILL_NATIVE_DIR"] = str(directory / "cache")
+    (library,) = compiled_libraries(TRANSPORT)
     library.parent.mkdir(parents=True)
     shared = ("-shared-libsan",) if "clang" in Path(compiler).name else ()
-    build(compiler, MEMORY, *(NATIVE / source for source in SOURCES), "-shared", *shared, target=library)
+    build(compiler, MEMORY, *TRANSPORT.sources, "-shared", *shared, target=library)
     print(f"-fsanitize={MEMORY}, inside TensorFlow:", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not python"]
     environment = os.environ | OPTIONS | {"LD_PRELOAD": " ".join(runtimes(compiler))}
@@ -83,15 +84,20 @@ def in_tensorflow(compiler: str, directory: Path) -> int:
 def build(compiler: str, sanitizers: str, *words: str | Path, target: Path) -> None:
     """Compile and link."""
     flags = ["-std=c++17", "-O1", "-g", "-fPIC", "-pthread", "-fno-omit-frame-pointer", "-Wall", "-Wextra"]
-    flags += [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", f"-I{NATIVE}", f"-Wl,-soname,{target.name}"]
+    flags += [
+        f"-fsanitize={sanitizers}",
+        "-fno-sanitize-recover=all",
+        *TRANSPORT.include_flags,
+        f"-Wl,-soname,{target.name}",
+    ]
     if "clang" in Path(compiler).name:
-        # TensorFlow's functions are looked up by name, and its callback is called by what is known of its layout.
+        # TensorFlow's functions are looked up by name, and its callback is called through its known layout.
         flags.append("-fno-sanitize=function")
     subprocess.run([compiler, *flags, *map(str, words), "-o", str(target), "-ldl"], check=True)
 
 
 def runtimes(compiler: str) -> list[str]:
-    """The libraries of the sanitizers, which have to be in a process before anything else."""
+    """Return the libraries of the sanitizers, which a process must load before all others."""
     names = ["libclang_rt.asan-x86_64.so"] if "clang" in Path(compiler).name else ["libasan.so", "libubsan.so"]
     return [
         subprocess.run(

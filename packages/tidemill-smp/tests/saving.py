@@ -1,4 +1,4 @@
-"""What the tests of saved models run on the ranks."""
+"""Functions that the tests of saved models run on the ranks."""
 
 import contextlib
 from pathlib import Path
@@ -13,16 +13,16 @@ import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import forget_the_step_before
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import BundleWriter
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+from smdistributed.modelparallel.tensorflow.variables import is_remote
 
 L = tf.keras.layers
 BATCH = 8
 ROWS = 5
-"""Of the input that saved models are asked with: another number than that of a batch and of a microbatch."""
+"""Number of rows with which saved models are called: different from those of a batch and a microbatch."""
 
 
 class Twins(models.Chain):
-    """Two outputs, of an input in float64."""
+    """A model with a float64 input and two outputs."""
 
     def call(self, x: Any, training: bool | None = None) -> Any:
         y = super().call(x, training=training)
@@ -30,7 +30,7 @@ class Twins(models.Chain):
 
 
 def functional() -> Any:
-    """A Functional model with two inputs, one of which nobody names in the script."""
+    """A Functional model with two inputs, one of them without a name in the script."""
     x, scale = tf.keras.Input([models.FEATURES], name="x"), tf.keras.Input([1], name="scale")
     y = L.Dense(8, activation="tanh", name="first")(x)
     y = L.LayerNormalization(name="second")(y * scale)
@@ -49,12 +49,12 @@ KINDS = (*SUBCLASSED, *WRAPPED)
 
 
 def plain(kind: str) -> Any:
-    """The model in one piece."""
+    """Return the plain model."""
     return SUBCLASSED[kind](smp.mp_size()) if kind in SUBCLASSED else WRAPPED[kind]()
 
 
 def distributed(kind: str) -> Any:
-    """The model on all ranks."""
+    """Return the distributed model."""
     forget_the_step_before()
     tf.keras.utils.set_random_seed(3)
     if kind in SUBCLASSED:
@@ -64,14 +64,14 @@ def distributed(kind: str) -> Any:
 
 
 def inputs(kind: str, rows: int, seed: int) -> list[np.ndarray]:
-    """What the model is called with."""
+    """Return the inputs of the model."""
     random = np.random.RandomState(seed)
     x = random.randn(rows, models.FEATURES).astype("float64" if kind == "twins" else "float32")
     return [x, random.rand(rows, 1).astype("float32")] if kind == "functional" else [x]
 
 
 def trained(kind: str, num_steps: int = 2) -> Any:
-    """A model after some steps."""
+    """Return a model after some steps."""
     model, optimizer = distributed(kind), tf.keras.optimizers.SGD(0.1)
 
     @smp.step
@@ -89,18 +89,18 @@ def trained(kind: str, num_steps: int = 2) -> Any:
 
 
 def written(kind: str, directory: str) -> dict[str, Any]:
-    """Train, and save in all ways; what this rank holds, by the names of the variables."""
+    """Train, and save in all formats; return the values on this rank, by name of the variable."""
     model, path = trained(kind), Path(directory)
     model.save_model(path / "saved")
     model.save_weights(path / "model.weights.h5")
     if kind in WRAPPED:
         model.save(path / "model.keras")
         model.save_keras(str(path / "again.keras"))
-    return {str(place): np.array(v) for place, v in enumerate(model.variables) if not is_foreign(v)}
+    return {str(place): np.array(v) for place, v in enumerate(model.variables) if not is_remote(v)}
 
 
 def answers(kind: str, weights: dict[str, Any], directory: str) -> dict[str, Any]:
-    """In one process: what the model in one piece answers with those weights, and after loading them from the file."""
+    """In one process: return the plain model's outputs with those weights, and after loading them from the file."""
     model = plain(kind)
     given = [tf.constant(part) for part in inputs(kind, ROWS, 99)]
     given = given if len(given) > 1 else given[0]
@@ -116,7 +116,7 @@ def answers(kind: str, weights: dict[str, Any], directory: str) -> dict[str, Any
 
 
 def not_described(directory: str) -> list[str]:
-    """Save what cannot be saved, or not yet; what is said."""
+    """Try to save models that cannot be saved, or not yet; return the errors."""
     model = distributed("chain")
     said = []
     for attempt in (
@@ -134,7 +134,7 @@ def not_described(directory: str) -> list[str]:
 
 
 def failing(directory: str) -> list[str]:
-    """Save where it is not possible; what is said, and that the ranks are still in step."""
+    """Save to an impossible path; return the errors, and check that the ranks are still in step."""
     model, file = trained("sequential", 1), Path(directory, f"file{smp.rank()}")
     file.write_text("in the way")
     blocked = str(Path(directory, "file0"))
@@ -154,7 +154,7 @@ def failing(directory: str) -> list[str]:
 
 
 def interrupted(directory: str) -> tuple[str, list[str]]:
-    """Save over a SavedModel, and fail when nearly all is written; what is said, and what is there."""
+    """Replace a SavedModel, and fail when nearly all is written; return the errors and the remaining files."""
     model = trained("chain", 1)
     model.save_model(directory)
     smp.barrier()
@@ -175,7 +175,7 @@ def interrupted(directory: str) -> tuple[str, list[str]]:
 
 
 def listed() -> tuple[list[Any], list[str], list[str]]:
-    """What variables there are, before and after the cut, and which are here."""
+    """Return the specs of variables before and after partitioning, and the local variables."""
     model = distributed("chain")
     assert model.all_variable_specs() == []
     model = trained("chain", 1)
@@ -184,7 +184,7 @@ def listed() -> tuple[list[Any], list[str], list[str]]:
 
 
 def loaded_in_a_job(directory: str) -> list[Any]:
-    """Load a SavedModel by Keras in a process of a job, as scripts do at their end."""
+    """Load a SavedModel with Keras in a rank, as scripts do at their end."""
     given = [tf.constant(part) for part in inputs("twins", ROWS, 99)]
     function = tf.keras.models.load_model(directory).signatures["serving_default"]
     outputs = function(*given)

@@ -10,7 +10,7 @@ from smdistributed.modelparallel.tensorflow import session
 
 @contextlib.contextmanager
 def configured(**changes: Any) -> Iterator[None]:
-    """Change the configuration, for a step that is traced inside."""
+    """Change the configuration for steps that are traced inside this context."""
     before = session.current()
     session.set_current(dataclasses.replace(before, config=dataclasses.replace(before.config, **changes)))
     try:

@@ -1,4 +1,4 @@
-"""Ranks give the memory of freed tensors back to the system, unless the user or another allocator says otherwise."""
+"""Ranks return the memory of freed tensors to the system, unless the user or another allocator prevents it."""
 
 import ctypes
 import os
@@ -35,7 +35,7 @@ class Info(ctypes.Structure):
 
 
 def blocks_that_are_mapped() -> int:
-    """How many of some blocks of 4 MiB are mapped one by one, after a larger one was freed."""
+    """Return how many of several 4 MiB blocks are mapped separately, after a larger block was freed."""
     libc = ctypes.CDLL("libc.so.6")
     libc.mallinfo2.restype = Info
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
@@ -43,7 +43,7 @@ def blocks_that_are_mapped() -> int:
         [ctypes.c_size_t],
         [ctypes.c_void_p],
     )
-    libc.free(libc.malloc(31 << 20))  # from now on glibc by itself would take what is smaller from a heap
+    libc.free(libc.malloc(31 << 20))  # from now on, glibc by default allocates smaller blocks from a heap
     before = libc.mallinfo2().hblks
     blocks = [libc.malloc(BLOCK_BYTES) for _ in range(BLOCKS)]
     mapped = libc.mallinfo2().hblks - before
@@ -54,7 +54,7 @@ def blocks_that_are_mapped() -> int:
 
 def test_large_blocks_of_a_rank_are_mapped_and_go_back_when_they_are_freed() -> None:
     for mapped in ranks.run(2, blocks_that_are_mapped):
-        assert mapped > BLOCKS // 2  # the first ones fit into what the imports have left free
+        assert mapped > BLOCKS // 2  # the first blocks fit into memory that the imports freed
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_number_of_heaps_is_another_matter() -> None:
 
 
 def environment_of_ranks(**variables: str) -> list[str]:
-    """GLIBC_TUNABLES of two ranks of the launcher; `-` if there are none."""
+    """Return GLIBC_TUNABLES of two ranks of the launcher; `-` if unset."""
     code = "import os; print(os.environ.get('GLIBC_TUNABLES', '-'))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     job = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2", "-c", code]

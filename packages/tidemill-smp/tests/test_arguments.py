@@ -1,4 +1,4 @@
-"""Each argument of the public functions has a row in the table; parameters of smp.init are read, or listed as idle."""
+"""Each argument of the public functions has a row in the table; parameters of smp.init are used, or listed as idle."""
 
 import inspect
 import re
@@ -84,7 +84,7 @@ def test_the_first_rank_names_parameters_without_effect_and_those_that_do_not_ex
         said = job.output()
     for name in IDLE:
         assert said.count(f"smp: '{name}' has no effect: ") == 1, said
-    unknown = "is no parameter of this library and has no effect"
+    unknown = "is not a parameter of this library and has no effect"
     assert said.count(f"'microbatch' {unknown}; did you mean 'microbatches'?") == 1
     assert said.count(f"'trace_device' {unknown}\n") == 1
 
@@ -135,7 +135,7 @@ def test_a_file_that_exists_is_kept_where_overwrite_is_false(tmp_path: Path) -> 
 
 
 def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
-    """Save three times: where nothing is, over it, and where it must be kept."""
+    """Save three times: to a new path, over it, and with overwrite=False."""
     import saving
 
     model, root = saving.trained("sequential", 1), Path(directory)

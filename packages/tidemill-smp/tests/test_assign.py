@@ -1,11 +1,11 @@
-"""Which partition computes an op, rule by rule."""
+"""The partition of an op, rule by rule."""
 
 import pytest
 
 from node_graphs import Graph
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
-from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
+from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
 
 def assigned(graph: Graph, units: dict[str, int | str], **options) -> Assignment:
@@ -55,7 +55,7 @@ def test_what_every_rank_computes_is_everywhere_though_its_inputs_are_not():
     a = graph.add("a")
     output = graph.add("output", a)
     graph.add("loss", output)
-    assert owners(graph, {"a": 1, "output": EVERYWHERE}) == {"a": 1, "output": ALL, "loss": ALL}
+    assert owners(graph, {"a": 1, "output": REPLICATED}) == {"a": 1, "output": ALL, "loss": ALL}
 
 
 def test_a_variable_is_where_its_first_marked_user_is():
@@ -74,7 +74,7 @@ def test_a_variable_stays_where_an_earlier_step_has_put_it():
     graph = Graph()
     handle = graph.given("handle")
     graph.add("read", handles=[handle], type="ReadVariableOp")
-    assert owners(graph, {"read": 1}, settled={(handle, 0): 0})["read"] == 0
+    assert owners(graph, {"read": 1}, placed={(handle, 0): 0})["read"] == 0
 
 
 def test_a_variable_outside_the_model_is_everywhere():

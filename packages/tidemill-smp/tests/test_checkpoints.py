@@ -1,5 +1,6 @@
-"""Checkpoints: each rank writes its own, and all go on from them as if nothing had happened."""
+"""Checkpoints: each rank writes its own part, and resumed training equals uninterrupted training."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,20 @@ import checkpoints
 import parity
 import ranks
 from checkpoints import CONFIG, Save
+
+TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+
+RESUMED = [
+    # (partitions, model, when it is restored): every pair of values occurs
+    (1, "chain", "before"),
+    (1, "language", "after"),
+    (2, "chain", "before"),
+    (2, "language", "after"),
+    (3, "chain", "after"),
+    (3, "language", "before"),
+]
+CRASHES = [(None, 0), (0, 1)]
+"""(number of the checkpoint, rank that crashes); the other two pairs are in the matrix."""
 
 
 def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
@@ -25,16 +40,20 @@ def _save(model: str, directory: str) -> Save:
     return Save.of(directory, run(2, checkpoints.saved, model, directory))
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("model", ["chain", "language"])
-@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    ("size", "model", "when"),
+    [
+        case if case in RESUMED else pytest.param(*case, marks=pytest.mark.matrix)
+        for case in itertools.product((1, 2, 3, 4), ("chain", "language"), ("before", "after"))
+    ],
+)
 def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
     saves: dict[str, Save], size: int, model: str, when: str
 ) -> None:
     save = saves[model]
     at_three, at_five = zip(*run(size, checkpoints.resumed, model, save.directory, when), strict=True)
     checkpoints.assert_equal(save.at_three, checkpoints.merged(at_three))
-    # In another cut gradients that come together at a tensor are added in another order.
+    # With another cut, gradients of the same tensor are added in another order.
     tolerance = 0.0 if size == 2 or model == "chain" else 1e-5
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), tolerance)
 
@@ -85,8 +104,13 @@ def test_the_checkpoint_saved_last_is_the_latest_whatever_its_number(tmp_path: P
         assert latest == (str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"), str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("number", [None, 0])
+@pytest.mark.parametrize(
+    ("number", "victim"),
+    [
+        case if case in CRASHES else pytest.param(*case, marks=pytest.mark.matrix)
+        for case in itertools.product((None, 0), (0, 1))
+    ],
+)
 def test_a_crash_anywhere_in_save_leaves_one_checkpoint_for_all_ranks(
     tmp_path: Path, number: int | None, victim: int
 ) -> None:
@@ -132,8 +156,15 @@ def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
             assert part in message
 
 
-@pytest.mark.parametrize("way", ["train", "build"])
-@pytest.mark.parametrize(("optimizer", "environment"), [("Adam", {}), ("legacy.Adam", {"TF_USE_LEGACY_KERAS": "1"})])
+@pytest.mark.parametrize(
+    ("optimizer", "environment", "way"),
+    [
+        ("Adam", {}, "train"),
+        ("legacy.Adam", TF_KERAS, "build"),
+        pytest.param("Adam", {}, "build", marks=pytest.mark.matrix),
+        pytest.param("legacy.Adam", TF_KERAS, "train", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_slot_that_one_rank_cannot_read_when_it_is_made_is_told_on_all(
     tmp_path: Path, optimizer: str, environment: dict[str, str], way: str
 ) -> None:
@@ -163,3 +194,17 @@ def test_managers_of_other_names_share_a_directory_and_a_checkpoint_may_have_a_r
 def test_files_that_cannot_be_received_fail_on_both_ranks(tmp_path: Path) -> None:
     for message in run(2, checkpoints.sent_badly, str(tmp_path)):
         assert "mp_rank_1" in message and "Not a directory" in message
+
+
+def test_checkpoints_of_the_format_before_count_and_those_of_a_later_one_are_refused(tmp_path: Path) -> None:
+    from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+    from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
+
+    members = {"name": "ckpt-1", "order": 1, "token": "a", "time_s": 1.0, "partitions": 2, "variables": {}}
+    file = tmp_path / "ckpt-1.json"
+    file.write_text(json.dumps({"format": 1, **members}))
+    (commit,) = Directory(tmp_path, "ckpt").commits()
+    assert commit.name == "ckpt-1" and list(commit.cuts) == []
+    file.write_text(json.dumps({"format": 3, **members}))
+    with pytest.raises(SMPCheckpointError, match="written by a newer release"):
+        Directory(tmp_path, "ckpt").commits()

@@ -1,5 +1,6 @@
-"""Checkpoints with tf_keras: its models, its optimizers of today, and the legacy ones with their slots."""
+"""Checkpoints with tf_keras: its models, its current optimizers, and the legacy ones with their slots."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,16 @@ import checkpoints
 import ranks
 from checkpoints import CONFIG, Save
 
+OPTIMIZERS = ("Adam", "legacy.Adam", "RMSprop", "legacy.SGD", "legacy.Ftrl")
+RESUMED = [
+    # (model, partitions, optimizer, when it is restored)
+    ("language", 2, "Adam", "after"),
+    ("language", 3, "legacy.Adam", "before"),
+    ("chain", 2, "RMSprop", "before"),
+    ("chain", 2, "RMSprop", "after"),
+    ("chain", 1, "legacy.SGD", "after"),
+]
+
 
 def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
     return ranks.run(size, function, *args, config=CONFIG, environment={"TF_USE_LEGACY_KERAS": "1"}, **kwargs)
@@ -16,7 +27,7 @@ def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def saves(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What two partitions have saved, by model and optimizer."""
+    """Results of saving with two partitions, by model and optimizer."""
     made: dict[tuple[str, str], Save] = {}
 
     def save(model: str, optimizer: str) -> Save:
@@ -29,19 +40,14 @@ def saves(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return save
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("model", "size", "optimizer"),
+    ("model", "size", "optimizer", "when"),
     [
-        ("language", 2, "Adam"),
-        ("language", 3, "legacy.Adam"),
-        ("chain", 2, "RMSprop"),
-        ("chain", 1, "legacy.SGD"),
+        *RESUMED,
         *(
-            pytest.param("language", size, optimizer, marks=pytest.mark.matrix)
-            for size in (1, 2, 3)
-            for optimizer in ("Adam", "legacy.Adam", "RMSprop", "legacy.SGD", "legacy.Ftrl")
-            if (size, optimizer) not in ((2, "Adam"), (3, "legacy.Adam"))
+            pytest.param("language", *case, marks=pytest.mark.matrix)
+            for case in itertools.product((1, 2, 3), OPTIMIZERS, ("before", "after"))
+            if ("language", *case) not in RESUMED
         ),
     ],
 )

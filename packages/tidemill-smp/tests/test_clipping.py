@@ -1,4 +1,4 @@
-"""What is decided by all gradients together is decided over all partitions, and finds what is wrong on one of them."""
+"""Decisions over all gradients cover all partitions, and detect a bad gradient on one of them."""
 
 import math
 from typing import Any
@@ -71,7 +71,7 @@ def _net(*, distributed: bool) -> Any:
 
 
 def _spoil(grads: list[Any], what: str) -> list[Any]:
-    """Make one gradient, of one partition, what the test is about."""
+    """Replace one gradient, in one partition, by the value under test."""
     import tensorflow as tf
 
     if what == "none":
@@ -181,7 +181,7 @@ def scale_both(where: str) -> Any:
 
 
 def clip_by_tensorflow() -> list[list[str]]:
-    """What is said: inside the step, outside it, outside it again, by this library, of a list without None."""
+    """Return the warnings: inside the step, outside, outside again, by this library, and for a list without None."""
     import logging
 
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The parameters of smp.init: defaults, rules, and the words of a refusal."""
+"""The parameters of smp.init: defaults, rules, and error messages."""
 
 import json
 
@@ -12,7 +12,7 @@ def test_only_partitions_is_required():
     config = read_config({"partitions": 2})
     assert (config.partitions, config.microbatches, config.pipeline) == (2, 1, "interleaved")
     assert (config.optimize, config.placement_strategy) == ("memory", "cluster")
-    assert config.auto_partition and config.contiguous and not config.horovod
+    assert config.auto_partition and config.measure_layers and config.contiguous and not config.horovod
     assert config.default_partition is None and config.active_microbatches is None
     assert config.hang_timeout_s == 300
 

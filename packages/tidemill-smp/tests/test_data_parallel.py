@@ -33,8 +33,8 @@ def test_ranks_of_one_replica_with_different_batches_are_told_so() -> None:
     results = ranks.run(4, feed_differently, config=CONFIG)
     assert results[:2] == ["", ""], "replica 0 has equal ones"
     for text in results[2:]:
-        assert "SMPInputMismatchError: call 2 of forward: 'y' on rank 3 (partition 1 of replica 1) is not what" in text
-        assert "rank 2 (partition 0 of replica 1) got" in text
+        assert "SMPInputMismatchError: call 2 of forward: 'y' on rank 3 (partition 1 of replica 1) differs" in text
+        assert "differs from that on rank 2 (partition 0 of replica 1)" in text
         assert "shard by smp.dp_rank()" in text
 
 
@@ -68,7 +68,7 @@ def _apply(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> No
 
 
 def train_both(names: tuple[str, ...], seeds: str, **changes: Any) -> Any:
-    """With other seeds the replicas would begin with other weights, if these were not made equal."""
+    """Replicas with different seeds would start with different weights, if these were not made equal."""
     import hybrid
     import sessions
     import smdistributed.modelparallel.tensorflow as smp

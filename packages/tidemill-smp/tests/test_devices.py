@@ -1,4 +1,4 @@
-"""Which GPU a rank takes. No GPU is needed: what TensorFlow would see is made up, and what it is told is looked at."""
+"""The GPU of each rank. No GPU is needed: the GPUs are fake, and calls to TensorFlow are recorded."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_each_rank_of_a_machine_has_its_own_gpu_and_they_share_where_they_are_mo
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What TensorFlow is told to show; it sees four GPUs."""
+    """Record the devices that TensorFlow is told to make visible, of four fake GPUs."""
     told: list[Any] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: GPUS if kind == "GPU" else [])
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: told[-1:] or GPUS)

@@ -1,4 +1,4 @@
-"""The code of docs/model-parallel.md runs, and the schedules are those that it shows."""
+"""The code of docs/model-parallel.md runs, and the schedules match those on the page."""
 
 from __future__ import annotations
 

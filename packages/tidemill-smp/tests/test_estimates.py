@@ -1,4 +1,4 @@
-"""Times of ops by estimate: where nothing was measured, the cut goes by them."""
+"""Estimated times of ops, which the cut uses if nothing was measured."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""`fit` and `evaluate` tell the model what Keras's own loops tell it, and losses and metrics what Keras notes."""
+"""`fit` and `evaluate` call the model like Keras's loops, and pass masks and logits to losses and metrics."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def what_is_printed() -> str:
 
 
 def both(name: str) -> list[dict[str, list[float]]]:
-    """Train a model of that name with Keras alone and with the library, one microbatch per batch."""
+    """Train a model of that name with plain Keras and with the library, one microbatch per batch."""
     import numpy as np
     import tensorflow as tf
 
@@ -66,7 +66,7 @@ def both(name: str) -> list[dict[str, list[float]]]:
 
 
 def functional(keras: Any, smp: Any) -> Any:
-    """Batch normalization acts by `training`, which the wrapper's own `call` does not name."""
+    """Batch normalization depends on `training`, which is not a named argument of the wrapper's `call`."""
     inputs = keras.Input([8])
     x = keras.layers.BatchNormalization()(keras.layers.Dense(16)(inputs))
     model = keras.Model(inputs, keras.layers.Dense(3, name="head")(x))
@@ -74,7 +74,7 @@ def functional(keras: Any, smp: Any) -> Any:
 
 
 def subclassed(activation: Any) -> Any:
-    """A model whose `call` has no `training`: tf_keras tells it all the same, Keras 3 does not."""
+    """A model whose `call` has no `training`: tf_keras passes it to the layers nevertheless, Keras 3 does not."""
 
     def make(keras: Any, smp: Any) -> Any:
         class Net(smp.DistributedModel if smp else keras.Model):  # type: ignore[misc]
@@ -96,7 +96,7 @@ def subclassed(activation: Any) -> Any:
 
 
 def of_sequences(keras: Any, smp: Any) -> Any:
-    """Hands the mask of its embedding on to the loss and the metrics."""
+    """Propagates the mask of its embedding to the loss and the metrics."""
     inputs = keras.Input([6], dtype="int32")
     x = keras.layers.Embedding(11, 8, mask_zero=True)(inputs)
     x = keras.layers.LSTM(8, return_sequences=True)(x)
@@ -105,7 +105,7 @@ def of_sequences(keras: Any, smp: Any) -> Any:
 
 
 def rows(random: Any) -> tuple[Any, Any]:
-    """Large inputs, for which softmax comes to 0 and 1."""
+    """A model with large inputs, for which softmax is 0 or 1."""
     return 30 * random.randn(32, 8).astype("float32"), random.randint(0, 3, 32)
 
 
@@ -128,7 +128,7 @@ def sequences(random: Any) -> tuple[Any, Any]:
 def softmax() -> Any:
     import tensorflow as tf
 
-    return tf.nn.softmax  # Keras notes nothing on what this gives, and looks at the type of the op
+    return tf.nn.softmax  # Keras does not attach logits to its result, and checks the type of the op
 
 
 CROSS_ENTROPY = "sparse_categorical_crossentropy"

@@ -1,4 +1,4 @@
-"""Callbacks of `fit` that keep weights: what each rank holds comes back."""
+"""Callbacks of `fit` that keep weights: each rank's weights are restored."""
 
 import contextlib
 import io
@@ -12,8 +12,8 @@ import models
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import CONFIG, forget_the_step_before, held, merged
-from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError, SMPUsageError
-from smdistributed.modelparallel.tensorflow.saving.weights import HeldElsewhere
+from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError, SMPUsageError
+from smdistributed.modelparallel.tensorflow.saving.weights import RemoteWeight
 
 KERASES = pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
 
@@ -32,7 +32,7 @@ def made(seed: int = 3) -> Any:
 
 
 def stopped_early() -> Any:
-    """Let training get worse from the second epoch on, by a larger and larger step; what each rank holds then."""
+    """Make training worse from the second epoch on by growing steps; return the values on each rank at the end."""
     at_best: dict[str, Any] = {}
     model, (x, y) = made(), data()
 
@@ -63,7 +63,7 @@ def test_early_stopping_restores_the_best_weights(environment: dict[str, str]) -
 
 
 def weights_in_all_ways() -> Any:
-    """Take weights, train on, put them back; use a marker as a value, and set weights that do not fit."""
+    """Get weights, train, and set them again; use a marker as a value, and set weights that do not match."""
     model, (x, y) = made(), data()
     model.fit(x, y, batch_size=8, epochs=1, verbose=0)
     before, taken = held(model, model.optimizer), model.get_weights()
@@ -76,7 +76,7 @@ def weights_in_all_ways() -> Any:
     has_changed = any(not np.array_equal(before[name], trained[name]) for name in names)
 
     said = []
-    marker = next(weight for weight in taken if isinstance(weight, HeldElsewhere))
+    marker = next(weight for weight in taken if isinstance(weight, RemoteWeight))
     for function in (
         lambda: np.asarray(marker),
         lambda: model.set_weights(taken[1:]),
@@ -84,7 +84,7 @@ def weights_in_all_ways() -> Any:
     ):
         try:
             function()
-        except (SMPForeignVariableError, SMPUsageError) as error:
+        except (SMPRemoteVariableError, SMPUsageError) as error:
             said.append(str(error))
     return is_back, has_changed, len(taken), said
 
@@ -115,7 +115,7 @@ def test_backup_and_restore_is_refused(tmp_path: Any, environment: dict[str, str
 
 
 class Measured(tf.keras.layers.Layer):
-    """A dense layer that keeps the mean of what it gives."""
+    """A dense layer with a metric of its mean output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Measured(tf.keras.layers.Layer):
 
 
 class WithMetric(models.Chain):
-    """Has a metric in its last partition."""
+    """A model with a metric in its last partition."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(partitions)
@@ -137,7 +137,7 @@ class WithMetric(models.Chain):
 
 
 def kept_by_checkpoints(path: str) -> bool:
-    """Have a callback keep the weights of a model with a metric in a layer; whether they come back."""
+    """Keep the weights of a model with a layer metric by a callback; return whether they are restored."""
     forget_the_step_before()
     tf.keras.utils.set_random_seed(3)
     model, (x, y) = models.distributed(WithMetric)(smp.mp_size()), data()
@@ -152,7 +152,7 @@ def kept_by_checkpoints(path: str) -> bool:
 
 
 def served_as_predicted(path: str) -> tuple[float, str]:
-    """Save a model with a metric in a layer: how far what is served is from its predictions, and what was printed."""
+    """Save a model with a layer metric; return the gap of served outputs to predictions, and the printed text."""
     forget_the_step_before()
     model, (x, y) = models.distributed(WithMetric)(smp.mp_size()), data()
     model.compile("sgd", "mse")

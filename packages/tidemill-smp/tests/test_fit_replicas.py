@@ -1,4 +1,4 @@
-"""`fit` of two replicas in two partitions: callbacks are told the same everywhere, as in one process on all data."""
+"""`fit` with two replicas and two partitions: callbacks on all ranks get the logs of one process on all data."""
 
 import json
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_different_numbers_of_batches_are_refused() -> None:
 
 
 class Net(tf.keras.Model):
-    """A metric in each partition, and one of the model's own."""
+    """A model with a metric in each partition, and one of the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Net(tf.keras.Model):
 
 
 class Measured(tf.keras.layers.Layer):
-    """A dense layer that keeps the mean of what it gives."""
+    """A dense layer with a metric of its mean output."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Measured(tf.keras.layers.Layer):
 
 
 def told() -> Any:
-    """What callbacks were told here, in a job that stops early; on one rank also by Keras alone, of all data."""
+    """Return the logs of callbacks in a job that stops early; on one rank also those of plain Keras on all data."""
     with sessions.configured(ddp=True, horovod=False):
         mine = _told(models.distributed(Net), slice(smp.dp_rank(), None, smp.dp_size()))
     smp.barrier()
@@ -115,7 +115,7 @@ def _told(kind: Any, rows: slice) -> dict[str, list[float]]:
 
 
 def _dataset(seed: int, rows: slice) -> tf.data.Dataset:
-    """This replica's part of each batch."""
+    """Return this replica's part of each batch."""
 
     def batches() -> Iterator[Any]:
         random = np.random.RandomState(seed)
@@ -128,7 +128,7 @@ def _dataset(seed: int, rows: slice) -> tf.data.Dataset:
 
 
 def stopped_by_one(moment: str) -> tuple[int, int]:
-    """Have the last rank alone stop in its second epoch: the epochs that were begun, and the batches that were done."""
+    """Stop on the last rank only, in its second epoch; return the number of epochs begun and batches done."""
     seen = {"epochs": 0, "batches": 0}
 
     class Stop(tf.keras.callbacks.Callback):
@@ -154,7 +154,7 @@ def stopped_by_one(moment: str) -> tuple[int, int]:
         forget_the_step_before()
         model = Counted(smp.mp_size())
         model.compile("sgd", "mse")
-        # Only one rank has the callback that acts on batches.
+        # Only one rank has a callback with batch hooks.
         stop = StopAtBatch() if moment == "batch" and smp.rank() == 3 else Stop()
         model.fit(_dataset(1, slice(smp.dp_rank(), None, 2)), None, None, EPOCHS, 0, [stop])
     return seen["epochs"], int(counter)

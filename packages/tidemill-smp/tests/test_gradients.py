@@ -1,4 +1,4 @@
-"""Gradients as a step returns them, one for each microbatch, are no gradients that can be applied."""
+"""Gradients as a step returns them, with one value per microbatch, cannot be applied."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_microbatches_are_refused_with_what_to_do(environment: dict[str, str]) -
 
 
 def apply_microbatches() -> list[str]:
-    """Apply what a step returns, eagerly, in a graph and by the optimizer of old; then clip it."""
+    """Apply the outputs of a step eagerly, in a graph and by a legacy optimizer; then clip them."""
     import tensorflow as tf
 
     import models

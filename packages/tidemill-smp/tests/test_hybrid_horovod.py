@@ -1,6 +1,6 @@
 """Two replicas of two partitions, averaged by Horovod in the script, train as one process on the whole batch.
 
-Horovod is tidemill-horovod, or one that knows nothing of partitions, as Horovod itself (`other_horovod`).
+Horovod is tidemill-horovod, or an imitation of Horovod itself, which has no notion of partitions (`other_horovod`).
 """
 
 import inspect
@@ -22,7 +22,7 @@ KINDS: dict[str, dict[str, str]] = {
 
 @pytest.fixture(params=KINDS)
 def horovod(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """How ranks with a Horovod of each kind are started."""
+    """Environment of ranks for each kind of Horovod."""
     return {"config": CONFIG, "environment": KINDS[request.param]}
 
 
@@ -67,11 +67,13 @@ def test_a_horovod_that_knows_nothing_of_partitions_is_given_what_is_here() -> N
         assert handed_in == {"broadcast": [("in place", 1, 3 if rank % 2 == 0 else 2)], "reduced": ["a", "b", None]}
 
 
-@pytest.mark.parametrize("kind", ["tidemill", "other"])
-def test_a_horovod_that_the_script_has_started_is_refused(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "counts"), [("tidemill", (2, 1)), ("other", (1, 2))])
+def test_a_horovod_that_the_script_has_started_is_refused(kind: str, counts: tuple[int, int]) -> None:
+    processes, replicas = counts  # tidemill-horovod by itself joins all ranks of the launcher
     with ranks.Job(2, None, KINDS[kind]) as job:
-        for text in job.call(start_by_itself):
-            assert "Horovod was started before smp.init() and counts 1 processes, where there are 2 replicas" in text
+        for text in job.call(start_by_itself, replicas):
+            wanted = f"started before smp.init() and counts {processes} processes, where there are {replicas} replicas"
+            assert f"Horovod was {wanted}" in text
             assert "Leave hvd.init() out" in text
 
 
@@ -154,11 +156,11 @@ def train_from_other_seeds() -> Any:
     import hybrid
     import models
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     optimizer = keras.optimizers.Adam(0.01)
     net, _ = hybrid.train(optimizer, _reduced, seed=smp.dp_rank())
-    slots = [slot.numpy().tobytes() for slot in optimizer.variables if not is_foreign(slot)]
+    slots = [slot.numpy().tobytes() for slot in optimizer.variables if not is_remote(slot)]
     tf.keras.utils.set_random_seed(smp.dp_rank())
     other = models.distributed(hybrid.Net)()
     smp.step(lambda x: other(x))(tf.zeros([4, models.FEATURES]))
@@ -188,7 +190,7 @@ def start_in_vain_and_then_alone() -> str:
 
 
 def call_the_other() -> Any:
-    """The functions that the library wraps: with None, with variables of other partitions, with keywords."""
+    """Call the wrapped functions with None, with variables of other partitions, and with keyword arguments."""
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -213,7 +215,7 @@ def call_the_other() -> Any:
     return none, [None if one is None else float(one) for one in several], refused, dict(hvd.handed_in)
 
 
-def start_by_itself() -> str:
+def start_by_itself(replicas: int) -> str:
     import os
 
     import horovod.tensorflow as hvd
@@ -225,7 +227,7 @@ def start_by_itself() -> str:
     else:
         hvd.init(comm=[int(rank)])
     try:
-        smp.init({"partitions": 1, "horovod": True})
+        smp.init({"partitions": 2 // replicas, "horovod": True})
     except ValueError as error:
         assert not smp.core.initialized
         return str(error)

@@ -1,4 +1,4 @@
-"""What is found to be equal in all microbatches of a step, and what of it does not depend on the batch at all."""
+"""Which tensors are found to be equal in all microbatches of a step, and which do not depend on the batch at all."""
 
 from collections.abc import Callable
 from typing import Any

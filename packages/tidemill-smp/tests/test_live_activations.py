@@ -1,4 +1,4 @@
-"""How many microbatches' activations a rank keeps at the same time, counted where they are made and freed."""
+"""How many microbatches' activations a rank keeps at the same time, counted at allocation and release."""
 
 import gc
 import threading
@@ -35,7 +35,7 @@ def test_as_many_are_kept_as_the_schedule_allows(
     for _ in range(ATTEMPTS):
         counts = ranks.run(partitions, count_live, pipeline, active, config=CONFIG)
         assert all(count <= most for count, most in zip(counts, expected, strict=True)), counts
-        # TensorFlow copies an array now and then, and frees it at once: then one is missed.
+        # TensorFlow occasionally copies an array and frees it immediately, so that one is missed.
         seen = [max(pair) for pair in zip(seen, counts, strict=True)]
         if seen == expected:
             return
@@ -43,18 +43,18 @@ def test_as_many_are_kept_as_the_schedule_allows(
 
 
 ALIGNMENT = 64
-"""TensorFlow takes an array's memory as it is where it is aligned so, and else copies it."""
+"""TensorFlow uses an array's memory without copying if it has this alignment."""
 
 
 class Counter:
-    """Arrays that are alive, and the most that were."""
+    """Number of live arrays, and its maximum."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.alive = self.most = 0
 
     def array(self, like: np.ndarray) -> np.ndarray:
-        """A copy that counts until its memory is freed."""
+        """Return a copy that is counted until its memory is freed."""
         memory = np.empty(like.nbytes + ALIGNMENT, np.uint8)
         weakref.finalize(memory, self.freed)
         begin = -memory.ctypes.data % ALIGNMENT
@@ -71,7 +71,7 @@ class Counter:
 
 
 def count_live(pipeline: str, active: int | None) -> int:
-    """Train two steps of `BATCH` microbatches, and count on this rank."""
+    """Train two steps of `BATCH` microbatches, and return the count on this rank."""
     import keras
     import tensorflow as tf
 
@@ -83,8 +83,8 @@ def count_live(pipeline: str, active: int | None) -> int:
 
     @tf.custom_gradient
     def keeping(x: Any) -> Any:
-        """Keeps an array for the backward pass, and takes its time."""
-        # TensorFlow frees arrays with the next call into Python after they were let go: so there is one before.
+        """A slow op that keeps an array for the backward pass."""
+        # TensorFlow frees released arrays at its next call into Python, so make such a call before counting.
         kept = tf.numpy_function(counter.array, [tf.numpy_function(np.copy, [x], x.dtype)], x.dtype)
         kept.set_shape(x.shape)
         return tf.identity(x), lambda upstream: upstream + 1e-6 * kept

@@ -5,8 +5,8 @@ import ranks
 
 WIDTH = 4096
 LIMIT_BYTES = memory.weights_bytes(WIDTH) * 7 // 2
-"""One rank needs nearly five times the weights: themselves, two slots for each, gradients. Two need half of it each,
-and what their threads take."""
+"""One rank needs nearly five times the size of the weights: weights, two slots, gradients. Two ranks need half each,
+plus memory of their threads."""
 
 
 def test_two_ranks_train_what_breaks_the_limit_of_one() -> None:
@@ -16,7 +16,7 @@ def test_two_ranks_train_what_breaks_the_limit_of_one() -> None:
     with ranks.Job(1, {"partitions": 1, **memory.MANUAL}) as one:
         try:
             (result,) = one.call(memory.train, WIDTH, 2, LIMIT_BYTES)
-        except ranks.RankError as error:  # TensorFlow ends the process
+        except ranks.RankError as error:  # TensorFlow aborts the process
             assert "exit code" in str(error)
         else:
             assert isinstance(result, ranks.Failure), result

@@ -1,4 +1,4 @@
-"""`DistributedModel` beyond training with the same weights: who holds what, fit, wrapping, hooks, and mistakes."""
+"""`DistributedModel` beyond equal training: placement of variables, fit, wrapping, hooks, and errors."""
 
 import re
 from pathlib import Path
@@ -13,9 +13,9 @@ AUTOMATIC = {"microbatches": 4}
 
 
 def test_a_rank_holds_its_own_variables_only_and_says_who_holds_the_others() -> None:
-    for rank, (foreign, errors) in enumerate(ranks.run(2, holdings, config=MANUAL)):
+    for rank, (remote, errors) in enumerate(ranks.run(2, holdings, config=MANUAL)):
         other = 1 - rank
-        assert foreign == {0: [4, 5, 6, 7, 8, 9], 1: [0, 1, 2, 3]}[rank]
+        assert remote == {0: [4, 5, 6, 7, 8, 9], 1: [0, 1, 2, 3]}[rank]
         assert set(errors) == {"numpy", "read", "assign", "assign_add", "convert", "save", "load"}
         for text in errors.values():
             assert re.search(rf"held by rank {other} \(partition {other}\)", text)
@@ -27,13 +27,13 @@ def holdings() -> Any:
     import tensorflow as tf
 
     import models
-    from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     net = models.distributed(models.Chain)(2)
     models.smp_steps(net, keras.optimizers.Adam(), models.batches(1, 8))
-    foreign = [number for number, variable in enumerate(net.variables) if is_foreign(variable)]
-    one = net.variables[foreign[0]]
+    remote = [number for number, variable in enumerate(net.variables) if is_remote(variable)]
+    one = net.variables[remote[0]]
     calls = {
         "numpy": lambda: one.numpy(),
         "read": lambda: one.value.read_value(),
@@ -47,14 +47,14 @@ def holdings() -> Any:
     for name, call in calls.items():
         try:
             call()
-        except SMPForeignVariableError as error:
+        except SMPRemoteVariableError as error:
             errors[name] = str(error)
         else:
             errors[name] = f"nothing was raised for {one!r} ({type(one.value)})"
-    return foreign, errors
+    return remote, errors
 
 
-def test_a_large_foreign_variable_takes_no_memory() -> None:
+def test_a_large_remote_variable_takes_no_memory() -> None:
     grown = ranks.run(2, memory_of_large_layer, config=MANUAL)
     assert grown[0] < 50  # MB; the layer of partition 1 has 256 MB, and its optimizer's slots twice that
     assert grown[1] > 200
@@ -148,10 +148,10 @@ def fit_both() -> Any:
 )
 def test_a_functional_model_with_weights_is_wrapped(config: dict[str, Any], rules: dict[str, int] | None) -> None:
     held = []
-    for losses, plain_losses, foreign in ranks.run(2, wrap_functional, rules, config=config):
+    for losses, plain_losses, remote in ranks.run(2, wrap_functional, rules, config=config):
         assert losses == pytest.approx(plain_losses, rel=1e-5)
-        held.append(foreign)
-    assert all(foreign for foreign in held)
+        held.append(remote)
+    assert all(remote for remote in held)
     if rules:
         assert held[1] == ["dense/bias", "dense/kernel"]
 
@@ -161,7 +161,7 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
 
     import models
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     def build() -> Any:
         keras.utils.set_random_seed(2)
@@ -175,7 +175,40 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
     net = smp.DistributedModel.wrap(build(), rules)
     losses = models.smp_steps(net, keras.optimizers.Adam(0.01), data)
     plain_losses = models.plain_steps(build(), keras.optimizers.Adam(0.01), data)
-    return losses, plain_losses, sorted(v.path for v in net.variables if is_foreign(v))
+    return losses, plain_losses, sorted(v.path for v in net.variables if is_remote(v))
+
+
+@pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
+def test_a_wrapped_model_tells_what_it_is_made_of_as_the_model_itself_does(environment: dict[str, str]) -> None:
+    for plain, before, after in ranks.run(2, what_a_model_tells, environment=environment):
+        assert before == plain
+        assert after == plain
+
+
+def what_a_model_tells() -> Any:
+    """Return the description of a plain model, and of the wrapped model before and after its first step."""
+    import numpy as np
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+
+    def build() -> Any:
+        inputs = tf.keras.Input([6], name="rows")
+        first = tf.keras.layers.Dense(5, name="first")(inputs)
+        return tf.keras.Model(inputs, tf.keras.layers.Dense(3, name="head")(first), name="net")
+
+    def told(model: Any) -> Any:
+        lines: list[str] = []
+        model.summary(print_fn=lambda line, line_break=False: lines.append(line))
+        shapes = tuple(model.input_shape), tuple(model.output_shape)
+        head = model.get_layer("head")
+        return model.count_params(), [one.name for one in model.layers], head.units, shapes, "\n".join(lines)
+
+    net = smp.DistributedModel.wrap(build(), {"head": 1})
+    before = told(net)
+    net.compile(tf.keras.optimizers.SGD(0.1), loss="mse")
+    net.fit(np.ones([8, 6], "float32"), np.ones([8, 3], "float32"), batch_size=8, verbose=0)
+    return told(build()), before, told(net)
 
 
 def test_weights_are_loaded_in_a_post_partition_hook() -> None:
@@ -192,9 +225,9 @@ def load_in_hook() -> Any:
     import models
     import smdistributed.modelparallel.tensorflow as smp
     from smdistributed.modelparallel.tensorflow import session
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
-    session.set_current(__import__("dataclasses").replace(session.current()))  # a fresh engine: nothing is cut yet
+    session.set_current(__import__("dataclasses").replace(session.current()))  # a new engine, nothing is partitioned
     plain = models.Chain(2)
     plain(np.zeros((4, models.FEATURES), "float32"))
     weights, net, calls = plain.get_weights(), models.distributed(models.Chain)(2), []
@@ -205,7 +238,7 @@ def load_in_hook() -> Any:
         net.set_weights(weights)
 
     models.smp_steps(net, keras.optimizers.SGD(0.0), models.batches(1, 8))
-    return calls, all(is_foreign(v) or np.array_equal(v, w) for v, w in zip(net.variables, weights, strict=True))
+    return calls, all(is_remote(v) or np.array_equal(v, w) for v, w in zip(net.variables, weights, strict=True))
 
 
 def test_a_step_called_eagerly_and_an_evaluation_step_give_the_same_loss() -> None:
@@ -371,7 +404,7 @@ def slice_objects() -> Any:
     net = models.distributed(models.Chain)(2)
 
     class Ragged:
-        """Pieces of different sizes, and a Python number."""
+        """Splits into pieces of different sizes, with a Python number."""
 
         def smp_slice(self, num_mb: int, mb: int, axis: int) -> Any:
             assert (num_mb, axis) == (4, 0)
@@ -419,9 +452,9 @@ def vary_batch_size() -> Any:
 
 
 def test_functions_inside_the_model_may_span_partitions() -> None:
-    for losses, plain_losses, foreign in ranks.run(2, nest_functions, config=MANUAL):
+    for losses, plain_losses, remote in ranks.run(2, nest_functions, config=MANUAL):
         assert losses == pytest.approx(plain_losses, rel=1e-6)
-        assert foreign == 2
+        assert remote == 2
 
 
 def nest_functions() -> Any:
@@ -430,7 +463,7 @@ def nest_functions() -> Any:
 
     import models
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     class Nested(keras.Model):
         def __init__(self) -> None:
@@ -457,10 +490,10 @@ def nest_functions() -> Any:
     plain.first.build([None, models.FEATURES])
     plain.last.build([None, 8])
     plain_losses = models.plain_steps(plain, keras.optimizers.Adam(0.01), data, pieces=4)
-    return losses, plain_losses, sum(map(is_foreign, net.variables))
+    return losses, plain_losses, sum(map(is_remote, net.variables))
 
 
-def test_the_memory_of_a_wrapped_model_is_freed_where_it_is_foreign() -> None:
+def test_the_memory_of_a_wrapped_model_is_freed_where_it_is_remote() -> None:
     for rank, alive in enumerate(ranks.run(2, free_wrapped, config=MANUAL)):
         assert alive == {"first": rank == 0, "last": rank == 1}
 
@@ -516,14 +549,14 @@ def compile_with_xla() -> Any:
 
 def test_a_shared_weight_travels_once_per_step() -> None:
     (sends_0, receives_0), (sends_1, receives_1) = ranks.run(2, count_messages, config=MANUAL)
-    # To partition 1: the weight, and 4 microbatches of activations. Back: for each microbatch the gradients of the
+    # To partition 1: the weight, and the activations of 4 microbatches. Back: per microbatch the gradients of the
     # activation and of the weight, and the loss.
     assert sends_0 == receives_1 == 1 + 4
     assert sends_1 == receives_0 == 3 * 4
 
 
 def count_messages() -> tuple[int, int]:
-    """How many tensors this rank sends and receives in a step."""
+    """Return the number of tensors that this rank sends and receives in a step."""
     import keras
     import tensorflow as tf
 
@@ -563,7 +596,7 @@ def test_tensorflow_can_optimize_a_step() -> None:
 
 
 def step_and_listen() -> str:
-    """Train a model with casts, loops and functions, and return what TensorFlow's runtime writes meanwhile."""
+    """Train a model with casts, loops and functions, and return the messages of TensorFlow's runtime."""
     import os
     import tempfile
 
@@ -589,7 +622,7 @@ def test_weights_are_read_back_from_one_file(tmp_path: Path) -> None:
 
 
 def write_and_read_weights(directory: str) -> list[float]:
-    """How far the loss of a model with the weights read is from that of the model that wrote them."""
+    """Return the gap between the losses of a model with loaded weights and of the model that saved them."""
     import keras
     import tensorflow as tf
 
@@ -613,7 +646,7 @@ def write_and_read_weights(directory: str) -> list[float]:
         net.save_weights(path)
         smp.barrier()
         fresh = make()
-        prediction(fresh)  # is cut, and a subclassed one gets its variables
+        prediction(fresh)  # partitions the model; a subclassed one gets its variables
         fresh.load_weights(path)
         gaps.append(float(tf.reduce_max(tf.abs(prediction(net) - prediction(fresh)))))
     return gaps
@@ -625,7 +658,7 @@ def test_a_weight_that_is_on_all_ranks_has_one_value() -> None:
 
 
 def use_outside_call() -> list[float]:
-    """A random weight without a seed that the step uses outside the model's call."""
+    """A model with an unseeded random weight that the step uses outside the model's call."""
     import keras
     import tensorflow as tf
 
@@ -655,7 +688,7 @@ def test_what_has_no_effect_is_said() -> None:
     quiet = {**MANUAL, "pipeline": "_only_forward"}
     with ranks.Job(1, {"partitions": 1, **quiet}) as job:
         (messages,) = job.call(set_idle_options)
-        assert "taken for 'interleaved'" in job.output()
+        assert "means 'interleaved' here" in job.output()
     assert messages == ["smp.step: autograph: without effect on a step; leave it out"]
 
 

@@ -1,4 +1,4 @@
-"""The names and signatures that scripts written for SageMaker's library count on."""
+"""The names and signatures on which scripts for SageMaker's library depend."""
 
 import importlib
 import inspect

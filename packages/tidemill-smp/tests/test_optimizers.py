@@ -1,4 +1,4 @@
-"""Optimizers on two partitions do what they do on one model in one piece."""
+"""Optimizers on two partitions behave as on the plain model."""
 
 import warnings
 from typing import Any
@@ -24,7 +24,7 @@ OPTIMIZERS = (
     "scaled_clipped",
 )
 WITHOUT_GRADIENTS = ("ema_overwriting", "weight_decay", "accumulating_clipped", "scaled_clipped")
-"""For models in which a rank has nothing to train, or nothing but biases."""
+"""Models in which a rank has no trainable variables, or biases only."""
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_mixed_precision_model_trains_as_in_one_piece() -> None:
         assert losses[-1] < losses[0]
 
 
-def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_foreign_slots() -> None:
+def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_remote_slots() -> None:
     results = ranks.run(2, build_early, config=CONFIG)
-    assert [(held, foreign) for held, foreign, _ in results] == [(2, 2), (2, 2)]
+    assert [(held, remote) for held, remote, _ in results] == [(2, 2), (2, 2)]
     assert max(gap for _, _, gap in results) < 2e-6
 
 
@@ -111,7 +111,7 @@ def _model(name: str, *, distributed: bool) -> Any:
 
 
 def _train(model: Any, optimizer: Any, data: Any, *, distributed: bool) -> tuple[list[float], list[float]]:
-    """Train with `smp`, or by Keras alone on whole batches; the losses, and the scales of the loss."""
+    """Train with `smp`, or by plain Keras on whole batches; return the losses and the loss scales."""
     import tensorflow as tf
 
     import models
@@ -127,7 +127,7 @@ def _train(model: Any, optimizer: Any, data: Any, *, distributed: bool) -> tuple
 
     step = smp.step(gradients)
 
-    @tf.function
+    @(tf.function if distributed else models.plain_function)
     def train(x: Any, y: Any) -> Any:
         if distributed:
             grads, loss = step(x, y)
@@ -153,9 +153,9 @@ def _weights(model: Any) -> list[Any]:
 def _difference(model: Any, weights: list[Any]) -> float:
     import numpy as np
 
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
-    pairs = [pair for pair in zip(model.variables, weights, strict=True) if not is_foreign(pair[0])]
+    pairs = [pair for pair in zip(model.variables, weights, strict=True) if not is_remote(pair[0])]
     return max((float(np.abs(np.asarray(a) - b).max(initial=0.0)) for a, b in pairs), default=0.0)
 
 
@@ -168,7 +168,7 @@ def _both(model: str, optimizer: str, data: Any) -> Any:
 
 
 def _plain(model: str, optimizer: str, data: Any) -> list[list[Any]]:
-    """The weights of the model in one piece: after training, and after what comes at the end of it."""
+    """Return the weights of the plain model after training, and after `finalize_variable_values`."""
     plain, updating = _model(model, distributed=False), _optimizer(optimizer)
     _train(plain, updating, data, distributed=False)
     weights = [_weights(plain)]
@@ -192,7 +192,7 @@ def train_all(model: str, optimizers: tuple[str, ...]) -> Any:
 
 
 def _trained(model: str, name: str, data: Any, weights: list[list[Any]]) -> Any:
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     net, optimizer = _model(model, distributed=True), _optimizer(name)
     with warnings.catch_warnings():
@@ -210,7 +210,7 @@ def _trained(model: str, name: str, data: Any, weights: list[list[Any]]) -> Any:
         if len(entries) == len(net.trainable_variables) and name != "adafactor"
     ]
     pairs = [
-        (is_foreign(variable), is_foreign(slot))
+        (is_remote(variable), is_remote(slot))
         for entries in lists
         for variable, slot in zip(net.trainable_variables, entries, strict=True)
     ]
@@ -246,7 +246,7 @@ def build_early() -> Any:
     import keras
 
     import models
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     data = models.batches(STEPS, BATCH)
     pair = []
@@ -259,4 +259,4 @@ def build_early() -> Any:
         pair.append((net, optimizer))
     slots = pair[0][1].momentums
     difference = _difference(pair[0][0], _weights(pair[1][0]))
-    return sum(not is_foreign(s) for s in slots), sum(map(is_foreign, slots)), difference
+    return sum(not is_remote(s) for s in slots), sum(map(is_remote, slots)), difference

@@ -54,7 +54,7 @@ def test_means_are_close_to_the_plain_loop_under_xla() -> None:
 
 
 def test_a_sum_frees_each_value_as_it_comes() -> None:
-    # In the graph as TensorFlow has optimized it, no op reads more than two of the values. A chain of `+` fails this.
+    # In the optimized graph, no op reads more than two of the values. A chain of `+` fails this.
     pieces = list(map(tf.constant, range(8)))
 
     @tf.function
@@ -198,7 +198,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_methods() -> None:
         smp.StepOutput([tf.constant(1.0)]).accumulate("sum")
     with pytest.raises(SMPUsageError, match=r"var must be a tf\.Variable"):
         smp.StepOutput([tf.constant(1.0)]).accumulate(var=3)
-    # As documented, the other methods do not look at var.
+    # As documented, the other methods ignore var.
     assert smp.StepOutput([tf.constant(1.0)]).accumulate("add_n", 3).numpy() == 1
 
 

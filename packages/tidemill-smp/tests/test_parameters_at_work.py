@@ -1,4 +1,4 @@
-"""Parameters and variables of the environment, by what they change in a job."""
+"""Parameters and environment variables, tested by their effect in a job."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_a_cut_is_kept_in_a_file_edited_and_taken_up_again(tmp_path: Path) -> No
         assert sorted(set(decided.values())) == [0, 1]
     kept = json.loads(file.read_text())
     for unit in kept["units"]:
-        unit["partition"] = int(not unit["name"].endswith("dense"))  # the first layer alone
+        unit["partition"] = int(not unit["name"].endswith("dense"))  # only the first layer
     file.write_text(json.dumps(kept))
     losses = []
     for again, loss in ranks.run(2, cut_and_train, config={**config, "load_partition": True}):
@@ -28,7 +28,7 @@ def test_a_cut_is_kept_in_a_file_edited_and_taken_up_again(tmp_path: Path) -> No
 
 
 def cut_and_train() -> Any:
-    """Unit -> partition, and the loss of a step."""
+    """Return unit -> partition, and the loss of a step."""
     import keras
 
     import models
@@ -69,14 +69,14 @@ def listen_while_cutting() -> list[str]:
 def test_variables_choose_the_transport_and_keep_the_sizes_of_thread_pools() -> None:
     environment = {"SMP_TRANSPORT": "python", "TF_NUM_INTRAOP_THREADS": "3", "TF_NUM_INTEROP_THREADS": "4"}
     assert ranks.run(2, look_around, environment=environment) == [("python", (0, 0))] * 2
-    # What the configuration says goes before the variable.
+    # The configuration has precedence over the variable.
     environment = {"SMP_TRANSPORT": "python"}
     for name, pools in ranks.run(2, look_around, config={"transport": "native"}, environment=environment):
         assert name == "native" and min(pools) > 0
 
 
 def look_around() -> Any:
-    """The transport; the sizes of the pools as set by a call, which go before the variables of TensorFlow."""
+    """Return the transport, and the pool sizes set by calls, which have precedence over TensorFlow's variables."""
     import tensorflow as tf
 
     from smdistributed.modelparallel.tensorflow.session import current
@@ -94,7 +94,7 @@ def test_parameters_of_other_frameworks_are_taken_and_change_nothing() -> None:
 
 
 def meet_in_every_group() -> Any:
-    """What allgather gives in each group behind each barrier; what a neighbour in the pipeline and a replica sends."""
+    """Return the results of allgather in each group after each barrier, and objects from a neighbor and a replica."""
     gathered = {}
     for group in smp.CommGroup:
         smp.barrier(group)

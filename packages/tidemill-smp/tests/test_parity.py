@@ -1,4 +1,4 @@
-"""Training in partitions gives the weights of training without."""
+"""Training in partitions gives the same weights as training without."""
 
 import itertools
 
@@ -7,8 +7,9 @@ import pytest
 import parity
 
 CASES = [
-    # (model, partitions, microbatches, pipeline): every pair of values occurs; ranks are started once for each number
-    ("language", 1, 4, "interleaved"),
+    # (model, partitions, microbatches, pipeline): every model with both schedules, on two and more ranks; every number
+    # of ranks with every number of microbatches. Models that trace slowly occur no more often; MATRIX has the rest.
+    ("chain", 1, 4, "interleaved"),
     ("chain", 2, 4, "interleaved"),
     ("skips", 2, 8, "simple"),
     ("zigzag", 2, 2, "simple"),
@@ -21,18 +22,14 @@ CASES = [
     ("chain", 3, 8, "simple"),
     ("skips", 3, 1, "interleaved"),
     ("zigzag", 3, 4, "interleaved"),
-    ("shared", 3, 2, "simple"),
     ("branches", 3, 8, "interleaved"),
     ("language", 3, 2, "simple"),
-    ("mixed", 3, 2, "simple"),
     ("recurrent", 3, 4, "simple"),
     ("raw", 3, 2, "interleaved"),
-    ("chain", 4, 2, "interleaved"),
-    ("skips", 4, 4, "simple"),
-    ("zigzag", 4, 8, "interleaved"),
+    ("skips", 4, 1, "simple"),
+    ("zigzag", 4, 2, "interleaved"),
     ("shared", 4, 8, "simple"),
-    ("branches", 4, 1, "simple"),
-    ("language", 4, 2, "interleaved"),
+    ("mixed", 4, 4, "simple"),
 ]
 MATRIX = [
     case

@@ -1,4 +1,4 @@
-"""The cut against all cuts of small graphs, and what it makes of known difficulties."""
+"""The cut compared with all cuts of small graphs, and on known difficult graphs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_local_search_alone_ends_legal_and_no_worse_than_it_began(graph: UnitGra
     connected = chosen.contiguous
     every = list(all_cuts(graph, chosen))
     for start in (every[0], every[len(every) // 2]):
-        # Groups of single units may be numbered in another order than the units.
+        # Groups of single units may be numbered differently from the units.
         parts = [start[members[0]] for members in groups.members]
         position = Position(costs, parts, connected=connected)
         before = first_key(position)
@@ -82,7 +82,7 @@ def test_local_search_alone_ends_legal_and_no_worse_than_it_began(graph: UnitGra
 
 @pytest.mark.parametrize(("connected", "expected"), [(True, [0, 0, 0, 1]), (False, [0, 0, 1, 1])])
 def test_local_search_does_not_tear_a_partition_apart_for_balance(connected: bool, expected: list[int]) -> None:
-    # Two inputs hang together by their sum alone, which would be better off with what follows.
+    # Two inputs are connected only by their sum, which would better be placed with its successors.
     times = {"a": 100, "b": 100, "sum": 150, "end": 10}
     units = tuple(Unit(name=name, forward_us=us) for name, us in times.items())
     graph = UnitGraph(units, (Edge("a", "sum", 1), Edge("b", "sum", 1), Edge("sum", "end", 1)))
@@ -109,7 +109,7 @@ def test_longest_stage_is_within_three_per_cent_of_the_best_manual_cut(partition
 
 
 def embedding_and_convolutions() -> UnitGraph:
-    """All bytes at one end, all time at the other."""
+    """Return a graph with all bytes at one end, and all time at the other."""
     return chain([10, 10, 800, 800, 800, 800], [60_000_000, 60_000_000, 400_000, 400_000, 400_000, 400_000])
 
 
@@ -175,7 +175,7 @@ def test_an_output_costs_its_owner_a_message_to_every_other_rank() -> None:
     assert found.messages == (1, 3, 0)
     assert found.sent_bytes == (0, 2000, 0)
     assert found.received_bytes == (1000, 0, 1000)
-    # 10 of its own, 1 per message to or from a neighbour, 11 per copy of the output.
+    # 10 of compute, 1 per message to or from a neighbor, 11 per copy of the output.
     assert found.time_ns == (22_000, 34_000, 22_000)
 
 
@@ -190,7 +190,7 @@ def test_a_gradient_comes_back_for_every_tensor_sent() -> None:
 
 
 def branches(count: int, length: int) -> UnitGraph:
-    """A unit, `count` branches of `length`, and a unit that joins them; traced breadth first."""
+    """Return a unit, `count` branches of `length`, and a unit that joins them, traced breadth-first."""
     names = ["in", *(f"b{b}_{i}" for i in range(length) for b in range(count)), "out"]
     edges = [Edge("in", f"b{b}_0", 100) for b in range(count)]
     edges += [Edge(f"b{b}_{i}", f"b{b}_{i + 1}", 100) for i in range(length - 1) for b in range(count)]
@@ -214,7 +214,7 @@ def test_contiguity_is_waived_for_a_graph_that_is_not_connected() -> None:
 
 
 def test_a_graph_whose_orders_cannot_be_cut_is_still_cut() -> None:
-    # Fans of inputs into hubs: slices of most orders fall apart.
+    # Many inputs into hubs: slices of most orders are not connected.
     names = [f"in{i}" for i in range(9)] + ["hub0", "hub1", "hub2", "end"]
     edges = [Edge(f"in{i}", f"hub{i % 3}", 10) for i in range(9)] + [Edge(f"hub{i}", "end", 10) for i in range(3)]
     graph = UnitGraph(tuple(Unit(name=n, forward_us=10) for n in names), tuple(edges))
@@ -235,7 +235,7 @@ def test_units_that_share_a_variable_come_out_together() -> None:
 
 
 def tied_language_model(blocks: int) -> UnitGraph:
-    """An embedding that is also the output projection, and blocks between."""
+    """Return an embedding that is also the output projection, with blocks in between."""
     weight = frozenset({"embedding"})
     units = [Unit(name="embed", forward_us=20, backward_us=40, parameter_bytes=4_000_000, variables=weight)]
     units += [Unit(name=f"block{i}", forward_us=300, backward_us=600, parameter_bytes=1_000_000) for i in range(blocks)]
@@ -256,7 +256,7 @@ def test_a_tied_embedding_does_not_swallow_the_model(optimize: str) -> None:
 
 
 def test_a_pipeline_without_revisits_is_preferred_where_it_is_nearly_as_good() -> None:
-    # The tie spans the second half, which a partition can hold as well.
+    # The tied weight spans the second half, which one partition can also hold.
     graph = chain([100] * 8)
     tied = replace(
         graph, units=tuple(replace(u, variables=frozenset({"w"})) if u.name in ("u4", "u7") else u for u in graph.units)
@@ -339,7 +339,7 @@ def test_the_decision_is_the_same_in_every_process_and_for_every_order_of_edges(
 
 
 def random_network(count: int, generator: random.Random) -> UnitGraph:
-    """A long chain with residual connections of random length."""
+    """Return a long chain with residual connections of random length."""
     units = tuple(
         Unit(
             name=f"u{i}",

@@ -1,4 +1,4 @@
-"""The example of docs/model-parallel-partitioning.md prints what stands below it."""
+"""The example of docs/model-parallel-partitioning.md prints the text below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions on disk."""
+"""Partition files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays together, and what becomes of cycles."""
+"""Units that stay together, and the treatment of cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit
 
 
 def linked(names: str, edges: str, **shared: str) -> UnitGraph:
-    """Units by letter; `ab bc` are edges; `w="ac"` says that a and c use w."""
+    """Return a graph of units named by letters; `ab bc` are edges; `w="ac"` means that a and c use w."""
     return UnitGraph(
         tuple(Unit(name=n, variables=frozenset(w for w, users in shared.items() if n in users)) for n in names),
         tuple(Edge(a, b, 10) for a, b in edges.split()),

@@ -1,4 +1,4 @@
-"""The parts of the dynamic programming, each beside its plain definition."""
+"""The parts of the dynamic programming, each compared with its definition."""
 
 from __future__ import annotations
 

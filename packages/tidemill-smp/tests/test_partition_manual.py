@@ -1,4 +1,4 @@
-"""Partitions by rule."""
+"""Placement by rules."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The report and the pictures."""
+"""The report, as a table and as bars."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
@@ -12,8 +11,7 @@ from partition_graphs import chain
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions
 from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
-from smdistributed.modelparallel.tensorflow.partitioning.picture import bars, dot, svg
-from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, report
+from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, bars, report
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
 FREE = CutOptions(partitions=2, microbatches=4, optimize="speed", message_us=0.0, byte_us=0.0)
@@ -85,7 +83,7 @@ def test_an_empty_partition_and_a_model_without_costs_are_shown_too() -> None:
     found = report(graph, (1, 1), FREE)
     assert found.rows[0].units == ()
     assert (found.bubble, found.speed_up, found.time_balance) == (0.0, 1.0, 1.0)
-    for text in (found.table(), bars(found), dot(found), svg(found)):
+    for text in (found.table(), bars(found)):
         assert text
 
 
@@ -102,33 +100,3 @@ def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
     assert "0.100 ms" in lines[1]
     shaded = bars(report(chain([100, 100]), (0, 1), replace(FREE, message_us=50.0)), width=40).splitlines()
     assert shaded[2].count("░") == 24  # two messages of 50 and the output's of 50, beside 100
-
-
-def test_dot_has_a_cluster_per_partition_and_marks_what_crosses() -> None:
-    text = dot(report(chain([1, 1, 1]), (0, 0, 1), FREE))
-    assert text.count("subgraph cluster_") == 2
-    assert '"u0" -> "u1";' in text
-    assert re.search(r'"u1" -> "u2" \[penwidth=3, label="1\.0 kB"\];', text)
-    assert text.count("{") == text.count("}")
-
-
-def test_names_are_quoted_in_every_picture() -> None:
-    graph = UnitGraph((Unit(name='a"<&\\'), Unit(name="b")), (Edge('a"<&\\', "b", 1),))
-    found = report(graph, (0, 1), FREE)
-    assert '"a\\"<&\\\\" -> "b"' in dot(found)
-    ElementTree.fromstring(svg(found))
-
-
-def test_svg_draws_every_unit_and_every_crossing_and_stands_alone() -> None:
-    found = made([300.0] * 6, partitions=3)
-    text = svg(found)
-    root = ElementTree.fromstring(text)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {f"u{i}" for i in range(6)} <= {element.text for element in root.iter() if element.text}
-    assert text.count('marker-end="url(#tip)"') == 2
-    assert "href" not in text
-    assert "<script" not in text
-
-
-def test_svg_leaves_out_what_does_not_fit_and_says_so() -> None:
-    assert "and 60 more units" in svg(made([1.0] * 200))

@@ -1,4 +1,4 @@
-"""Which rank holds what, for all sizes."""
+"""Placement of partitions and replicas on ranks, for all sizes."""
 
 import itertools
 
@@ -45,7 +45,7 @@ def test_every_rank_has_one_place_and_its_groups_agree(size, partitions, strateg
         neighbour = (one.mp_rank if strategy == "cluster" else one.dp_rank) + 1
         if neighbour < (partitions if strategy == "cluster" else replicas):
             group = one.mp_group if strategy == "cluster" else one.dp_group
-            assert group[neighbour] == one.rank + 1  # the letter on the right varies fastest
+            assert group[neighbour] == one.rank + 1  # the rightmost letter varies fastest
 
 
 def test_ranks_that_make_no_whole_replicas_are_refused():

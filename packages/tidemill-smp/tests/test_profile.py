@@ -1,4 +1,4 @@
-"""Times of layers, measured for the automatic cut."""
+"""Measured times of layers for automatic partitioning."""
 
 import time
 from pathlib import Path
@@ -12,14 +12,14 @@ NAPS_S = (0.015, 0.005, 0.005, 0.005)
 def test_the_cut_goes_by_measured_times() -> None:
     for slowest, estimated, measured, message in ranks.run(2, profile_and_train, config={"auto_partition": True}):
         assert slowest > 2 * NAPS_S[0] * 1e6
-        # By estimate four equal layers, two for each rank; in truth the first takes as long as the others.
+        # By estimate four equal layers, two per rank; in fact the first takes as long as the other three.
         assert estimated == [0, 0, 1, 1]
         assert measured == [0, 1, 1, 1]
         assert "before the first step" in message
 
 
 def profile_and_train() -> Any:
-    """The time of the slowest layer in microseconds; where the layers go, on paper and in the step; the refusal."""
+    """Return the time of the slowest layer in microseconds, the planned and the actual placement, and the error."""
     import keras
     import tensorflow as tf
 
@@ -62,7 +62,7 @@ def profile_and_train() -> Any:
         found = {name.rsplit("/", 1)[-1]: part for name, part in decisions.items()}
         return [found[f"layer_{number}"] for number in range(4)]
 
-    x = tf.ones([16, 64])  # the same on both ranks
+    x = tf.ones([16, 64])  # equal on both ranks
     with configured(microbatches=4, optimize="speed"):
         paper = smp.plan(Net(), x)
         net = Net()
@@ -80,6 +80,167 @@ def profile_and_train() -> Any:
     return slowest, estimated, decided, message
 
 
+def test_the_cut_goes_by_times_that_are_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
+    config = {"auto_partition": True, "optimize": "speed", "microbatches": 2}
+    by_time, *_ = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config={**config, "measure_layers": True})
+    by_estimate, *_ = ranks.run(2, cut_of_unequal_layers, None, config=config)
+    again = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config=config)
+    assert dict(by_time)["dense_0"] == 1, "the slow layer has a partition to itself"
+    assert dict(by_estimate)["dense_0"] == 0
+    assert again == [by_time] * 2, "the checkpoint's cut is repeated where there is nothing to measure by"
+    other = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config={**config, "optimize": "memory"})
+    assert other != [by_time] * 2, "other options are another decision"
+
+
+def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
+    """Return the placement of layers in the first step, restored from and saved to `directory` if given."""
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from checkpoints import forget_the_step_before
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    class Slow(keras.layers.Layer):
+        """A layer with far more work than its estimate, which depends on the number of elements."""
+
+        def call(self, x: Any) -> Any:
+            for _ in range(20):
+                x = tf.linalg.inv(x + 10.0 * tf.eye(64))
+            return x
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.slow = Slow(name="slow")
+            self.body = [keras.layers.Dense(64, name=f"dense_{number}") for number in range(4)]
+
+        def call(self, x: Any) -> Any:
+            x = self.slow(x)
+            for layer in self.body:
+                x = layer(x)
+            return x
+
+    forget_the_step_before()
+    net, x = Net(), tf.ones([8, 64, 64])
+    manager = directory and smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
+    if manager:
+        manager.restore()
+    models.smp_steps(net, keras.optimizers.SGD(0.1), [(x, tf.zeros([8, 64, 64]))])
+    if manager and manager.latest_checkpoint is None:
+        manager.save()
+    return [(name.rsplit("/", 1)[-1], part) for name, part in engine().decisions.items()]
+
+
+def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measured_plan_fails() -> None:
+    config = {"auto_partition": True, "optimize": "speed", "microbatches": 2, "measure_layers": True}
+    first, second = ranks.run(2, train_where_measuring_fails, config=config)
+    warning = (
+        "smp: the layers could not be measured (ValueError: the graph of this layer cannot be imported);"
+        " automatic partitioning uses estimated times"
+    )
+    assert first.pop("warnings") == [warning], "rank 0 measures for all"
+    assert second.pop("warnings") == []
+    assert first == second == {"measured": [], "parts": {0, 1}, "asked": "the graph of this layer cannot be imported"}
+
+
+def train_where_measuring_fails() -> dict[str, Any]:
+    """Return the log of the first step of a model whose layers cannot be imported, and their placement."""
+    import logging
+    from unittest import mock
+
+    import keras
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine import profile
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__(name="refused")
+            self.body = [keras.layers.Dense(64, name=f"dense_{number}") for number in range(4)]
+
+        def call(self, x: Any) -> Any:
+            for layer in self.body:
+                x = layer(x)
+            return x
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warnings.append(record.getMessage())
+
+    warnings: list[str] = []
+    handler = Lines(logging.WARNING)
+    log = logging.getLogger("smdistributed.modelparallel")
+    log.addHandler(handler)
+    net, x = Net(), tf.ones([8, 64])
+    refusing = mock.Mock(side_effect=ValueError("the graph of this layer cannot be imported"))
+    try:
+        with mock.patch.object(profile, "importer", mock.Mock(import_graph_def=refusing)):
+            try:
+                smp.plan(Net(), x, measured=True)
+                asked = "nothing was raised"
+            except ValueError as error:
+                asked = str(error).strip().rpartition("\n")[2].strip()
+            models.smp_steps(net, keras.optimizers.SGD(0.1), [(x, tf.zeros([8, 64]))])
+    finally:
+        log.removeHandler(handler)
+    places = {unit: part for unit, part in engine().decisions.items() if unit.startswith("/refused/dense_")}
+    measured, parts = sorted(places.keys() & engine().times.keys()), set(places.values())
+    return {"warnings": warnings, "measured": measured, "parts": parts, "asked": asked}
+
+
+def test_layers_that_reach_out_of_the_graph_are_run_only_if_the_script_asks() -> None:
+    (calls_before, quiet, calls_after, asked) = ranks.run(1, measure_layers_that_reach_out, config={"partitions": 1})[0]
+    assert calls_before == 0 and quiet == {"plain"}
+    assert calls_after > 0 and asked >= {"plain", "calling", "looping"}
+
+
+def measure_layers_that_reach_out() -> tuple[int, set[str], int, set[str]]:
+    """Return how often Python was called, and which layers have times: measured by default, and on request."""
+    import keras
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow import planning
+    from smdistributed.modelparallel.tensorflow.engine.profile import measure
+
+    calls: list[int] = []
+
+    def seen(x: Any) -> Any:
+        calls.append(1)
+        return x
+
+    class Calling(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            result = tf.numpy_function(seen, [x], tf.float32)
+            result.set_shape(x.shape)
+            return result
+
+    class Looping(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return tf.while_loop(lambda count, _: count < 2, lambda count, x: (count + 1, Calling()(x)), (0, x))[1]
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.plain = keras.layers.Dense(4, name="plain")
+            self.calling, self.looping = Calling(name="calling"), Looping(name="looping")
+
+        def call(self, x: Any) -> Any:
+            return self.looping(self.calling(self.plain(x)))
+
+    traced = planning.trace_model(Net(), (tf.ones([4, 4]),), 1)
+    layers = {"plain", "calling", "looping"}
+    quiet = {name.rsplit("/", 1)[-1] for name in measure(traced, reaching_out=False)} & layers
+    before = len(calls)
+    asked = {name.rsplit("/", 1)[-1] for name in measure(traced)} & layers
+    return before, quiet, len(calls), asked
+
+
 def test_every_kind_of_layer_is_measured() -> None:
     (units, times) = ranks.run(1, measure_all, config={"partitions": 1})[0]
     assert units
@@ -87,7 +248,7 @@ def test_every_kind_of_layer_is_measured() -> None:
 
 
 def measure_all() -> tuple[list[str], dict[str, bool]]:
-    """The layers of a model, and which of them took time forward and backward."""
+    """Return the layers of a model, and those with times of forward and backward pass."""
     import tensorflow as tf
 
     import models
@@ -117,7 +278,7 @@ def test_what_was_only_measured_or_planned_is_not_saved_empty(tmp_path: Path) ->
 
 
 def save_too_early(directory: str) -> Any:
-    """What is said before the first step, of a measured model and of one that rank 0 planned; shapes after it."""
+    """Return the errors before the first step of a measured and of a planned model, and the shapes after it."""
     import keras
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Random ops of the script's own: other numbers in each microbatch, the same however the model is cut."""
+"""Random ops of the script: different numbers in each microbatch, independent of the cut."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_microbatches_draw_different_numbers(kind: str) -> None:
 
 
 def draw(kind: str) -> list[list[float]]:
-    """What the model draws for each of 4 microbatches, in the first step."""
+    """Return the random numbers of each of 4 microbatches in the first step."""
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp
@@ -38,7 +38,7 @@ def draw(kind: str) -> list[list[float]]:
             return tf.while_loop(
                 lambda i, _: i < 2, lambda i, y: (i + 1, y + tf.random.normal([32], seed=3)), (0, tf.zeros([32]))
             )[1]
-        signature = [] if kind == "in a function" else None  # a function with a signature stays one
+        signature = [] if kind == "in a function" else None  # a function with a signature is not inlined
         return tf.function(lambda: tf.random.normal([32], seed=3), input_signature=signature)()
 
     class Net(smp.DistributedModel):
@@ -63,7 +63,7 @@ def test_a_function_that_two_steps_share_outlives_the_first() -> None:
 
 
 def share_a_function() -> list[list[list[float]]]:
-    """What two steps draw by one function, the second after the first is gone."""
+    """Return the random numbers of two steps with the same function, the second after the first is deleted."""
     import gc
 
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Computing the forward pass again: the same bits, in less memory."""
+"""Activation recomputation: bit-equal results in less memory."""
 
 import resource
 from typing import Any
@@ -26,7 +26,7 @@ def train_twice(name: str) -> Any:
     import parity
     from sessions import configured
     from smdistributed.modelparallel.tensorflow.engine import engine as engines
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     found, counts = [], []
@@ -36,7 +36,7 @@ def train_twice(name: str) -> Any:
             net = models.distributed(models.MODELS[name])(2)
             plans = noted_plans(engines.engine())
             losses = models.smp_steps(net, keras.optimizers.SGD(0.1), models.batches(5, 16))
-            weights = [variable.numpy().tobytes() for variable in net.variables if not is_foreign(variable)]
+            weights = [variable.numpy().tobytes() for variable in net.variables if not is_remote(variable)]
             found.append((losses, weights))
             counts.append(sum(len(segment.nodes) for segment in plans[0].cut.segments))
     keras.utils.set_random_seed(3)
@@ -46,7 +46,7 @@ def train_twice(name: str) -> Any:
 
 
 def noted_plans(engine: Any) -> list[Any]:
-    """The plans that an engine makes from now on."""
+    """Record the plans that an engine makes from now on."""
     plans: list[Any] = []
     make = engine.plan
 
@@ -61,12 +61,12 @@ def noted_plans(engine: Any) -> list[Any]:
 def test_activations_are_not_kept() -> None:
     config = {**CONFIG, "microbatches": 8, "pipeline": "simple"}
     kept, again = (ranks.run(2, peak_of_steps, config={**config, "recompute": which})[0] for which in ([], [0]))
-    # 8 microbatches live at once, each with 8 layers that keep 2 MB: 128 MB, of which one microbatch's remain.
+    # 8 microbatches alive, each with 8 layers that keep 2 MB: 128 MB, of which those of one microbatch remain.
     assert kept - again > 64_000_000, (kept, again)
 
 
 def peak_of_steps() -> int:
-    """Bytes by which steps raise this rank's memory at most."""
+    """Return by how many bytes steps raise the peak memory of this rank."""
     import tensorflow as tf
 
     train = deep_step()

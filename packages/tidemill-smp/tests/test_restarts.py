@@ -1,4 +1,4 @@
-"""A job one of whose ranks is killed ends, and one that is started again goes on as if nothing had happened."""
+"""A job ends when one of its ranks is killed, and resumes as if nothing had happened when it is restarted."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ NUM_STEPS = 6
 MANY_STEPS = 60
 LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2", "--prefix"]
 END_S = 50.0
-"""Five times of what is wanted: tests run on busy machines."""
+"""Five times the goal, because tests run on busy machines."""
 KILLED = 128 + 9
 
 
 def train(
     directory: Path, kill: str = "-1:0:step", num_steps: int = NUM_STEPS, **environment: str
 ) -> tuple[int, str, float]:
-    """Start a job; its exit code, its output, and the seconds from the death of a rank to the end of all."""
+    """Run a job; return its exit code, its output, and the seconds from the end of the killed rank to that of all."""
     environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     directory.mkdir(exist_ok=True)
     command = [*LAUNCHER, str(SCRIPT), str(directory), str(num_steps)]
@@ -45,9 +45,9 @@ def train(
 
 
 def killed_at(directory: Path, rank: int, after: str, delay_s: float) -> tuple[int, str, float]:
-    """Start a long job, and kill a rank that many seconds after a line with `after` is out, or after the start.
+    """Start a long job, and kill a rank that many seconds after a line with `after` is printed, or after the start.
 
-    The exit code, the output, and the seconds from the kill to the end.
+    Returns the exit code, the output, and the seconds from the kill to the end.
     """
     command = [*LAUNCHER, str(SCRIPT), str(directory), str(MANY_STEPS)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -59,7 +59,7 @@ def killed_at(directory: Path, rank: int, after: str, delay_s: float) -> tuple[i
         while after and not (lines and after in lines[-1]):
             lines.append(process.stdout.readline())
             assert lines[-1], "".join(lines)
-        time.sleep(delay_s)  # the moment of the kill is what is drawn: there is nothing to wait for
+        time.sleep(delay_s)  # the time of the kill is random, so there is no event to wait for
         victim = rank_of(process.pid, rank)
         killed_s = time.monotonic()
         if victim is not None:
@@ -70,17 +70,17 @@ def killed_at(directory: Path, rank: int, after: str, delay_s: float) -> tuple[i
 
 
 def rank_of(launcher: int, rank: int) -> int | None:
-    """The process of a rank; None if it has ended, or not begun."""
+    """Return the process of a rank; None if it has ended or not started."""
     for task in Path(f"/proc/{launcher}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the process has just ended
                 if f"SMP_RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
                     return child
     return None
 
 
 def losses(output: str) -> dict[str, str]:
-    """Step and rank -> loss, exact to the bit."""
+    """Return (step, rank) -> exact loss."""
     return dict(re.findall(r"(step \d+ on \d): (\S+)", output))
 
 
@@ -92,7 +92,7 @@ def held(directory: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """Losses, and what is held at the end, of a run that nobody disturbs."""
+    """Return losses and final values of an undisturbed run."""
     directory = tmp_path_factory.mktemp("whole")
     code, output, _ = train(directory)
     assert code == 0, output
@@ -101,14 +101,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dic
 
 @dataclass
 class LongRun:
-    """A run of many steps that nobody disturbed."""
+    """An undisturbed run of many steps."""
 
     whole: tuple[dict[str, str], dict[str, np.ndarray]]
-    """As of the fixture `whole`."""
+    """Results like those of the fixture `whole`."""
     first_s: float
-    """How long it took until the first step was made."""
+    """Seconds until the end of the first step."""
     rest_s: float
-    """And from there to the end."""
+    """Seconds from then to the end."""
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
 
     code, after, _ = train(tmp_path)
     assert code == 0, after
-    # It went on where it had saved, not from the start.
+    # It resumed from the checkpoint, not from the start.
     assert re.search(r"rank 0 restores \S+/mp_rank_0/ckpt-[12]\n", after)
     assert min(losses(after)) in ("step 2 on 0", "step 4 on 0")
     assert_went_on(before, after, tmp_path, whole)
@@ -175,7 +175,7 @@ def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
 ) -> None:
     draw = random.Random(seed)
     victim, other = draw.sample((0, 1), 2)
-    # Starting takes longest, and steps and saves are what is to be hit.
+    # Starting takes longest, but the kills should hit steps and saves.
     after, span_s = ("", long_run.first_s) if seed % 4 == 0 else (f"step 0 on {victim}", long_run.rest_s)
     delay_s = draw.uniform(0.0, span_s)
     print(f"seed {seed}: kill rank {victim} {delay_s:.2f} s (of {span_s:.2f}) after {after or 'the start'}")
@@ -200,7 +200,7 @@ def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
 def assert_went_on(
     before: str, after: str, directory: Path, whole: tuple[dict[str, str], dict[str, np.ndarray]]
 ) -> None:
-    """Every loss on the way, and what is held at the end, is that of the undisturbed run."""
+    """Assert that every loss, and the values at the end, equal those of the undisturbed run."""
     for printed in (losses(before), losses(after)):
         assert printed.items() <= whole[0].items()
     assert losses(before).keys() | losses(after).keys() == whole[0].keys()

@@ -1,4 +1,4 @@
-"""Jobs started by the library's own launcher, and the same script by mpirun and alone."""
+"""Jobs started by the library's launcher, and the same script by mpirun and without a launcher."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def wait_until_gone(processes: list[int]) -> None:
 
 
 def places(text: str) -> set[str]:
-    # mpirun may put what two ranks print at once on one line.
+    # mpirun may join simultaneous output of two ranks on one line.
     return set(re.findall(r"place \d/\d mp \d dp \d gathered \[[\d, ]+\]", text))
 
 
@@ -62,7 +62,7 @@ def test_the_launcher_runs_a_script(count, expected):
 
 
 def mpi_jobs():
-    """Each two of number, MPI and runner in every run, and all three in the matrix."""
+    """All pairs of number, MPI and runner in every run, and all triples in the matrix."""
     for count, expected, is_two in (("2", TWO, True), ("4", FOUR, False)):
         for kind in mpi.KINDS:
             for runner in ((), ("-m", "mpi4py")):
@@ -81,7 +81,7 @@ def test_mpirun_runs_the_same_script(count, expected, runner, kind):
 
 @pytest.mark.parametrize("kind", mpi.KINDS)
 def test_mpirun_needs_no_mpi4py(tmp_path, kind):
-    """A module of that name that cannot be imported stands for one that is not there."""
+    """Simulate a missing module by one that cannot be imported."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('not for this test')")
     job = [*mpi.launch(kind, 2), sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2"]

@@ -1,4 +1,4 @@
-"""When the launcher ends the ranks that are left after one has failed; by a clock of the test's own."""
+"""When the launcher ends the remaining ranks after one has failed, measured with a fake clock."""
 
 import signal
 from unittest import mock
@@ -9,7 +9,7 @@ from smdistributed.modelparallel.tensorflow import run
 
 
 class Clock:
-    """Says what the test has set."""
+    """A clock that the test sets."""
 
     now_s = 100.0
 
@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 
 def signals(clock: Clock, spoken: dict[int, float], ranks: set[int]) -> dict[int, list[tuple[str, float]]]:
-    """What ranks get, and how long after the failure, if they say at `spoken` what they lack, and never leave."""
+    """Return the signals and their delays after the failure, for ranks that report at `spoken` and never exit."""
     begun_s, got = clock.now_s, {rank: [] for rank in ranks}
     with mock.patch.object(run.time, "monotonic", clock):
         ending = run._Ending(lambda rank: clock.now_s - begun_s >= spoken.get(rank, 1000.0))

@@ -1,4 +1,4 @@
-"""Saved models: one file or directory of the whole model, which needs none of the library."""
+"""Saved models: one file or directory of the whole model, usable without the library."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CASES = [
 ]
 """(model, number of partitions)."""
 TWO_INPUTS = ["inputs", "inputs_1"]
-"""The names that a signature gives to the two tensors of the argument `inputs` of a Functional model."""
+"""Names in a signature for the two tensors of the argument `inputs` of a Functional model."""
 
 
 def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
@@ -37,7 +37,7 @@ def run(size: int, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
 def read_plainly(
     directory: Path, jobs: Mapping[str, dict[str, Any]], environment: Mapping[str, str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Ask saved models in a process without the library; output by `<job>:<name>`."""
+    """Call saved models in a process without the library; return outputs by `<job>:<name>`."""
     work = {"models": jobs, "answers": str(directory / "answers.npz")}
     variables = {**os.environ, "PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": "-1", **(environment or {})}
     arguments = [sys.executable, str(LOAD_PLAINLY)]
@@ -57,7 +57,7 @@ def job(directory: Path, kind: str, how: str, path: Path) -> dict[str, Any]:
 
 
 class Written:
-    """What jobs of 1 to 3 ranks have saved, and what plain processes read from it."""
+    """Results of jobs of 1 to 3 ranks that saved, and of plain processes that load the models."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -76,7 +76,7 @@ class Written:
         self.answers = read_plainly(directory, jobs)
 
     def outputs(self, name: str) -> dict[str, np.ndarray]:
-        """Of one model in one form."""
+        """Results of one model in one format."""
         return {
             key.removeprefix(f"{name}:"): value for key, value in self.answers.items() if key.startswith(f"{name}:")
         }
@@ -88,7 +88,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
-    # A graph that is optimized as a whole adds up in another order than layers one by one.
+    # A graph that is optimized as a whole sums in another order than separate layers.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 

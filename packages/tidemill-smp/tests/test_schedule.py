@@ -1,4 +1,4 @@
-"""The order in which ranks work: complete, free of deadlocks, and within the bounds of what may be alive."""
+"""Schedules are complete, free of deadlocks, and within the bounds of live microbatches."""
 
 import itertools
 
@@ -11,12 +11,12 @@ from smdistributed.modelparallel.tensorflow.engine.timeline import ideal_bubble
 
 
 def chain(partitions: int, forward: float = 1.0, backward: float = 2.0) -> list[Stage]:
-    """Forward through all partitions and back; the last does both at once."""
+    """Return stages forward through all partitions and back; the last partition does both in one."""
     return visits(list(range(partitions)), forward, backward)
 
 
 def visits(path: list[int], forward: float = 1.0, backward: float = 2.0) -> list[Stage]:
-    """Forward along `path`, which may come by a partition several times, and the same way back."""
+    """Return stages forward along `path`, which may visit partitions several times, and back."""
     way = [(partition, forward) for partition in path] + [(partition, backward) for partition in reversed(path)]
     stages: list[Stage] = []
     for partition, work in way:
@@ -31,7 +31,7 @@ def visits(path: list[int], forward: float = 1.0, backward: float = 2.0) -> list
 
 
 def alive(schedule: Schedule, partition: int) -> int:
-    """Microbatches begun and not finished on a partition, at most."""
+    """Return the largest number of microbatches begun and not finished on a partition."""
     tasks = schedule.of(partition)
     levels = [task.level for task in tasks]
     count = most = 0
@@ -44,7 +44,7 @@ def alive(schedule: Schedule, partition: int) -> int:
 
 
 def run_in_order(stages: list[Stage], schedule: Schedule, partitions: int) -> None:
-    """Each rank takes its tasks in order and waits for what they need: all must come to an end."""
+    """Simulate ranks that run their tasks in order and wait for their needs; assert that all finish."""
     needs = {(stage.partition, stage.level): stage.needs for stage in stages}
     lines = [list(schedule.of(partition)) for partition in range(partitions)]
     done: set[tuple[int, int, int]] = set()

@@ -1,4 +1,4 @@
-"""Cutting graphs made by hand, and any graph, into segments."""
+"""Cutting hand-made and random graphs into segments."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,7 +113,7 @@ def test_what_is_used_only_later_is_computed_later():
     drawn = graph.add("drawn", x, type="RandomUniform", stateful=True)
     d = graph.add("d", c, drawn)
     found = cut_of(graph, [ALL, ALL, 0, 0, 0, 1, 0, 0, 0], {d: 0})
-    # A random op stays: when it draws may not depend on how the graph is cut.
+    # A random op is not moved: when it runs must not depend on the cut.
     assert layout(found, graph) == {(0, 0): ["a", "drawn"], (0, 2): ["read", "factor", "c", "d"], (1, 1): ["b"]}
 
 
@@ -150,7 +150,7 @@ def test_a_constant_can_be_the_result():
 
 
 def _trained() -> tuple[Graph, list[int], dict[str, int]]:
-    """Two layers on partition 0, a random mask between them, one on partition 1, and the way back."""
+    """Return two layers on partition 0 with a random mask between them, one on partition 1, and the backward pass."""
     graph = Graph()
     place = {}
 

@@ -1,4 +1,4 @@
-"""Checkpoints of replicas that share out the slots of an optimizer: whole, and restored by any number of anything."""
+"""Checkpoints of replicas that shard optimizer slots: complete, and restorable with any partitions and replicas."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import ranks
 from checkpoints import CONFIG, Save
 
 LAYOUTS = [(2, 2, True), (2, 2, False), (1, 4, True), (1, 1, False)]
-"""(partitions, replicas, whether they share out slots)."""
+"""(partitions, replicas, whether they shard slots)."""
 
 
 def run(layout: tuple[int, int, bool], function: Any, *args: Any, **kwargs: Any) -> list[Any]:
@@ -32,7 +32,7 @@ def test_others_go_on_from_what_replicas_with_shared_slots_have_saved(
     when = "after" if layout == LAYOUTS[0] else "before"
     at_three, at_five = zip(*run(layout, checkpoints.resumed, "chain", shared.directory, when), strict=True)
     checkpoints.assert_equal(shared.at_three, checkpoints.merged(at_three))
-    # Other replicas add up the gradients of other rows.
+    # Other replicas sum the gradients of other rows.
     checkpoints.assert_equal(shared.at_five, checkpoints.merged(at_five), 0.0 if layout[:2] == (2, 2) else 1e-4)
 
 
@@ -78,7 +78,7 @@ def test_replicas_that_save_other_objects_are_told_so(tmp_path: Path) -> None:
     for text in run((1, 2, True), save_other_objects, str(tmp_path)):
         assert "could not save" in text
         assert "from rank 1 (partition 0 of replica 1)" in text
-        assert "make tf.train.Checkpoint(...) of the same objects on all ranks" in text
+        assert "create tf.train.Checkpoint(...) with the same objects on all ranks" in text
 
 
 # --- on the ranks -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Replicas that share out the slots of an optimizer (`shard_optimizer_state`) train as Keras does in one process.
+"""Replicas that shard the slots of an optimizer (`shard_optimizer_state`) train as Keras does in one process.
 
-And they differ in no bit from replicas that keep the slots whole.
+They are bit-equal to replicas that keep all slots.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ OTHERS = (
     "plain",
 )
 NORM_OF_KERAS = ("momentum_clipped", "scaled_clipped", "accumulating_clipped", "several")
-"""Without partitions and shares Keras computes the norm, in an order of its own."""
+"""Without partitions and sharding Keras computes the norm, in a different order."""
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def test_each_slot_is_on_one_replica_and_each_has_about_half_of_the_bytes(partit
         whole = sum(first["of_partition"].values())
         for result in (first, second):
             assert sum(result["held"].values()) == pytest.approx(whole / 2, rel=0.15)
-            assert result["resident"] == result["held"], "what is foreign has no memory"
+            assert result["resident"] == result["held"], "what is remote has no memory"
         peer = f"rank {partition + partitions} (partition {partition} of replica 1)"
         assert all(f"held by {peer}" in text for text in first["refusals"])
         assert first["refusals"]
 
 
-def test_optimizers_of_tf_keras_share_out_their_slots_too() -> None:
+def test_optimizers_of_tf_keras_shard_their_slots_too() -> None:
     config = {**CONFIG, "partitions": 1}
     for rank, result in enumerate(ranks.run(2, train_with_tf_keras, config=config, environment=TF_KERAS)):
         for name, (gap, held) in result["trained"].items():
-            assert gap[0] <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}: not as without shares"
+            assert gap[0] <= (1e-7 if "clipped" in name else 0.0), f"{name} on rank {rank}: not as without sharding"
             assert gap[1] < 2e-6, f"{name} on rank {rank}: not as in one process"
             assert 0 < held[0] < held[1], f"{name} on rank {rank}"
         averaged, nadam, scaled = result["refused"]
         assert "LossScaleOptimizer of tf_keras would need the gradients of all" in scaled
-        assert "cannot share out the averages of weights (use_ema)" in averaged
-        assert "cannot share out the product of rates that Nadam of tf_keras keep" in nadam
+        assert "cannot shard the averages of weights (use_ema)" in averaged
+        assert "cannot shard the product of rates that Nadam of tf_keras keep" in nadam
 
 
 def test_a_model_trains_by_fit_and_is_saved_whole(tmp_path: Path) -> None:
@@ -130,24 +130,24 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
     for in_step, own in ranks.run(2, refused, config={**CONFIG, "partitions": 1}):
         assert "apply_gradients was called inside an smp.step, and 'ddp' is True" in in_step
         assert "Own keeps" in own
-        assert "of shape (3,), which is no slot of one variable" in own
-        assert "make slots by add_variable_from_reference" in own
+        assert "of shape (3,), which is not a slot of one variable" in own
+        assert "create slots with add_variable_from_reference" in own
 
 
 def test_variables_are_shared_out_by_bytes() -> None:
     import tensorflow as tf
 
-    from smdistributed.modelparallel.tensorflow.engine.slots import Shares
+    from smdistributed.modelparallel.tensorflow.optimizers.slots import Sharding
 
     group = SimpleNamespace(rank=0, size=3)
-    shares = Shares(cast("Any", SimpleNamespace(dp_group=group)))
+    sharding = Sharding(cast("Any", SimpleNamespace(dp_group=group)))
     variables = [tf.Variable(tf.zeros(size)) for size in (5, 100, 40, 60, 5, 40)]
-    shares.divide(variables)
-    assert [shares.owner(variable) for variable in variables] == [1, 0, 2, 1, 1, 2], "100, 60 + 5 + 5, 40 + 40"
+    sharding.assign_owners(variables)
+    assert [sharding.owner(variable) for variable in variables] == [1, 0, 2, 1, 1, 2], "100, 60 + 5 + 5, 40 + 40"
     later = tf.Variable(tf.zeros(50))
-    shares.divide([*variables, later])
-    assert shares.owner(later) == 1, "which had least"
-    assert shares.owner(variables[0]) == 1, "and what is given out stays"
+    sharding.assign_owners([*variables, later])
+    assert sharding.owner(later) == 1, "which had least"
+    assert sharding.owner(variables[0]) == 1, "and what is given out stays"
 
 
 # --- on the ranks -----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def train_both(names: tuple[str, ...]) -> Any:
 
 
 def _trained_as_plainly(name: str) -> tuple[dict[str, Any], list[float], dict[int, float]]:
-    """With shares; the losses of Keras in one process, and how far the weights are from its, by place."""
+    """Train with sharding; return the losses of plain Keras, and the gaps to its weights by index."""
     import numpy as np
 
     import hybrid
@@ -246,23 +246,23 @@ def slots_held() -> dict[str, Any]:
     import tensorflow as tf
 
     import checkpoints
-    from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
+    from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError
+    from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
     training = checkpoints.Training()
     training.run_to(1)
     model, optimizer = training.model, training.optimizer
     of_partition, held, resident, refusals = {}, {}, {}, []
     for variable, *both in zip(model.trainable_variables, optimizer._momentums, optimizer._velocities, strict=True):
-        for slot in map(tensorflow_variable, () if is_foreign(variable) else both):
+        for slot in map(tensorflow_variable, () if is_remote(variable) else both):
             size = slot.shape.num_elements() * slot.dtype.size
             of_partition[slot.name] = size
             if tf.raw_ops.VarIsInitializedOp(resource=slot.handle):
                 resident[slot.name] = size
-            if not is_foreign(slot):
+            if not is_remote(slot):
                 held[slot.name] = size
                 continue
-            with pytest.raises(SMPForeignVariableError) as refusal:
+            with pytest.raises(SMPRemoteVariableError) as refusal:
                 slot.numpy()
             refusals.append(str(refusal.value))
     return {"of_partition": of_partition, "held": held, "resident": resident, "refusals": refusals}
@@ -274,7 +274,7 @@ def train_with_tf_keras() -> dict[str, Any]:
 
     import hybrid
     import sessions
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     o, trained = tf.keras.optimizers, {}
     kinds = {
@@ -294,7 +294,7 @@ def train_with_tf_keras() -> dict[str, Any]:
         whole = max(float(np.max(np.abs(value - weights[1][at]))) for at, value in weights[0].items())
         gap = whole, max(hybrid.differences(net, hybrid.train_plain(kind())[0]).values())
         variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
-        trained[name] = gap, (sum(not is_foreign(variable) for variable in variables), len(variables))
+        trained[name] = gap, (sum(not is_remote(variable) for variable in variables), len(variables))
     refusals = []
     scaling = tf.keras.mixed_precision.LossScaleOptimizer
     for kind in (lambda: o.Adam(0.01, use_ema=True), lambda: o.Nadam(0.01), lambda: scaling(o.Adam(0.01))):
@@ -312,7 +312,7 @@ def fit_and_save(directory: str) -> dict[str, Any]:
     import models
     import sessions
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     class Described(hybrid.Net):
         def get_config(self) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def fit_and_save(directory: str) -> dict[str, Any]:
             model.fit(hybrid.share(x), hybrid.share(y), batch_size=4, epochs=2, verbose=0, shuffle=False)
             path = Path(directory) / f"{name}.keras"
             model.save(path)
-        mine = [np.asarray(one).tobytes() for one in model.trainable_variables if not is_foreign(one)]
+        mine = [np.asarray(one).tobytes() for one in model.trainable_variables if not is_remote(one)]
         result[name] = smp.allgather(mine, smp.WORLD)
         if smp.rank() == 0:
             result["slots"][name] = _slots_in(path)
@@ -336,7 +336,7 @@ def fit_and_save(directory: str) -> dict[str, Any]:
 
 
 def _slots_in(path: Path) -> dict[str, bytes]:
-    """What a .keras file has of the optimizer."""
+    """Return the variables of the optimizer in a .keras file."""
     import io
     import zipfile
 
@@ -352,7 +352,7 @@ def build_early() -> Any:
     import hybrid
     import models
     import sessions
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     class Built(hybrid.Net):
         def __init__(self) -> None:
@@ -368,8 +368,8 @@ def build_early() -> Any:
         with sessions.configured(shard_optimizer_state=name == "shared"):
             net, _ = hybrid.train(optimizer, _apply, kind=Built)
         raw[name] = [value.tobytes() for value in hybrid.held(net).values()]
-        foreign = [is_foreign(slot) for slot in optimizer.momentums]
-        counts[name] = foreign.count(False), foreign.count(True)
+        remote = [is_remote(slot) for slot in optimizer.momentums]
+        counts[name] = remote.count(False), remote.count(True)
     weights, _ = hybrid.train_plain(keras.optimizers.SGD(0.1, momentum=0.9))
     return counts, raw, max(hybrid.differences(net, weights).values())
 

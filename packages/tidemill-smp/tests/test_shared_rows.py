@@ -1,4 +1,4 @@
-"""Which rows a sparse gradient has after a step: those that TensorFlow's own gradient of the whole batch has."""
+"""Sparse gradients have the same rows after a step as TensorFlow's gradient of the whole batch."""
 
 import functools
 from typing import Any
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
-from smdistributed.modelparallel.tensorflow.keras2.gradients import symbolic_gradients
+from smdistributed.modelparallel.tensorflow.legacy_keras.gradients import symbolic_gradients
 from smdistributed.modelparallel.tensorflow.shared_rows import (
     ALL_ROWS,
     join_replicas,
@@ -22,7 +22,7 @@ BATCH, LENGTH, ROWS = 8, 4, 9
 
 
 def rows_of(slices: tf.IndexedSlices) -> list[tuple[int, list[float]]]:
-    """Index and values of each row, in an order of their own."""
+    """Return index and values of each row, sorted."""
     pairs = zip(slices.indices.numpy().tolist(), slices.values.numpy().tolist(), strict=True)
     return sorted((index, [round(value, 5) for value in values]) for index, values in pairs)
 
@@ -45,8 +45,8 @@ def test_a_step_that_takes_no_larger_batch_goes_by_shapes_and_warns() -> None:
     ((rows, plain_rows, messages),) = ranks.run(1, insist_on_sizes, config=CONFIG)
     assert rows == plain_rows
     (message,) = messages
-    assert "the step was traced for a larger batch as well" in message
-    assert "let the body of the step take batches of any size" in message
+    assert "the step was also traced for a larger batch" in message
+    assert "make the body of the step accept batches of any size" in message
 
 
 def test_microbatches_that_are_traced_apart_share_what_they_compute_alike() -> None:
@@ -100,7 +100,7 @@ def test_what_cannot_be_shared_by_replicas_is_warned_of() -> None:
 
 
 def forms(table: Any) -> dict[str, Any]:
-    """Ways to look up: each takes tokens (rows, LENGTH), tokens by time, and positions that are not cut."""
+    """Kinds of lookups: each takes tokens (rows, LENGTH), tokens by time, and positions that are not split."""
     places, kept = np.arange(LENGTH), tf.Variable(range(LENGTH), trainable=False)
     length = lambda x: tf.shape(x)[1]  # noqa: E731
     rows = lambda x: tf.shape(x)[0]  # noqa: E731
@@ -165,7 +165,7 @@ def _gradient(table: Any, look: Any, x: Any, by_time: Any, whole: Any, targets: 
 
 
 def differentiate_all(sizes: str, way: str) -> dict[str, Any]:
-    """By form the rows of the gradient of a step and of the whole batch by TensorFlow alone, and sums of dense ones."""
+    """Return per form the rows of a step's gradient and of TensorFlow's for the whole batch, and sums of dense ones."""
     results = {}
     for name in FORMS:
         table, tokens, targets = _fresh()
@@ -183,7 +183,7 @@ def differentiate_all(sizes: str, way: str) -> dict[str, Any]:
 
 
 def count_traces() -> dict[str, list[Any]]:
-    """The sizes of the batches for which each body was traced."""
+    """Return the batch sizes for which each body was traced."""
     counts: dict[str, list[Any]] = {}
     looks = {"ids": lambda x: x, "positions": lambda x: tf.range(LENGTH), "positions of unknown sizes": None}
     for name, indices in looks.items():
@@ -215,7 +215,7 @@ def _noted() -> tuple[Any, list[str]]:
 
 
 def insist_on_sizes() -> Any:
-    """With a body that takes two rows only, and looks up positions and, in as many rows, zeros."""
+    """Run a body that accepts two rows only, and looks up positions and as many zeros."""
     table, tokens, targets = _fresh()
     handler, messages = _noted()
 
@@ -234,7 +234,7 @@ def insist_on_sizes() -> Any:
 
 
 class Numbered:
-    """Tells each microbatch its number: so each is traced by itself."""
+    """Passes its number to each microbatch, so that each is traced separately."""
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number
@@ -244,7 +244,7 @@ class Numbered:
 
 
 def slice_by_objects() -> Any:
-    """The indices of positions, and of rows that each microbatch looks up by its number."""
+    """Return the indices of positions, and of rows that each microbatch looks up by its number."""
     table, tokens, targets = _fresh()
     apart = tf.Variable(tf.zeros([ROWS, 2]))
 
@@ -259,7 +259,7 @@ def slice_by_objects() -> Any:
 
 
 def lose_what_is_known() -> tuple[list[str], list[str]]:
-    """What is said of a gradient that leaves a function before replicas average it; and of one reduced in the step."""
+    """Return the warnings for a gradient that leaves its function before averaging, and for one reduced in the step."""
     import horovod.tensorflow as hvd
     import sessions
 

@@ -1,4 +1,4 @@
-"""A batch cut into microbatches: every kind of argument, every refusal."""
+"""Splitting batches into microbatches: every kind of argument, and every error."""
 
 import collections
 import dataclasses
@@ -16,7 +16,7 @@ from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments
 
 
 def step(x: Any = None, y: Any = None, *rest: Any, flag: Any = None) -> None:
-    """The signature that most tests call."""
+    """The signature in most tests."""
 
 
 def cut(
@@ -159,7 +159,7 @@ def test_sparse_tensors_are_cut_on_any_axis(axis: int, batch_size: int | None) -
 
 
 class Lines:
-    """An object that cuts itself, into pieces of its own class."""
+    """An object that splits itself into pieces of its own class."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -284,7 +284,7 @@ def test_other_mistakes_are_refused() -> None:
         cut(tf.range(4), options={"input_split_axes": {"x": 2}})
     with pytest.raises(SMPSplitError, match="ragged tensor, which can be cut on axis 0 only"):
         cut(tf.ragged.constant([[1], [2]]), options={"input_split_axes": {"x": 1}})
-    with pytest.raises(SMPSplitError, match=r"IndexedSlices, and it is not known how to cut one.*smp_slice"):
+    with pytest.raises(SMPSplitError, match=r"IndexedSlices, which cannot be cut into microbatches.*smp_slice"):
         cut(tf.IndexedSlices(tf.ones((2, 1)), tf.range(2), tf.constant([4, 1])))
     with pytest.raises(TypeError, match="unexpected keyword"):
         cut(tf.range(4), nothing=1)

@@ -1,4 +1,4 @@
-"""The forms of `smp.step`, what the body gets and what comes back, on ranks."""
+"""The forms of `smp.step`: arguments of the body and results, on ranks."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def test_a_step_may_be_a_method_or_any_callable() -> None:
     for shapes, messages in ranks.run(2, call_all_forms, config=MANUAL):
         forms = ("bare", "brackets", "method", "partial", "object", "argument of a function")
         assert shapes == dict.fromkeys(forms, (8, 4))
-        # Its name has no address in it: ranks compare what they were given under this name.
+        # Its name contains no address: ranks compare their inputs under this name.
         assert "call 2 of forward: 'x' on rank 1 (partition 1)" in messages["method"]
 
 
@@ -25,7 +25,7 @@ def call_all_forms() -> Any:
     from smdistributed.modelparallel.backend.exceptions import SMPInputMismatchError
 
     net = models.distributed(models.Chain)(2)
-    # On each rank at other addresses, as scripts are whose ranks do different things between steps.
+    # At different addresses on each rank, as in scripts whose ranks differ between steps.
     ballast = [object() for _ in range(1 + 1000 * smp.rank())]
 
     class Trainer:
@@ -116,18 +116,18 @@ def test_variables_that_a_step_returns_have_their_value_on_all_ranks() -> None:
 
 
 def return_variables() -> Any:
-    """Values by microbatch of a variable of the last partition; the kinds of what compute_gradients gives."""
+    """Return values by microbatch of a variable of the last partition, and the kinds of compute_gradients' results."""
     import keras
     import tensorflow as tf
 
     import models
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     net, optimizer = models.distributed(models.Chain)(2), keras.optimizers.SGD()
     x = tf.ones([8, models.FEATURES])
-    smp.step(lambda x: net(x))(x)  # cuts the model, so that the steps below see variables of the other rank
-    assert is_foreign(net.head.bias) == (smp.rank() == 0)
+    smp.step(lambda x: net(x))(x)  # partitions the model, so that the steps below have variables of the other rank
+    assert is_remote(net.head.bias) == (smp.rank() == 0)
     if smp.rank() == 1:
         net.head.bias.assign([1.0, 2.0, 3.0, 4.0])
 
@@ -147,8 +147,8 @@ def return_variables() -> Any:
 def test_results_that_are_no_tensors_are_those_of_the_first_microbatch_or_refused_if_strict() -> None:
     for first, texts in ranks.run(2, return_other_things, config=MANUAL):
         assert first == (0, "text", None, [0, 1, 2])
-        assert "is no tensor differs between microbatches: [0, 1]" in texts["number"]
-        assert "is no tensor differs between microbatches: [array([0]), array([1])]" in texts["array"]
+        assert "is not a tensor differs between microbatches: [0, 1]" in texts["number"]
+        assert "is not a tensor differs between microbatches: [array([0]), array([1])]" in texts["array"]
         assert texts["same"] == "3"
 
 
@@ -194,7 +194,7 @@ def test_a_step_called_eagerly_is_traced_less_if_asked_by_either_name() -> None:
 
 
 def count_traces() -> dict[str, int]:
-    """How often a step is traced for four sizes of batches."""
+    """Return how often a step is traced for four batch sizes."""
     import tensorflow as tf
 
     import models
@@ -222,7 +222,7 @@ def test_marks_of_any_partition_have_no_effect_where_the_library_cuts() -> None:
 
 
 def mark_in_vain() -> Any:
-    """Where the layers of a model go that was placed for four partitions; its outputs; the cut on paper into four."""
+    """Return the placement of a model written for four partitions, its outputs, and the planned cut into four."""
     import tensorflow as tf
 
     import models
@@ -256,7 +256,7 @@ def plan_without_init() -> list[str]:
 
 
 def plan_as_configured() -> list[str]:
-    """How many microbatches are alive on each partition, by the table, with a bound among the parameters."""
+    """Return the live microbatches of each partition according to the report, with a bound in the parameters."""
     import tensorflow as tf
 
     import models

@@ -1,4 +1,4 @@
-"""The timeline: what is in the file, and that it costs nothing when there is none."""
+"""Timelines: the contents of the file, and no added ops without one."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def test_the_first_rank_writes_what_all_ranks_did(tmp_path: Path, pipeline: str)
 
 
 def _check_order(spans: list[dict[str, Any]]) -> None:
-    """On one machine all ranks read one clock: what needs another rank's result begins after it."""
+    """Ranks on one machine share a clock: a task that needs another rank's result begins after it."""
     found = {(e["pid"], e["args"]["pass"], e["args"]["microbatch"]): e for e in spans if e["cat"] == "compute"}
     for microbatch in range(4):
         forward, both, backward = (

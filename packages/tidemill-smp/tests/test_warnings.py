@@ -1,4 +1,4 @@
-"""What is not wrong but costs, or may be a mistake, is said once."""
+"""Costly or suspicious code gets one warning."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ def test_a_weight_that_partitions_share_is_named_with_what_it_costs() -> None:
     for messages in ranks.run(2, share_a_weight, config=MANUAL):
         (message,) = messages
         assert "tied/kernel" in message
-        assert "is used in the partitions 0, 1: its value (1.0 MB) travels from partition 0 to the others" in message
+        assert "is used in the partitions 0, 1: its value (1.0 MB) is sent from partition 0 to the others" in message
 
 
 def share_a_weight() -> list[str]:
@@ -39,7 +39,7 @@ def share_a_weight() -> list[str]:
     net = Tied()
     forward = smp.step(lambda x: net(x))
     with _logged() as messages:
-        for size in (4, 8):  # the second is traced anew, and says nothing
+        for size in (4, 8):  # the second size is traced again, without another warning
             assert forward(tf.ones([size, 500])).merge().shape == [size, 500]
     return messages
 
@@ -77,7 +77,7 @@ def update_inside() -> list[str]:
 
     (x, y), *_ = models.batches(1, 8)
     with _logged() as messages:
-        for size in (8, 4):  # traced before and after the model is cut
+        for size in (8, 4):  # traced before and after the model is partitioned
             update(tf.constant(x[:size]), tf.constant(y[:size]))
     assert int(optimizer.iterations) == 4
     return messages
@@ -106,7 +106,7 @@ def test_ranks_that_share_cores_and_those_that_start_late_are_told() -> None:
 
 
 def start_late_on_one_core() -> bool:
-    """Bind all ranks to one core, have TensorFlow work, and then begin."""
+    """Bind all ranks to one core, use TensorFlow, and then call smp.init."""
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from smdistributed.modelparallel.tensorflow.transport import compiling
+from smdistributed.modelparallel.tensorflow._shared.native_build import compiling
+from smdistributed.modelparallel.tensorflow.transport.library import TRANSPORT
 
 PACKAGE = Path(__file__).parent.parent
 PLACE = "smdistributed/modelparallel/tensorflow/transport"
@@ -20,17 +21,17 @@ def test_the_wheel_has_the_library_and_leaves_the_namespaces_open(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    assert "-py3-none-" in wheel.name and "linux" in wheel.name
+    assert "-py3-none-manylinux_2_17_" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
-    assert f"{PLACE}/{compiling.LIBRARY_NAME}" in names
+    assert f"{PLACE}/{TRANSPORT.library_name}" in names
     assert f"{PLACE}/native/ops.cc" in names
     assert "smdistributed/__init__.py" not in names
     assert "smdistributed/modelparallel/__init__.py" not in names
 
 
 def test_the_library_needs_nothing_but_the_c_library(tmp_path):
-    library = tmp_path / compiling.LIBRARY_NAME
-    compiling.compile_library(library)
+    library = tmp_path / TRANSPORT.library_name
+    compiling.compile_library(TRANSPORT, library)
     needed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
     assert "tensorflow" not in needed
     assert "stdc++" not in needed
@@ -39,4 +40,4 @@ def test_the_library_needs_nothing_but_the_c_library(tmp_path):
 def test_without_a_compiler_there_is_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "none")
     with pytest.raises(compiling.CompileError, match=r"there is no C\+\+ compiler"):
-        compiling.compile_library(tmp_path / "library.so")
+        compiling.compile_library(TRANSPORT, tmp_path / "library.so")

@@ -1,4 +1,4 @@
-"""A script whose ranks end in all sorts of ways."""
+"""A script whose ranks end in different ways."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A script that says where it stands; it runs under any launcher, and alone."""
+"""A script that prints its ranks; it runs under any launcher, and without one."""
 
 import argparse
 

@@ -1,5 +1,6 @@
-// What the native transport calls of TensorFlow, in as few lines as can be: with it the transport runs without TensorFlow,
-// so that a sanitizer sees both sides of every hand-over between threads. Built as libtensorflow_framework.so.2.
+// A minimal implementation of the TensorFlow functions that the native transport calls. The transport then runs without
+// TensorFlow, so that a sanitizer sees both sides of every handover between threads. Built as
+// libtensorflow_framework.so.2.
 #include "fake_tensorflow.h"
 
 #include <cstdlib>
@@ -93,6 +94,13 @@ void TF_OpKernelConstruction_GetAttrInt64(TF_OpKernelConstruction* attributes, c
 }
 void TF_OpKernelConstruction_GetAttrType(TF_OpKernelConstruction* attributes, const char*, int* dtype, TF_Status*) {
   *dtype = attributes->dtype;
+}
+// Functions that only other libraries call.
+void TF_OpKernelConstruction_GetAttrBool(TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*) {
+  std::abort();
+}
+TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int, int, const std::int64_t*, int, std::size_t, TF_Status*) {
+  std::abort();
 }
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction*, TF_Status*) { std::abort(); }
 

@@ -54,5 +54,5 @@ struct Kernel {
   DeleteFunction remove;
 };
 
-// What was registered under a name.
+// Returns the kernel registered under a name.
 const Kernel& FakeKernel(const std::string& name);

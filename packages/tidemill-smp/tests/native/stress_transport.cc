@@ -1,9 +1,9 @@
-// The native transport under load, without TensorFlow: many messages of all sizes from many threads, connections that
-// break at every place, receives that wait too long. A sanitizer watches; what arrives is compared with what was sent.
+// Stress test of the native transport without TensorFlow: many messages of all sizes from many threads, connections
+// that break everywhere, receives that time out. Runs under a sanitizer, and compares received with sent messages.
 //
 //     stress_transport SECONDS SEED
 //
-// Both ends of every connection are in this process: what is sent to one rank comes from another.
+// Both ends of every connection are in this process: a message to one rank is received from another.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,7 +95,7 @@ void ExpectIs(const TF_Tensor& tensor, std::uint64_t seed, std::size_t bytes) {
 
 // --- ops --------------------------------------------------------------------------------------------------------
 
-// An op of a graph: lives as long as the graph, is run often.
+// An op of a graph: lives as long as the graph, and runs many times.
 class Op {
  public:
   Op(const std::string& name, int peer, std::int64_t channel, int dtype) : kernel_(FakeKernel(name)) {
@@ -106,7 +106,7 @@ class Op {
   Op& operator=(const Op&) = delete;
   ~Op() { kernel_.remove(state_); }
 
-  // Takes the tensor over.
+  // Takes ownership of the tensor.
   int Send(TF_Tensor* tensor) {
     TF_OpKernelContext context;
     context.input = tensor;
@@ -115,8 +115,8 @@ class Op {
     return context.status.code;
   }
 
-  // Calls `then` with the code and, if that is kOk, a tensor which it drops. As in TensorFlow the function that is
-  // handed in is gone when this returns, and is too large for the place that a std::function has in itself.
+  // Calls `then` with the code and, if that is kOk, a tensor that `then` must release. As in TensorFlow, the function
+  // passed in is destroyed when this returns, and is too large for the internal buffer of std::function.
   void Receive(std::function<void(int, TF_Tensor*)> then) {
     auto* const context = new TF_OpKernelContext;
     std::function<void()> done = [context, then] {
@@ -149,7 +149,7 @@ class Op {
 int next_rank = 0;
 
 struct Pair {
-  int first;  // what is sent to it, `second` gives
+  int first;  // messages sent to it are received from `second`
   int second;
 };
 
@@ -163,7 +163,7 @@ Pair Connect(double hang_timeout_s = kLong) {
   return pair;
 }
 
-// A connection whose other end is a bare descriptor.
+// A connection whose other end is a plain descriptor.
 int ConnectToBytes(int* descriptor, double hang_timeout_s = kLong) {
   int ends[2];
   EXPECT(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
@@ -172,14 +172,14 @@ int ConnectToBytes(int* descriptor, double hang_timeout_s = kLong) {
   return next_rank++;
 }
 
-// --- what is tried ----------------------------------------------------------------------------------------------
+// --- scenarios --------------------------------------------------------------------------------------------------
 
 std::size_t SizeFrom(Random* random) {
   static const std::size_t edges[] = {0, 1, 3, 4, 100, 32740, 32744, 32768, 65535, 65536, 65540, 131072, 1 << 20};
   return (*random)() % 3 == 0 ? edges[(*random)() % 13] : (*random)() % 4096;
 }
 
-// Messages of one channel, in order, from one thread to another; the receives are there before or after.
+// Messages of one channel, in order, from one thread to another; the receives start before or after the sends.
 void OneChannel(int to, int from, std::int64_t channel, unsigned seed, int messages) {
   std::thread receiver([=] {
     Random random(seed);
@@ -221,14 +221,14 @@ void Traffic(unsigned seed) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// As where TensorFlow's callback cannot be kept.
+// As if TensorFlow's callback could not be copied.
 void TrafficInPlace(unsigned seed) {
   const int before = tidemill_smp_block(1);
   Traffic(seed);
   EXPECT(tidemill_smp_block(0) - before == 6 * 60);
 }
 
-// Many receives of one channel wait, then what they wait for comes.
+// Many receives of one channel wait, then their messages arrive.
 void WaitBeforeAnythingComes(unsigned seed) {
   const Pair pair = Connect();
   Op receive("TidemillSmpReceive", pair.second, 7, kBool);
@@ -250,7 +250,7 @@ void WaitBeforeAnythingComes(unsigned seed) {
   changed.wait(guard, [&] { return came == 200; });
 }
 
-// The other end breaks off in the middle of a message, while receives wait and a large tensor is being written.
+// The other end closes in the middle of a message, while receives wait and a large tensor is being written.
 void BreakAnywhere(unsigned seed) {
   Random random(seed);
   int other;
@@ -278,7 +278,7 @@ void BreakAnywhere(unsigned seed) {
   EXPECT(receive.ReceiveAndWait(&tensor) == kAborted);
 }
 
-// What never comes from a rank of the library.
+// Messages that no rank of the library sends.
 int CodeOf(std::vector<unsigned char> bytes, int dtype) {
   int other;
   const int rank = ConnectToBytes(&other);
@@ -336,7 +336,7 @@ void NobodyThere() {
   EXPECT(send.Send(MakeTensor(1, 9)) == kInvalidArgument);
 }
 
-// A child is no rank: it closes its copies, and the parent goes on.
+// A child is not a rank: it closes its copies, and the parent continues.
 void Fork(unsigned seed) {
   const Pair pair = Connect();
   const pid_t child = ::fork();
@@ -346,7 +346,7 @@ void Fork(unsigned seed) {
   OneChannel(pair.first, pair.second, 5, seed, 20);
 }
 
-// All connections of the process, those of earlier rounds too, are lost in the middle of things.
+// All connections of the process, including those of earlier rounds, are lost during operations.
 void LoseAll(unsigned seed) {
   const Pair pair = Connect();
   std::thread sender([&] {

@@ -1,7 +1,7 @@
-"""A training script as they were written for Keras 2, run by test_keras2.py on both versions of Keras.
+"""A typical training script for Keras 2, which test_legacy_keras.py runs on both versions of Keras.
 
-One process, no partitions: `step` here is the plain loop over microbatches that a partitioned step must equal. It cuts
-and combines by the library's own classes.
+It has one process and no partitions: its `step` is the plain loop over microbatches that a partitioned step must equal,
+with the library's classes for splitting and combining.
 """
 
 import inspect
@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 import smdistributed.modelparallel.tensorflow as smp
-from smdistributed.modelparallel.tensorflow import keras2
+from smdistributed.modelparallel.tensorflow import legacy_keras
 from smdistributed.modelparallel.tensorflow.stepping.split import split_arguments
 
-keras2.install()
+legacy_keras.install()
 tf.keras.utils.set_random_seed(7)
 work = pathlib.Path(sys.argv[1])
 legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"

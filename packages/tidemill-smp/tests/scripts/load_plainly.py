@@ -1,4 +1,4 @@
-"""Read what a job has saved where the library is not: the directories on standard input, the answers to a file."""
+"""Load the models of a job without the library: directories from standard input, outputs to a file."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ def main() -> None:
             given[f"{name}:output_0"] = np.array(answer)
             continue
         named = function.structured_input_signature[1]
-        # Of several inputs a signature keeps the names, not the order.
+        # A signature preserves the names of several inputs, but not their order.
         several = dict(zip(job["names"], inputs, strict=False))
         outputs = function(inputs[0]) if len(inputs) == 1 else function(**several)
         assert all(spec.shape[0] is None for spec in named.values()), named

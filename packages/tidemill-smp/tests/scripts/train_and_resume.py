@@ -1,4 +1,4 @@
-"""Train with dropout and shuffled data, save after each second step, go on from what is there.
+"""Train with dropout and shuffled data, save after each second step, and resume from the latest checkpoint.
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 train_and_resume.py DIRECTORY NUM_STEPS
 
@@ -46,7 +46,7 @@ net = Net()
 optimizer = operator.attrgetter(os.environ.get("OPTIMIZER", "Adam"))(tf.keras.optimizers)(0.01)
 step = tf.Variable(0, dtype=tf.int64, trainable=False)
 order = tf.random.Generator.from_seed(5)
-"""Draws the batches: its state is saved too."""
+"""Draws the batches; its state is saved too."""
 
 
 @smp.step
@@ -72,7 +72,7 @@ def die(*_: Any, **__: Any) -> NoReturn:
 
 
 def dying_in_save(number: int) -> None:
-    """Die at the operation of that number on files."""
+    """Kill this process at the file operation with that number."""
     count = itertools.count()
 
     def watched(original: Any) -> Any:

@@ -1,1 +1,1 @@
-"""In the place of Horovod itself, which cannot be installed beside today's TensorFlow."""
+"""Stands in for Horovod, which cannot be installed with current TensorFlow."""

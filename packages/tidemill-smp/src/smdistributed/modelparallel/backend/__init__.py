@@ -1,1 +1,1 @@
-"""What every framework's side of the library shares: its exceptions."""
+"""Code that does not depend on the framework: the library's exceptions."""

@@ -1,19 +1,19 @@
 """The exceptions of the library.
 
-SageMaker's training toolkit imports this module and takes every class name in it for a pattern of error lines, so that
-the reason of a failed job names the exception. Hence one flat module, and names that say what happened:
+SageMaker's training toolkit imports this module and looks for each class name in the job's error lines, so that the
+failure reason of a job names the exception. The module is therefore flat, and each name says what happened:
 
     SMPError
     ├── SMPConfigurationError (ValueError)   a parameter, or the number of ranks, is not allowed
     ├── SMPNotInitializedError               smp.init() has not been called
     ├── SMPUsageError                        a call in the wrong place: model outside a step, step inside a step, ...
-    ├── SMPSplitError (ValueError)           a batch cannot be cut into the microbatches
-    ├── SMPPartitionError (ValueError)       a partition index that does not exist, a cut that cannot be made
-    ├── SMPInputMismatchError (ValueError)   ranks of one replica were given different batches
+    ├── SMPSplitError (ValueError)           a batch cannot be split into the microbatches
+    ├── SMPPartitionError (ValueError)       a partition index that does not exist, or a cut that is impossible
+    ├── SMPInputMismatchError (ValueError)   ranks of one replica received different batches
     ├── SMPPlanMismatchError                 ranks traced different steps
-    ├── SMPForeignVariableError              a variable that another rank holds was read, written or saved here
+    ├── SMPRemoteVariableError               a variable that another rank holds was read, written or saved here
     ├── SMPCheckpointError                   a checkpoint cannot be written or read
-    ├── SMPPeerLostError                     another rank died
+    ├── SMPPeerLostError                     another rank exited
     └── SMPDeadlockError                     another rank did not answer in time
 """
 
@@ -22,21 +22,21 @@ __all__ = [
     "SMPConfigurationError",
     "SMPDeadlockError",
     "SMPError",
-    "SMPForeignVariableError",
     "SMPInputMismatchError",
     "SMPNotInitializedError",
     "SMPPartitionError",
     "SMPPeerLostError",
     "SMPPlanMismatchError",
+    "SMPRemoteVariableError",
     "SMPSplitError",
     "SMPUsageError",
 ]
 
 
 class SMPError(Exception):
-    """The root: catch this to catch everything that the library raises by itself."""
+    """Base class of every exception that this library defines."""
 
-    # A tf.function hands on the class of what is raised while it is traced only if it is made as an Exception is.
+    # tf.function re-raises an exception of tracing with its class only if the class has the constructor of Exception.
     __init__ = Exception.__init__
 
 
@@ -49,26 +49,26 @@ class SMPNotInitializedError(SMPError, RuntimeError):
 
 
 class SMPUsageError(SMPError, RuntimeError):
-    """A call in the wrong place."""
+    """A call in the wrong place, or with an argument that is refused there."""
 
 
 class SMPSplitError(SMPError, ValueError):
-    """A batch cannot be cut into the microbatches."""
+    """A batch cannot be split into the microbatches."""
 
 
 class SMPPartitionError(SMPError, ValueError):
-    """A partition index that does not exist, or a model that cannot be cut as asked."""
+    """A partition index does not exist, or the model cannot be cut as requested."""
 
 
 class SMPInputMismatchError(SMPError, ValueError):
-    """Ranks of one replica were given different batches: each replica trains on one, all its ranks on the same."""
+    """Ranks of one replica received different batches; all ranks of a replica must train on the same batch."""
 
 
 class SMPPlanMismatchError(SMPError, RuntimeError):
     """The ranks of a replica traced different steps: the script, its data or its seeds differ between them."""
 
 
-class SMPForeignVariableError(SMPError, RuntimeError):
+class SMPRemoteVariableError(SMPError, RuntimeError):
     """A variable that another rank holds was read, written or saved here."""
 
 
@@ -77,7 +77,7 @@ class SMPCheckpointError(SMPError, RuntimeError):
 
 
 class SMPPeerLostError(SMPError, RuntimeError):
-    """Another rank died."""
+    """Another rank exited."""
 
 
 class SMPDeadlockError(SMPError, TimeoutError):

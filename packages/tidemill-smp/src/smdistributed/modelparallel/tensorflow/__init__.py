@@ -1,7 +1,7 @@
 """Model parallelism for TensorFlow: `import smdistributed.modelparallel.tensorflow as smp`.
 
-Its names are those of `api`, which is imported with the first that is asked for: importing TensorFlow takes seconds,
-and the launcher (`python -m smdistributed.modelparallel.tensorflow.run`) does without.
+Every public name comes from `api`, which is imported on first access: importing TensorFlow takes seconds, and the
+launcher (`python -m smdistributed.modelparallel.tensorflow.run`) does not need it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        # Python asks for a module's own attributes too, and for those of modules that are being imported.
+        # The import system looks up dunder attributes, also while `api` is being imported: that must not recurse.
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         api = importlib.import_module(f"{__name__}.api")

@@ -1,9 +1,9 @@
-"""Memory of freed tensors goes back to the system, so that a rank holds its part of the model and not much more.
+"""Returns the memory of freed tensors to the operating system, so that a rank keeps little more than its part.
 
-glibc maps large blocks and unmaps them when they are freed, but raises the size from which on it does so each time
-such a block is freed, up to 32 MiB; smaller blocks stay with the heap that they were taken from, one for each thread.
-A rank then keeps gradients and temporaries of the step before. A fixed threshold prevents that, at the price of page
-faults: `docs/performance.md` has the figures.
+glibc maps large blocks, and unmaps them when they are freed. But each time such a block is freed, glibc raises the
+threshold for mapping, up to 32 MiB; smaller blocks stay in the heap of their thread. A rank would then keep gradients
+and temporaries of the step before. A fixed threshold prevents that, at the cost of page faults: `docs/performance.md`
+has the figures.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from collections.abc import Mapping
 __all__ = ["RETURN_VARIABLE", "launch_variables", "return_freed_memory"]
 
 RETURN_VARIABLE = "SMP_RETURN_MEMORY"
-"""`0` leaves malloc as it is."""
+"""Environment variable; `0` leaves malloc unchanged."""
 _THRESHOLD_BYTES = 1 << 20
 """Blocks of this size are mapped, and unmapped when freed."""
 _TRIM_BYTES = 16 << 20
-"""How much free memory at the end of a heap is kept. glibc's default of 128 KiB, which a fixed threshold brings back,
-would have small tensors cost a page fault for every 4 KiB in every step."""
+"""Bytes of free memory to keep at the end of a heap. With glibc's default of 128 KiB, which a fixed threshold restores,
+small tensors would cost a page fault for every 4 KiB in every step."""
 
 _log = logging.getLogger("smdistributed.modelparallel")
 
 _VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
 _TUNABLES = ("mmap_threshold", "trim_threshold", "mmap_max", "top_pad")
-"""Each of them fixes the threshold by itself."""
+"""Settings of the user, each of which fixes the threshold."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a launcher adds to the environment of a rank; nothing if the user has decided.
+    """Return the variables that a launcher adds to the environment of a rank; none if the user has set malloc's.
 
-    Beside the thresholds these are huge pages, which make mapping cheaper and can only be had from the start.
+    They set the thresholds and huge pages, which make mapping cheaper and can only be enabled when a process starts.
     """
     if _choice_of_user(environment):
         return {}
@@ -47,16 +47,16 @@ def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def return_freed_memory() -> bool:
-    """Set glibc's thresholds in this process, unless the user or the launcher has.
+    """Set glibc's thresholds in this process, unless the user or the launcher has set them.
 
-    Works however the process was started, and does nothing where malloc is not glibc's.
+    Works regardless of how the process was started, and has no effect if malloc is not glibc's.
 
     Returns:
         Whether the thresholds were set.
     """
     chosen = _choice_of_user(os.environ)
     if chosen:
-        _log.info("smp: malloc is left as it is: %s is set", chosen)
+        _log.info("smp: malloc is left unchanged: %s is set", chosen)
         return False
     libc = _glibc()
     if libc is None:
@@ -65,7 +65,7 @@ def return_freed_memory() -> bool:
 
 
 def _choice_of_user(variables: Mapping[str, str]) -> str:
-    """The variable by which the user has decided about malloc's thresholds; empty if none."""
+    """Return the name of the variable with which the user has set malloc's thresholds; empty if none."""
     if variables.get(RETURN_VARIABLE) == "0":
         return RETURN_VARIABLE
     for name in _VARIABLES:
@@ -76,7 +76,7 @@ def _choice_of_user(variables: Mapping[str, str]) -> str:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """The C library, if it is glibc and `malloc` is its own: LD_PRELOAD may have brought another allocator."""
+    """Return the C library if it is glibc and provides `malloc`: LD_PRELOAD may have loaded another allocator."""
     try:
         libc, everything = ctypes.CDLL("libc.so.6"), ctypes.CDLL(None)
         is_own = _address(libc.malloc) == _address(everything.malloc)

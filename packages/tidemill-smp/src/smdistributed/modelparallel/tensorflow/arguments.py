@@ -1,7 +1,7 @@
-"""What becomes of every argument of the public functions, and of every parameter of `smp.init`.
+"""Effect of every argument of the public functions, and of every parameter of `smp.init`.
 
-An argument is honored, without effect, or refused, and a test compares the tables with the signatures: nothing that a
-script passes is dropped without a word. `*` and `**` stand before the names of those that collect what is left.
+An argument is honored, without effect, or refused. A test compares the tables with the signatures, so that no argument
+of a script is ignored silently. Variadic arguments have their `*` or `**` in the name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Effect(Enum):
     HONORED = "honored"
     NONE = "without effect"
     REFUSED = "refused"
-    """Raises an error that names it, unless the value is the default."""
+    """Raises an error that names the argument, unless the value is the default."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Argument:
 
     effect: Effect
     note: str
-    """What the argument does; why it does nothing; or why it is refused."""
+    """What the argument does, why it has no effect, or why it is refused."""
 
 
 def _honored(note: str) -> Argument:
@@ -39,10 +39,10 @@ def _refused(note: str) -> Argument:
     return Argument(Effect.REFUSED, note)
 
 
-_GROUP = {"group": _honored("the ranks that take part")}
-_PEER = _honored("how the rank is counted")
-_FILE = _honored("where the file or directory is written")
-_OVERWRITE = _honored("False refuses a path that exists")
+_GROUP = {"group": _honored("the participating ranks")}
+_PEER = _honored("the group in which the rank is counted")
+_FILE = _honored("path of the file or directory to write")
+_OVERWRITE = _honored("False refuses an existing path")
 _BATCH = _honored("inputs of one whole batch")
 _MODEL_KWARGS = _honored("further arguments of the model's call")
 _KERAS = _honored("as in Keras")
@@ -50,22 +50,22 @@ _VERBOSE = _honored("as in Keras on the first rank; the others print nothing")
 
 ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     "CheckpointManager": {
-        "checkpoint": _honored("what is saved"),
-        "directory": _honored("holds a directory for each partition"),
-        "max_to_keep": _honored("older checkpoints are removed"),
-        "checkpoint_name": _honored("what the names of checkpoints begin with"),
+        "checkpoint": _honored("the tf.train.Checkpoint to save"),
+        "directory": _honored("root with one directory per partition"),
+        "max_to_keep": _honored("number of checkpoints to keep; older ones are removed"),
+        "checkpoint_name": _honored("prefix of the names of checkpoints"),
         "**options": _honored("those of tf.train.CheckpointManager: intervals, step_counter, init_fn"),
     },
     "CheckpointManager.export": {"path": _FILE},
     "CheckpointManager.restore": {"restore_prefix": _honored("name in the rank's directory, or path of a checkpoint")},
     "CheckpointManager.save": {
         "checkpoint_number": _honored("number in the name"),
-        "check_interval": _honored("whether checkpoint_interval may put the save off"),
-        "options": _honored("how TensorFlow writes; writing in the background is refused"),
+        "check_interval": _honored("whether to skip the save if checkpoint_interval has not passed"),
+        "options": _honored("tf.train.CheckpointOptions; asynchronous writing is refused"),
     },
     "DistributedModel.compile": {
         "*args": _KERAS,
-        "jit_compile": _refused("a step that is spread over ranks cannot be compiled as a whole"),
+        "jit_compile": _refused("XLA cannot compile a step that spans ranks as a whole"),
         "**kwargs": _KERAS,
     },
     "DistributedModel.evaluate": {
@@ -75,10 +75,10 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "DistributedModel.export": {
         "filepath": _FILE,
-        "format": _refused("a SavedModel is what all ranks can write together"),
+        "format": _refused("a SavedModel is the only format that the ranks can export together"),
         "verbose": Argument(Effect.NONE, "nothing is printed either way"),
-        "input_signature": _refused("the inputs are those that the steps called the model with"),
-        "**options": _refused("those of other formats"),
+        "input_signature": _refused("the inputs have the signature with which the steps called the model"),
+        "**options": _refused("options of other formats"),
     },
     "DistributedModel.fit": {
         **dict.fromkeys(("x", "y", "batch_size", "epochs"), _KERAS),
@@ -97,30 +97,30 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     "DistributedModel.save": {
         "filepath": _FILE,
         "overwrite": _OVERWRITE,
-        "**options": _honored("as in Keras for a .keras file; refused for a SavedModel, but for save_format='tf'"),
+        "**options": _honored("as in Keras for a .keras file; a SavedModel accepts tf_keras's save_format='tf' only"),
     },
     "DistributedModel.save_keras": {"path": _FILE, "overwrite": _OVERWRITE, "**options": _KERAS},
     "DistributedModel.save_model": {"save_path": _FILE},
     "DistributedModel.save_weights": {
         "filepath": _FILE,
         "overwrite": _OVERWRITE,
-        "max_shard_size": _refused("ranks write one file"),
+        "max_shard_size": _refused("the ranks write one file together"),
         "**options": _KERAS,
     },
-    "DistributedModel.set_weights": {"values": _honored("what get_weights returned")},
+    "DistributedModel.set_weights": {"values": _honored("the list that get_weights returned")},
     "DistributedModel.test_step": {"data": _KERAS},
     "DistributedModel.train_step": {"data": _KERAS},
     "DistributedModel.wrap": {
         "model": _honored("the plain model"),
-        "partitions": _honored("rules: which layers go where"),
+        "partitions": _honored("partition by name or path of a layer"),
     },
     "StepOutput": {
-        "outputs": _honored("one value for each microbatch"),
-        "shared_rows": _honored("rows of sparse gradients that are added up"),
+        "outputs": _honored("one value per microbatch"),
+        "shared_rows": _honored("number of leading rows of sparse gradients that are summed"),
     },
     "StepOutput.accumulate": {
         "method": _honored("how the mean is computed"),
-        "var": _honored("where the mean goes with method='variable'; ignored by the others, as in SageMaker"),
+        "var": _honored("variable that receives the mean if method='variable'; ignored otherwise, as in SageMaker"),
     },
     "allgather": {"obj": _honored("anything that can be pickled"), **_GROUP},
     "barrier": _GROUP,
@@ -128,23 +128,23 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     "clip_by_global_norm": {
         "t_list": _honored("gradients of all variables"),
         "clip_norm": _honored("largest norm"),
-        "use_norm": _honored("the global norm, if it is known"),
+        "use_norm": _honored("the global norm, if it is already known"),
     },
     "init": {"config": _honored("the parameters; see `Config` and `IDLE_PARAMETERS`")},
-    "local_variables": {"model": _honored("whose variables")},
-    "partition": {"index": _honored("where the ops go, unless the library finds the cut, as in SageMaker")},
+    "local_variables": {"model": _honored("the model to list")},
+    "partition": {"index": _honored("partition of the ops; ignored if auto_partition is True, as in SageMaker")},
     "plan": {
-        "model": _honored("what is cut"),
+        "model": _honored("the model to cut"),
         "*batch": _BATCH,
-        "partitions": _honored("number of parts"),
-        "microbatches": _honored("pieces of the batch"),
+        "partitions": _honored("number of partitions"),
+        "microbatches": _honored("number of microbatches"),
         "optimize": _honored("memory or speed"),
-        "loss": _honored("makes a scalar of the outputs"),
-        "measured": _honored("whether layers are run to measure their times"),
+        "loss": _honored("function from the outputs to a scalar"),
+        "measured": _honored("whether to run layers to measure their times"),
         "**kwargs": _MODEL_KWARGS,
     },
     "recv_from": {"src_rank": _honored("the sender"), "rank_type": _PEER},
-    "register_post_partition_hook": {"hook": _honored("called once the model is cut")},
+    "register_post_partition_hook": {"hook": _honored("called after the model is partitioned")},
     "send": {
         "obj": _honored("anything that can be pickled"),
         "dest_rank": _honored("the receiver"),
@@ -152,29 +152,30 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "step": {
         "function": _honored("runs once for each microbatch"),
-        "non_split_inputs": _honored("arguments that go whole"),
-        "input_split_axes": _honored("axes to cut on"),
+        "non_split_inputs": _honored("arguments that each microbatch receives whole"),
+        "input_split_axes": _honored("axes to split on"),
         "**options": _honored("input_signature and reduce_retracing; jit_compile is refused; others warn"),
     },
-    "timeline": {"path": _honored("where the first rank writes")},
+    "timeline": {"path": _honored("the file that rank 0 writes")},
     "utils.receive_checkpoint_files": {
-        "dst_root_dir": _honored("where the files go"),
-        "src_rank": _honored("the sender, counted in the world"),
+        "dst_root_dir": _honored("root directory that receives the files"),
+        "src_rank": _honored("mp_rank of the sender"),
     },
     "utils.send_checkpoint_files": {
-        "root_dir": _honored("holds this rank's directory"),
-        "dst_rank": _honored("the receiver, counted in the world"),
+        "root_dir": _honored("root directory that contains this rank's directory"),
+        "dst_rank": _honored("mp_rank of the receiver"),
     },
 }
-"""By function or method, and argument. Those without arguments are not listed."""
+"""By function or method, then by argument. Functions without arguments are not listed."""
 
 IDLE_PARAMETERS: Mapping[str, str] = {
-    "memory_weight": "of SageMaker's library for PyTorch",
-    "ddp_port": "of SageMaker's library for PyTorch; ranks meet by their launcher",
-    "ddp_dist_backend": "of SageMaker's library for PyTorch; `transport` says how tensors travel",
-    "xla": "compile the parts by tf.config.optimizer.set_jit(True)",
-    "fork": "of SageMaker's library; ranks are started by the launcher",
-    "deterministic_server": "of SageMaker's library for PyTorch; there is no server, and all ranks follow one schedule",
+    "memory_weight": "a parameter of SageMaker's library for PyTorch",
+    "ddp_port": "a parameter of SageMaker's library for PyTorch; ranks meet through their launcher",
+    "ddp_dist_backend": "a parameter of SageMaker's library for PyTorch; `transport` chooses how tensors travel",
+    "xla": "compile the parts with tf.config.optimizer.set_jit(True)",
+    "fork": "a parameter of SageMaker's library; the launcher starts the ranks",
+    "deterministic_server": "a parameter of SageMaker's library for PyTorch; here all ranks follow one schedule, "
+    "without a server",
 }
-"""Parameters of `smp.init` that scripts for SageMaker give and that do nothing here, with the reason; a line in the log
-says so. All others are honored."""
+"""Parameters of `smp.init` that are accepted for SageMaker's scripts and have no effect, with the reason that
+`smp.init` logs. All other parameters are honored."""

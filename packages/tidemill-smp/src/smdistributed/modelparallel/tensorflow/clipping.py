@@ -1,10 +1,11 @@
-"""Norms and clipping over all partitions of a replica.
+"""Global norms and clipping over all partitions of a replica.
 
-Outside a step each rank has the gradients of its own variables; the others are None. A norm over all gradients needs
-those of all ranks: the half squared norm of each gradient is exchanged, and summed up in the order of the gradients, so
-that the norm is to the bit the one that `tf.linalg.global_norm` gives in one process.
+Outside a step each rank has only the gradients of the variables that it holds; the others are None. To compute the norm
+over all gradients, the ranks exchange half the squared norm of each gradient and sum these in the order of the
+gradients, so that the result is bit-equal to `tf.linalg.global_norm` in one process.
 
-TensorFlow's own functions see the gradients of one rank there, and each rank would clip by another norm: they warn.
+TensorFlow's own functions see the gradients of one rank only, so that each rank would clip by a different norm: they
+are patched to warn.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ __all__ = ["clip_by_global_norm", "global_norm_of", "install_warning", "scaled_t
 log = logging.getLogger("smdistributed.modelparallel")
 
 _MISSING = -1.0
-"""In place of the norm of a gradient that is on another rank; norms are never negative."""
+"""Placeholder for the norm of a gradient on another rank; norms are never negative."""
 
 
 def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None) -> tuple[list[Any], Any]:
-    """Scale gradients down so that the norm of all of them together, on all partitions, is at most `clip_norm`.
+    """Scale gradients so that their global norm, over all partitions, is at most `clip_norm`.
 
-    What `tf.clip_by_global_norm` does in one process. Called outside the step, by all ranks of the replica; inside a
-    step `tf.clip_by_global_norm` is right by itself, and this function does the same. With `ddp` the gradients are
-    averaged over the replicas first; `apply_gradients` does not do it again.
+    Equivalent to `tf.clip_by_global_norm` in one process. Collective over the replica, outside the step; inside a step
+    it calls `tf.clip_by_global_norm`, which sees all gradients there. With `ddp` the gradients are averaged over the
+    replicas first, and `apply_gradients` does not average them again.
 
     Args:
         t_list: The gradients of all variables, in the same order on all ranks: tensors, `tf.IndexedSlices`, and None
-            for those that are on other ranks or do not exist.
+            for gradients on other ranks and variables without a gradient.
         clip_norm: The largest norm.
-        use_norm: The global norm, if it is known.
+        use_norm: The global norm, if already known. Default: computed from `t_list`.
 
     Returns:
-        The scaled gradients, None where they were None, and the global norm.
+        The scaled gradients as a list, with None for each None in `t_list`, and the global norm as a scalar tensor.
 
     Raises:
         SMPUsageError: If a gradient is a `StepOutput`.
@@ -73,13 +74,13 @@ def _clip(gradients: list[Any], clip_norm: Any, use_norm: Any, session: Session)
 
 
 def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, groups: Sequence[TensorGroup]) -> Any:
-    """The norm of all gradients of the groups together; one that several ranks have counts once.
+    """Return the global norm over all gradients of the groups; a gradient that several ranks have counts once.
 
     Args:
-        gradients: Those of this rank.
-        places: Their places among all gradients.
-        total: How many gradients there are on all ranks together.
-        groups: Which ranks have the others: those of the replica, or of the other replicas, or both.
+        gradients: The gradients of this rank.
+        places: The index of each of them in the list of all gradients.
+        total: Number of gradients on all ranks together.
+        groups: The ranks with the other gradients: the replica, the other replicas, or both.
     """
     if not total:
         raise SMPUsageError("a norm over all gradients needs the list of all gradients, received an empty one")
@@ -97,17 +98,17 @@ def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, 
 
 
 def scaled_to(norm: Any, clip_norm: Any, gradients: Sequence[Any]) -> list[Any]:
-    """The gradients, scaled so that a global norm of `norm` becomes `clip_norm` at most; NaN if it is not finite."""
+    """Return the gradients scaled from global norm `norm` to at most `clip_norm`; NaN if `norm` is not finite."""
     limit = tf.cast(clip_norm, norm.dtype)
     scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
     return [_scaled(gradient, scale) for gradient in gradients]
 
 
 def install_warning() -> None:
-    """Have TensorFlow's norm of many tensors warn where it gets the gradients of one rank. Again it does nothing."""
+    """Patch `tf.linalg.global_norm` to warn if it gets the gradients of one rank only. Idempotent."""
     original = clip_ops.global_norm
     if not getattr(original, "smp_warns", False):
-        # The first is what `tf.clip_by_global_norm` calls, the second what scripts do.
+        # `tf.clip_by_global_norm` calls the first, scripts call the second.
         clip_ops.global_norm = tf.linalg.global_norm = _warning_of_parts(original)
 
 
@@ -124,8 +125,8 @@ def _warning_of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
                 warned[:] = [session]
                 log.warning(
                     "smp: tf.clip_by_global_norm (or tf.linalg.global_norm) was called outside the step with gradients "
-                    "of which some are None: if those are on other ranks, each rank gets a norm of its own, and clips "
-                    "otherwise. Call smp.clip_by_global_norm, which takes the same arguments"
+                    "of which some are None: if those are on other ranks, each rank computes a different norm, and "
+                    "clips differently. Call smp.clip_by_global_norm, which takes the same arguments"
                 )
         return original(t_list, *args, **kwargs)
 

@@ -1,7 +1,7 @@
-"""Tensors over a group of ranks, as ops of a graph or eagerly: gather, and reduce.
+"""Collective operations on tensors (gather, exchange, sum) over a group of ranks, in graphs or eagerly.
 
-All ranks of the group make the same calls in the same order. What is exchanged goes over the transport of the pipeline,
-on channels of its own: the plans of steps use those below 2**60.
+All ranks of the group make the same calls in the same order. Messages use the transport of the pipeline on separate
+channels: the plans of steps use channels below 2**60.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ __all__ = ["TensorGroup", "data_parallel_group", "model_parallel_group"]
 
 _CHANNELS = 1 << 61
 _SMALL_BYTES = 64 << 10
-"""Up to here everybody sends everything to everybody, which is one exchange instead of 2 (n - 1)."""
+"""Vectors up to this size are gathered on all ranks, which takes one exchange instead of the ring's 2 (n - 1)."""
 
 
 @dataclass(frozen=True)
 class TensorGroup:
-    """Some ranks, and how tensors travel between them."""
+    """A group of ranks, and the transport between them."""
 
     transport: Transport
     ranks: tuple[int, ...]
     """The members, as global ranks."""
     rank: int
-    """This process, counted in the group."""
+    """The rank of this process in the group."""
     name: str
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks in the group."""
         return len(self.ranks)
 
     def gather(self, tensors: Sequence[Any], what: str, *, same_shapes: bool = True) -> list[list[Any]]:
-        """The tensors of all members.
+        """Return the tensors of all members.
 
         Args:
-            tensors: As many on all members, of the same dtypes.
-            what: The same words on all members; for error messages.
-            same_shapes: Whether the shapes are the same, too.
+            tensors: The tensors of this rank; all members pass as many, of the same dtypes.
+            what: Name of the exchange, the same on all members; selects the channel and appears in error messages.
+            same_shapes: Whether the shapes are also equal on all members.
 
         Returns:
-            For each tensor a list by rank.
+            For each tensor, a list of the members' tensors by rank.
         """
         after: list[Any] = []
         for number, tensor in enumerate(tensors):
@@ -68,15 +68,15 @@ class TensorGroup:
         return gathered
 
     def exchange(self, tensors: Sequence[Any], dtypes: Sequence[Any], what: str) -> list[Any]:
-        """Give each member a tensor of its own.
+        """Send a different tensor to each member, and receive one from each (all-to-all).
 
         Args:
-            tensors: By member: what it gets, or None. What is for this rank itself stays out of it.
-            dtypes: By member: the dtype of what comes from there, or None if nothing does.
-            what: The same words on all members; for error messages.
+            tensors: By member: the tensor to send, or None for none. The entry of this rank is ignored.
+            dtypes: By member: the dtype of the tensor to receive, or None for none.
+            what: Name of the exchange, the same on all members; selects the channel and appears in error messages.
 
         Returns:
-            By member what came from there, or None.
+            By member: the received tensor, or None.
         """
         after = [self._send(tensors[peer], peer, what, []) for peer in self._others() if tensors[peer] is not None]
         received: list[Any] = [None] * self.size
@@ -87,7 +87,7 @@ class TensorGroup:
         return received
 
     def sum(self, vectors: Sequence[Any], what: str) -> list[Any]:
-        """The sums over the group of vectors of known sizes, bit-equal on all members."""
+        """Return the sums over the group of vectors of static size, bit-equal on all members (all-reduce)."""
         if self.size == 1:
             return list(vectors)
         whole = [vector for vector in vectors if self._goes_whole(vector)]
@@ -98,11 +98,11 @@ class TensorGroup:
         ]
 
     def _goes_whole(self, vector: Any) -> bool:
-        # Between two, half of it twice is as much as all of it once.
+        # Between two ranks, the ring sends half of the vector twice: as many bytes as the whole vector once.
         return self.size == 2 or vector.shape[0] * vector.dtype.size <= _SMALL_BYTES
 
     def _ring_sum(self, vector: Any, what: str) -> Any:
-        """Each chunk is summed on its way round the ring, then goes round once more."""
+        """Reduce-scatter, then all-gather: each chunk is summed round the ring, then sent round once more."""
         share, rest = divmod(vector.shape[0], self.size)
         chunks = tf.split(vector, [share + (part < rest) for part in range(self.size)])
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
@@ -117,7 +117,7 @@ class TensorGroup:
         return tf.concat(chunks, 0)
 
     def _others(self) -> list[int]:
-        # Each begins behind itself, so that not all call on the same one first.
+        # Each rank starts with its successor, so that they do not all send to the same rank first.
         return [(self.rank + step) % self.size for step in range(1, self.size)]
 
     def _send(self, tensor: Any, peer: int, what: str, after: Sequence[Any]) -> Any:
@@ -133,18 +133,18 @@ class TensorGroup:
             )
 
     def _channel(self, what: str) -> int:
-        # By what it is: so calls that do not match wait for each other, which is found out, instead of being mixed up.
+        # The channel depends on the name: mismatched calls then time out with an error, instead of mixing up tensors.
         return _CHANNELS | zlib.crc32(f"{self.name} {what}".encode())
 
 
 def model_parallel_group(session: Session) -> TensorGroup:
-    """The ranks of this replica, by partition."""
+    """Return the group of this replica's ranks, ordered by partition."""
     group = session.mp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "model-parallel")
 
 
 def data_parallel_group(session: Session) -> TensorGroup:
-    """The ranks that hold this partition, by replica."""
+    """Return the group of the ranks that hold this partition, ordered by replica."""
     group = session.dp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "data-parallel")
 

@@ -16,57 +16,102 @@ def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
     """Send a Python object to one rank, and return when that rank has received it.
 
     Args:
-        obj: Anything that can be pickled.
-        dest_rank: Who shall have it.
-        rank_type: How `dest_rank` is counted: `MP_RANK` and `DP_RANK` inside this rank's own group.
+        obj: A picklable object.
+        dest_rank: Rank of the receiver.
+        rank_type: The group in which `dest_rank` is counted: `WORLD_RANK` among all ranks, the others (`MP_RANK`,
+            `DP_RANK`, ...) inside this rank's own group.
+
+    Raises:
+        SMPUsageError: If there is no such rank, or the rank is this process.
+        SMPPeerLostError: If the receiver exited.
+        SMPDeadlockError: If the receiver does not answer within `hang_timeout_s` seconds.
     """
     peer = _peer(dest_rank, rank_type, "dest_rank")
     session.current().objects.send(obj, (peer,), doing=f"send to rank {peer}")
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
-    """Wait for the next object that one rank sends or broadcasts to this one.
+    """Wait for the next object that another rank sends or broadcasts to this rank, and return it.
 
     Args:
-        src_rank: Who sends it.
-        rank_type: How `src_rank` is counted, as for `send`.
+        src_rank: Rank of the sender.
+        rank_type: The group in which `src_rank` is counted, as for `send`.
+
+    Raises:
+        SMPUsageError: If there is no such rank, or the rank is this process.
+        SMPPeerLostError: If the sender exited.
+        SMPDeadlockError: If the sender does not send within `hang_timeout_s` seconds.
     """
     peer = _peer(src_rank, rank_type, "src_rank")
     return session.current().objects.receive(peer, doing=f"recv_from rank {peer}")
 
 
 def broadcast(obj: Any, group: CommGroup) -> None:
-    """Send a Python object to all others of a group. Called by the sender alone: the others call `recv_from`."""
+    """Send an object to all other ranks of a group, and return when they have received it.
+
+    Only the sender calls it; the other ranks of the group call `recv_from`.
+
+    Args:
+        obj: A picklable object.
+        group: `WORLD`, `MP_GROUP` or another member of `CommGroup`; the group that contains this rank.
+
+    Raises:
+        SMPUsageError: If `group` is not a `CommGroup`.
+        SMPPeerLostError: If a receiver exited.
+        SMPDeadlockError: If a receiver does not answer within `hang_timeout_s` seconds.
+    """
     members = group_of(group)
     others = tuple(rank for rank in members.ranks if rank != members.world.rank)
     session.current().objects.send(obj, others, doing=f"broadcast to the {members.name} group")
 
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
-    """Every member's object, by rank in the group. Called by all members."""
+    """Gather one object from each rank of a group. Collective: every rank of the group must call it.
+
+    Args:
+        obj: This rank's object; it must be picklable.
+        group: The group that contains this rank, a member of `CommGroup`.
+
+    Returns:
+        The objects of all ranks, ordered by rank in the group.
+
+    Raises:
+        SMPUsageError: If `group` is not a `CommGroup`.
+        SMPPeerLostError: If another rank exited.
+        SMPDeadlockError: If another rank does not call it within `hang_timeout_s` seconds.
+    """
     return group_of(group).allgather_objects(obj)
 
 
 def barrier(group: CommGroup = CommGroup.WORLD) -> None:
-    """Return when every member of the group is here."""
+    """Return when every rank of a group has called `barrier`.
+
+    Args:
+        group: The group that contains this rank, a member of `CommGroup`. Default: all ranks of the job.
+
+    Raises:
+        SMPUsageError: If `group` is not a `CommGroup`.
+        SMPPeerLostError: If another rank exited.
+        SMPDeadlockError: If another rank does not call it within `hang_timeout_s` seconds.
+    """
     group_of(group).barrier()
 
 
 def mp_barrier() -> None:
-    """Return when every rank of this replica is here."""
+    """Return when every rank of this replica has called `mp_barrier`."""
     barrier(CommGroup.MP_GROUP)
 
 
 def dp_barrier() -> None:
-    """Return when every rank that holds this partition is here."""
+    """Return when every rank that holds this partition has called `dp_barrier`."""
     barrier(CommGroup.DP_GROUP)
 
 
 def group_of(group: CommGroup) -> Group:
-    """The members of one of this rank's groups.
+    """Return one of this rank's groups.
 
     Raises:
-        SMPUsageError: If `group` is no `CommGroup`.
+        SMPUsageError: If `group` is not a `CommGroup`.
     """
     now = session.current()
     if group is CommGroup.WORLD:

@@ -1,7 +1,7 @@
-"""The parameters of `smp.init`: read, checked, and completed with their defaults.
+"""Parameters of `smp.init`: reads and checks them, and fills in their defaults.
 
-They come as a dict or, with no argument, from `SM_HP_MP_PARAMETERS`, where a job finds them as JSON. Keys that the
-library does not know are accepted and kept in `extras`.
+They come from a dict or, if none is given, from the JSON object that SageMaker training puts into
+`SM_HP_MP_PARAMETERS`. Unknown keys are accepted and kept in `extras`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import numbers
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 
@@ -20,111 +20,163 @@ __all__ = ["PARAMETERS_VARIABLE", "Config", "read_config"]
 
 PARAMETERS_VARIABLE = "SM_HP_MP_PARAMETERS"
 
-_CHOICES = {
-    "pipeline": ("interleaved", "simple", "_only_forward"),
-    "optimize": ("memory", "speed"),
-    "placement_strategy": ("cluster", "spread"),
-    "transport": ("auto", "native", "python"),
-}
-_POSITIVE_INTS = ("partitions", "microbatches", "active_microbatches")
-_BOOLS = (
-    "auto_partition",
-    "contiguous",
-    "horovod",
-    "load_partition",
-    "ddp",
-    "shard_optimizer_state",
-    "strict",
-    "check_inputs",
-    "bind_cores",
-    "xla",
-    "fork",
-    "deterministic_server",
-)
-_STRINGS = ("partition_file", "ddp_dist_backend", "timeline")
-_OPTIONAL = frozenset(("active_microbatches", "default_partition", "partition_file", "memory_weight", "timeline"))
+
+@dataclass(frozen=True)
+class _OneOf:
+    """Any of a few strings."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, name: str, value: Any) -> str:
+        if value not in self.choices:
+            raise _refused(f"'{name}'", value, "one of " + ", ".join(map(repr, self.choices)))
+        return value
+
+
+@dataclass(frozen=True)
+class _AtLeast:
+    """An integer, of Python or NumPy."""
+
+    least: int
+
+    def __call__(self, name: str, value: Any) -> int:
+        allowed = f"an int >= {self.least}"
+        if isinstance(value, bool):
+            raise _refused(f"'{name}'", value, allowed)
+        try:
+            number = operator.index(value)
+        except TypeError as error:
+            raise _refused(f"'{name}'", value, allowed) from error
+        if number < self.least:
+            raise _refused(f"'{name}'", value, allowed)
+        return number
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A number from `least` to `most`, both included."""
+
+    least: float
+    most: float
+    allowed: str
+
+    def __call__(self, name: str, value: Any) -> float:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not self.least <= float(value) <= self.most:
+            raise _refused(f"'{name}'", value, self.allowed)
+        return float(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, numbers.Number) or value not in (0, 1):
+        raise _refused(f"'{name}'", value, "True or False (or 1 or 0)")
+    return bool(value)
+
+
+def _text(name: str, value: Any) -> str:
+    try:
+        return str(os.fspath(value))
+    except TypeError as error:
+        raise _refused(f"'{name}'", value, "a string") from error
+
+
+_Count = Annotated[int, _AtLeast(1)]
+_Index = Annotated[int, _AtLeast(0)]
+_Flag = Annotated[bool, _flag]
+_Text = Annotated[str, _text]
+_Seconds = Annotated[float, _Between(1e-3, float("inf"), "a number of seconds > 0")]
+_Fraction = Annotated[float, _Between(0.0, 1.0, "a number from 0 to 1")]
 
 
 @dataclass(frozen=True)
 class Config:
-    """The parameters of a job, all of them checked."""
+    """Validated parameters of a job: the one definition of each parameter's type, check, default and meaning.
 
-    partitions: int
-    """Number of model parts, which is the number of ranks that hold one replica."""
-    microbatches: int = 1
-    """Pieces into which a step cuts its batch."""
-    pipeline: str = "interleaved"
-    """`interleaved` (a backward goes first when it can) or `simple` (all forwards, then all backwards)."""
-    optimize: str = "memory"
-    """What the automatic cut balances: `memory` or `speed`."""
-    placement_strategy: str = "cluster"
-    """Whether the ranks of a replica are neighbours (`cluster`) or those of a partition are (`spread`)."""
-    auto_partition: bool = True
-    """Whether the library finds the cut; else `smp.partition` does."""
-    default_partition: int | None = None
-    """Where ops outside any `smp.partition` go; needed if `auto_partition` is False."""
-    contiguous: bool = True
-    """Whether each part must be connected."""
-    horovod: bool = False
-    """Whether Horovod does the data parallelism; `smp.init` starts it."""
-    ddp: bool = False
-    """Whether the library averages gradients over the replicas by itself."""
-    shard_optimizer_state: bool = False
-    """With `ddp`: whether each replica holds only its share of the optimizer's slots."""
-    active_microbatches: int | None = None
-    """Microbatches in flight at most; None leaves it to the schedule."""
-    partition_file: str | None = None
-    """Where the cut is saved or, with `load_partition`, read."""
-    load_partition: bool = False
-    """Whether the cut is read from `partition_file` instead of being searched for."""
+    A parameter whose default is None may be given as None. `IDLE_PARAMETERS` lists the parameters without effect.
+    """
+
+    partitions: _Count
+    """Number of partitions of the model: a replica runs on as many ranks."""
+    microbatches: _Count = 1
+    """Number of microbatches into which a step splits its batch."""
+    pipeline: Annotated[str, _OneOf(("interleaved", "simple", "_only_forward"))] = "interleaved"
+    """`interleaved` (backward passes run as soon as they can) or `simple` (all forward, then all backward passes)."""
+    optimize: Annotated[str, _OneOf(("memory", "speed"))] = "memory"
+    """Objective of automatic partitioning: `memory` or `speed`."""
+    placement_strategy: Annotated[str, _OneOf(("cluster", "spread"))] = "cluster"
+    """`cluster`: the ranks of a replica are consecutive. `spread`: the ranks that hold the same partition are."""
+    auto_partition: _Flag = True
+    """Whether the library places the layers; if False, `smp.partition` does."""
+    default_partition: _Index | None = None
+    """Partition of ops outside every `smp.partition`; required if `auto_partition` is False."""
+    contiguous: _Flag = True
+    """Whether each partition must be connected."""
+    horovod: _Flag = False
+    """Whether Horovod averages gradients over the replicas; `smp.init` initializes it."""
+    ddp: _Flag = False
+    """Whether the library averages gradients over the replicas."""
+    shard_optimizer_state: _Flag = False
+    """Whether each replica holds only its shard of the optimizer's slots; requires `ddp`."""
+    active_microbatches: _Count | None = None
+    """Largest number of microbatches in flight; None leaves it to the schedule."""
+    partition_file: _Text | None = None
+    """File to which the partitioning is saved or, if `load_partition` is True, from which it is loaded."""
+    measure_layers: _Flag = True
+    """Whether automatic partitioning briefly runs each layer to measure its time; if False, it uses estimates."""
+    load_partition: _Flag = False
+    """Whether to load the partitioning from `partition_file` instead of searching for one."""
     recompute: tuple[int, ...] = ()
-    """Partitions that compute their forward again in the backward instead of keeping activations."""
-    timeline: str | None = None
-    """Where a timeline of the last steps is written when the job ends; None for none."""
-    strict: bool = False
-    """Whether step results that are no tensors must agree between microbatches."""
-    check_inputs: bool = True
-    """Whether the ranks of a replica compare their inputs on the first steps."""
-    hang_timeout_s: float = 300.0
-    """How long a rank waits for another one before it says that there is a deadlock."""
-    transport: str = "auto"
-    """How tensors travel: `native`, `python`, or `auto` for the best that all ranks have."""
-    bind_cores: bool = True
-    """Whether ranks share the cores of a machine among them, each bound to its own."""
-    memory_weight: float | None = None
-    """Accepted as AWS's library does for PyTorch; without effect."""
-    ddp_port: int | None = None
-    """Accepted as AWS's library does for PyTorch; without effect."""
-    ddp_dist_backend: str | None = None
-    """Accepted as AWS's library does for PyTorch; without effect."""
-    xla: bool = False
-    """Accepted; use `tf.config.optimizer.set_jit(True)`."""
-    fork: bool = False
-    """Accepted; without effect."""
-    deterministic_server: bool = False
-    """Accepted; without effect."""
+    """Partitions that recompute their activations in the backward pass instead of keeping them."""
+    timeline: _Text | None = None
+    """File to which a timeline of the last steps is written when the job ends; None writes none."""
+    strict: _Flag = False
+    """Whether step results that are not tensors must be equal in all microbatches."""
+    check_inputs: _Flag = True
+    """Whether the ranks of a replica compare checksums of their inputs on the first steps."""
+    hang_timeout_s: _Seconds = 300.0
+    """Seconds that a rank waits for another rank before it raises `SMPDeadlockError`."""
+    transport: Annotated[str, _OneOf(("auto", "native", "python"))] = "auto"
+    """Transport of tensors: `native`, `python`, or `auto` for `native` if all ranks have it."""
+    bind_cores: _Flag = True
+    """Whether to divide the cores of a machine among its ranks and bind each rank to its own."""
+    memory_weight: _Fraction | None = None
+    """A parameter of SageMaker's library for PyTorch; accepted without effect."""
+    ddp_port: _Index | None = None
+    """A parameter of SageMaker's library for PyTorch; accepted without effect."""
+    ddp_dist_backend: _Text | None = None
+    """A parameter of SageMaker's library for PyTorch; accepted without effect."""
+    xla: _Flag = False
+    """Accepted without effect; use `tf.config.optimizer.set_jit(True)`."""
+    fork: _Flag = False
+    """Accepted without effect."""
+    deterministic_server: _Flag = False
+    """Accepted without effect."""
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Keys that the library does not know."""
+    """Unknown keys and their values."""
 
 
 def read_config(given: Mapping[str, Any] | None = None) -> Config:
-    """Check the parameters of `smp.init`.
+    """Read and check the parameters of `smp.init`.
 
     Args:
-        given: The parameters; None reads them from `SM_HP_MP_PARAMETERS`.
+        given: The parameters. Default: the JSON object in `SM_HP_MP_PARAMETERS`.
+
+    Returns:
+        The parameters, completed with their defaults.
 
     Raises:
-        SMPConfigurationError: If one of them is not allowed.
+        SMPConfigurationError: If a parameter is missing or not allowed.
     """
     parameters = dict(given) if isinstance(given, Mapping) else _from_environment(given)
     known = {one.name for one in fields(Config)} - {"extras"}
     values = {name: value for name, value in parameters.items() if name in known}
     extras = {name: value for name, value in parameters.items() if name not in known}
-    for name in _OPTIONAL | {"ddp_port", "ddp_dist_backend"}:
+    for name in [one.name for one in fields(Config) if one.default is None]:
         if values.get(name, ...) is None:
-            del values[name]  # the same as not given
+            del values[name]  # None means the default, as if the parameter were missing
     _require_partitions(values)
-    checked = {name: _check(name, value) for name, value in values.items() if name != "recompute"}
+    checks = _checks()
+    checked = {name: checks[name](name, value) for name, value in values.items() if name != "recompute"}
     checked["recompute"] = _partitions_to_recompute(values.get("recompute", False), checked["partitions"])
     config = Config(**checked, extras=extras)
     _check_together(config, given=frozenset(values))
@@ -157,50 +209,15 @@ def _require_partitions(values: Mapping[str, Any]) -> None:
         )
 
 
-def _check(name: str, value: Any) -> Any:
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise _refused(f"'{name}'", value, "one of " + ", ".join(map(repr, _CHOICES[name])))
-        return value
-    if name in _BOOLS:
-        if not isinstance(value, numbers.Number) or value not in (0, 1):
-            raise _refused(f"'{name}'", value, "True or False (or 1 or 0)")
-        return bool(value)
-    if name in _POSITIVE_INTS:
-        return _int(name, value, least=1)
-    if name in ("default_partition", "ddp_port"):
-        return _int(name, value, least=0)
-    if name in _STRINGS:
-        return _string(name, value)
-    if name == "hang_timeout_s":
-        return _number(name, value, "a number of seconds > 0", least=1e-3, most=float("inf"))
-    return _number(name, value, "a number from 0 to 1", least=0.0, most=1.0)
-
-
-def _int(name: str, value: Any, *, least: int) -> int:
-    allowed = f"an int >= {least}"
-    if isinstance(value, bool):
-        raise _refused(f"'{name}'", value, allowed)
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise _refused(f"'{name}'", value, allowed) from error
-    if number < least:
-        raise _refused(f"'{name}'", value, allowed)
-    return number
-
-
-def _string(name: str, value: Any) -> str:
-    try:
-        return str(os.fspath(value))
-    except TypeError as error:
-        raise _refused(f"'{name}'", value, "a string") from error
-
-
-def _number(name: str, value: Any, allowed: str, *, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not least <= float(value) <= most:
-        raise _refused(f"'{name}'", value, allowed)
-    return float(value)
+def _checks() -> dict[str, Callable[[str, Any], Any]]:
+    """Return the check of each parameter, from its annotation or from the annotated member of its union with None."""
+    found: dict[str, Callable[[str, Any], Any]] = {}
+    for name, hint in get_type_hints(Config, include_extras=True).items():
+        for part in (hint, *get_args(hint)):
+            if get_origin(part) is Annotated:
+                found[name] = part.__metadata__[0]
+                break
+    return found
 
 
 def _partitions_to_recompute(value: Any, partitions: int) -> tuple[int, ...]:
@@ -209,7 +226,7 @@ def _partitions_to_recompute(value: Any, partitions: int) -> tuple[int, ...]:
         return tuple(range(partitions)) if value else ()
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise _refused("'recompute'", value, allowed)
-    indices = {_int("recompute", index, least=0) for index in value}
+    indices = {_AtLeast(0)("recompute", index) for index in value}
     if any(index >= partitions for index in indices):
         raise _refused("'recompute'", value, allowed)
     return tuple(sorted(indices))

@@ -1,4 +1,7 @@
-"""Where this process stands: ranks, sizes and groups, and whether `smp.init` has been called."""
+"""Ranks, sizes and groups of this process, and whether `smp.init` has been called.
+
+Each function raises `SMPNotInitializedError` before `smp.init`.
+"""
 
 from __future__ import annotations
 
@@ -35,89 +38,89 @@ initialized: bool
 
 
 def __getattr__(name: str) -> Any:
-    # `initialized` is read as a value, as other packages do, and yet says what holds now.
+    # `initialized` is a plain value for callers, and must change when `smp.init` is called.
     if name == "initialized":
         return session.is_initialized()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def rank() -> int:
-    """This process, counted among all."""
+    """Return the global rank of this process, from 0 to `size() - 1`."""
     return session.current().world.rank
 
 
 def size() -> int:
-    """How many processes there are."""
+    """Return the number of processes of the job."""
     return session.current().world.size
 
 
 def local_rank() -> int:
-    """This process, counted on its machine."""
+    """Return the rank of this process on its machine, from 0 to `local_size() - 1`."""
     return session.current().world.local_rank
 
 
 def local_size() -> int:
-    """How many processes there are on this machine."""
+    """Return the number of processes of the job on this machine."""
     return session.current().world.local_size
 
 
 def mp_rank() -> int:
-    """The partition that this process holds."""
+    """Return the partition that this process holds, from 0 to `mp_size() - 1`."""
     return session.current().placement.mp_rank
 
 
 def mp_size() -> int:
-    """How many partitions there are."""
+    """Return the number of partitions."""
     return session.current().placement.partitions
 
 
 def dp_rank() -> int:
-    """The replica that this process belongs to."""
+    """Return the replica that this process belongs to, from 0 to `dp_size() - 1`."""
     return session.current().placement.dp_rank
 
 
 def dp_size() -> int:
-    """How many replicas there are."""
+    """Return the number of replicas."""
     return session.current().placement.replicas
 
 
 def pp_rank() -> int:
-    """The place in the pipeline: the same as `mp_rank`."""
+    """Return the pipeline rank, which is `mp_rank`."""
     return mp_rank()
 
 
 def pp_size() -> int:
-    """The length of the pipeline: the same as `mp_size`."""
+    """Return the number of pipeline stages, which is `mp_size`."""
     return mp_size()
 
 
 def tp_rank() -> int:
-    """The place in a tensor-parallel group, which is always one rank alone."""
+    """Return the tensor-parallel rank, which is always 0."""
     session.current()
     return 0
 
 
 def tp_size() -> int:
-    """The size of a tensor-parallel group: always 1."""
+    """Return the size of the tensor-parallel group, which is always 1."""
     session.current()
     return 1
 
 
 def rdp_rank() -> int:
-    """The place among those with the same part of the model: the same as `dp_rank`."""
+    """Return the reduced-data-parallel rank, which is `dp_rank`."""
     return dp_rank()
 
 
 def rdp_size() -> int:
-    """How many ranks hold the same part of the model: the same as `dp_size`."""
+    """Return the size of the reduced-data-parallel group, which is `dp_size`."""
     return dp_size()
 
 
 def get_mp_group() -> list[int]:
-    """The global ranks of this replica, by partition."""
+    """Return the global ranks of this replica, ordered by partition."""
     return list(session.current().placement.mp_group)
 
 
 def get_dp_group() -> list[int]:
-    """The global ranks that hold this partition, by replica."""
+    """Return the global ranks that hold this partition, ordered by replica."""
     return list(session.current().placement.dp_group)

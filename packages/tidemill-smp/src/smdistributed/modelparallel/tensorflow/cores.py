@@ -1,7 +1,7 @@
-"""Each rank gets cores of its own, and thread pools as wide as those.
+"""Binds each rank to separate cores, and sizes TensorFlow's thread pools to match.
 
-TensorFlow gives every process pools as wide as the machine. Ranks that share a machine would then run on each other's
-cores, and a pipeline would gain nothing.
+By default TensorFlow sizes the pools of every process to the whole machine. Ranks on one machine would then compete for
+the same cores, and pipelining would save no time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def take_cores(group: Group, machines: tuple[str, ...], *, bind: bool) -> frozen
 
     Args:
         group: All ranks.
-        machines: By rank: on which machine it runs.
-        bind: Whether to do anything.
+        machines: By rank: the machine on which it runs.
+        bind: Whether to bind; if False, nothing changes.
 
     Returns:
         The cores that this process may run on.
@@ -48,10 +48,10 @@ def take_cores(group: Group, machines: tuple[str, ...], *, bind: bool) -> frozen
 
 
 def cores_of(rank: int, offers: dict[int, frozenset[int]]) -> frozenset[int]:
-    """The cores that one rank takes of those which each rank of its machine may use.
+    """Return the share of one rank, given the cores that each rank of its machine may use.
 
-    Ranks that may use the same cores divide them among themselves; where there are fewer cores than ranks, some share
-    one. A rank whose cores differ from everybody's keeps them: whoever started it has bound it.
+    Ranks that may use the same cores divide them; if there are fewer cores than ranks, some ranks share a core. A rank
+    whose cores differ from those of all others keeps them, because its launcher has bound it already.
     """
     offered = sorted(offers[rank])
     sharers = [other for other in sorted(offers) if offers[other] == offers[rank]]
@@ -63,8 +63,8 @@ def cores_of(rank: int, offers: dict[int, frozenset[int]]) -> frozenset[int]:
 
 
 def _bind(cores: frozenset[int]) -> None:
-    # Threads that run already keep their cores unless they are told one by one.
-    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 -- names are all that is wanted
+    # An affinity set on the process does not apply to threads that already run, so set it on each thread.
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 -- only the names are needed
         with suppress(ProcessLookupError, PermissionError):
             os.sched_setaffinity(int(thread), cores)
 
@@ -78,7 +78,7 @@ def _size_pools(width: int) -> None:
             threading.set_inter_op_parallelism_threads(width)
     except RuntimeError:
         _log.warning(
-            "smp: TensorFlow was already at work before smp.init(), so its thread pools keep their size; call "
+            "smp: TensorFlow was already initialized before smp.init(), so its thread pools keep their size; call "
             "smp.init() first, or set TF_NUM_INTRAOP_THREADS=%d and TF_NUM_INTEROP_THREADS=%d",
             width,
             width,

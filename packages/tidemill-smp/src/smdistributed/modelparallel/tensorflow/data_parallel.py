@@ -1,9 +1,9 @@
-"""Data parallelism with `"ddp"`: replicas that start equal and stay equal, as each applies the mean of all gradients.
+"""Data parallelism with `"ddp"`: replicas start equal, and stay equal because each applies the mean gradients.
 
-Each rank talks to those that hold the same partition in the other replicas. Gradients travel in a few large messages.
-In sparse gradients the rows of lookups that all replicas share, as of positions, are added up, the others concatenated.
-Where each replica updates its share of the variables, each gets the means of those, and sends what they become to the
-others: that is as much as all means for all.
+Each rank exchanges with the ranks that hold the same partition in the other replicas, in a few large messages. In
+sparse gradients, rows of lookups that all replicas share (such as positions) are summed, and the others concatenated.
+With sharded optimizer state each replica receives the means for the variables that it owns (reduce-scatter) and sends
+their new values to the others (all-gather): together as many bytes as an all-reduce.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["average_gradients", "average_shares", "make_equal", "marked_as_means", "spread"]
+__all__ = ["all_gather", "average_gradients", "average_owned", "make_equal", "marked_as_means"]
 
 _BUCKET_BYTES = 32 << 20
 _IS_MEAN = "_smp_is_mean"
 _SEEDS = "seed_generator_state"
-"""In the names of the variables of Keras's random generators: replicas see different data, and draw different masks."""
+"""Part of the names of Keras's generator-state variables, which differ between replicas: each draws its own masks."""
 
 
 def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
-    """The means over the replicas, bit-equal on all of them; None stays None, `tf.IndexedSlices` stay sparse.
+    """Return the mean gradients over the replicas, bit-equal on all; None stays None, `tf.IndexedSlices` stay sparse.
 
-    What is such a mean already stays as it is.
+    Gradients that are already means (see `marked_as_means`) are returned unchanged.
 
     Args:
-        gradients: Those of one rank; the others of its partition call this with as many of the same kinds.
-        session: This process among the others.
+        gradients: The gradients of this rank; the ranks with the same partition pass as many, of the same kinds.
+        session: The session of this process.
     """
     group = data_parallel_group(session)
     means = list(gradients)
@@ -59,13 +59,13 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
     return marked_as_means(means)
 
 
-def average_shares(gradients: Sequence[Any], owners: Sequence[int | None], session: Session) -> list[Any]:
-    """The means over the replicas of what this replica updates; the rest stays as it came, and is no mean.
+def average_owned(gradients: Sequence[Any], owners: Sequence[int | None], session: Session) -> list[Any]:
+    """Return the means over the replicas for variables that this replica owns, and the other gradients unchanged.
 
     Args:
         gradients: As for `average_gradients`.
-        owners: For each the replica that updates its variable; None for what this rank has no gradient of.
-        session: This process among the others.
+        owners: The replica that owns the variable of each gradient; None if this rank has no gradient for it.
+        session: The session of this process.
     """
     group = data_parallel_group(session)
     means = list(gradients)
@@ -82,7 +82,7 @@ def average_shares(gradients: Sequence[Any], owners: Sequence[int | None], sessi
         flat = [_flat([means[place] for place in bucket]) for bucket in places]
         mine = flat[group.rank]
         dtypes = [None if mine is None or peer == group.rank else mine.dtype for peer in range(group.size)]
-        parts = group.exchange(flat, dtypes, f"mean of shared gradients {number}")
+        parts = group.exchange(flat, dtypes, f"mean of sharded gradients {number}")
         if mine is not None:
             parts[group.rank] = mine
             for place, mean in _unpacked(reduce(tf.add, parts) / group.size, means, places[group.rank]):
@@ -90,13 +90,13 @@ def average_shares(gradients: Sequence[Any], owners: Sequence[int | None], sessi
     return means
 
 
-def spread(variables: Sequence[Any], owners: Sequence[int], session: Session) -> None:
-    """Give variables the values that they have on the replica that updates them; collective over the replicas.
+def all_gather(variables: Sequence[Any], owners: Sequence[int], session: Session) -> None:
+    """Assign to each variable its value on the replica that owns it; collective over the replicas.
 
     Args:
-        variables: tf.Variables, as many of the same kinds on all replicas.
-        owners: For each that replica.
-        session: This process among the others.
+        variables: tf.Variables; all replicas pass as many, of the same kinds.
+        owners: The replica that owns each of the variables.
+        session: The session of this process.
     """
     group = data_parallel_group(session)
     owned: list[list[int]] = [[] for _ in range(group.size)]
@@ -104,7 +104,7 @@ def spread(variables: Sequence[Any], owners: Sequence[int], session: Session) ->
         owned[owner].append(place)
     after: list[Any] = []
     for number, places in enumerate(_rounds(variables, owned)):
-        with tf.control_dependencies(after):  # so that no more than one message to each is in memory
+        with tf.control_dependencies(after):  # holds at most one message per replica in memory
             mine = _flat([variables[place].read_value() for place in places[group.rank]])
         dtypes = [variables[bucket[0]].dtype if bucket else None for bucket in places]
         received = group.exchange([mine] * group.size, dtypes, f"updated variables {number}")
@@ -118,7 +118,7 @@ def spread(variables: Sequence[Any], owners: Sequence[int], session: Session) ->
 
 
 def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
-    """The gradients, which `average_gradients` will leave alone: they are equal in all replicas."""
+    """Mark gradients as equal in all replicas, so that `average_gradients` returns them unchanged."""
     for gradient in gradients:
         if gradient is not None:
             setattr(gradient, _IS_MEAN, True)
@@ -126,7 +126,7 @@ def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
 
 
 def make_equal(variables: Sequence[Any], group: Group) -> None:
-    """Give the variables the values that they have on the first rank of a group; collective over the group, eagerly."""
+    """Assign to the variables their values on rank 0 of a group; collective over the group, eager only."""
     for variable in variables:
         if group.size > 1 and _SEEDS not in variable.name:
             is_source = group.rank == 0
@@ -136,7 +136,7 @@ def make_equal(variables: Sequence[Any], group: Group) -> None:
 
 
 def _buckets(tensors: Sequence[Any], places: Sequence[int]) -> list[list[int]]:
-    """The places of tensors of one dtype that travel in one message."""
+    """Group the places of tensors into messages of one dtype and about `_BUCKET_BYTES`."""
     buckets: list[list[int]] = []
     room: dict[Any, int] = {}
     latest: dict[Any, list[int]] = {}
@@ -152,19 +152,19 @@ def _buckets(tensors: Sequence[Any], places: Sequence[int]) -> list[list[int]]:
 
 
 def _rounds(tensors: Sequence[Any], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
-    """By owner the places of what goes in one message: all first messages, then all second ones."""
+    """Yield the places in the first message of each owner, then those in the second message of each, and so on."""
     buckets = [_buckets(tensors, places) for places in owned]
     for messages in itertools.zip_longest(*buckets, fillvalue=()):
         yield [list(bucket) for bucket in messages]
 
 
 def _flat(tensors: Sequence[Any]) -> Any:
-    """One vector of all elements; None of nothing."""
+    """Flatten and concatenate tensors into one vector; None if there are none."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
 
 
 def _unpacked(vector: Any, tensors: Sequence[Any], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """Places with the parts of a vector that belong there, in the shapes of the tensors there."""
+    """Yield each place with its part of the vector, reshaped like the tensor at that place."""
     parts = tf.split(vector, [tensors[place].shape.num_elements() for place in places])
     for place, part in zip(places, parts, strict=True):
         yield place, tf.reshape(part, tensors[place].shape)
@@ -177,7 +177,7 @@ def _mean_of_slices(slices: tf.IndexedSlices, group: TensorGroup) -> tf.IndexedS
 
 
 def _mean_of_slices_for(slices: tf.IndexedSlices, owner: int, group: TensorGroup) -> tf.IndexedSlices:
-    """The mean, at its owner; elsewhere what came."""
+    """Return the mean on the owner, and the unchanged gradient on the other replicas."""
     is_mine = group.rank == owner
     gathered = []
     for number, tensor in enumerate(_parts_of(slices)):
@@ -193,7 +193,7 @@ _PARTS = ("values", "indices", "shared rows")
 
 
 def _parts_of(slices: tf.IndexedSlices) -> list[Any]:
-    """What replicas exchange of a gradient: also which of its rows they share, if there can be any."""
+    """Return the tensors of a gradient that replicas exchange, with its number of shared rows if there may be any."""
     rows = num_shared_rows(slices)
     if rows is None:
         warn_of_unknown_rows()

@@ -1,4 +1,4 @@
-"""Each rank gets a GPU of its own, where the machine has any, so that scripts need not choose one."""
+"""Assigns each rank its own GPU if the machine has GPUs, so that scripts need not choose one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = logging.getLogger("smdistributed.modelparallel")
 
 
 def take_gpu(local_rank: int, local_size: int) -> Any:
-    """Show TensorFlow one GPU of those that this process sees.
+    """Make one of this process's GPUs the only one visible to TensorFlow.
 
     Args:
-        local_rank: This process, counted on its machine.
-        local_size: How many processes of the job run on this machine.
+        local_rank: The rank of this process on its machine.
+        local_size: Number of processes of the job on this machine.
 
     Returns:
-        The GPU; None if there is none, or the script has chosen by `tf.config.set_visible_devices` already.
+        The GPU; None if there is none, or if the script already called `tf.config.set_visible_devices`.
     """
     all_gpus = tf.config.list_physical_devices("GPU")
     gpu = gpu_of(local_rank, all_gpus)
@@ -31,18 +31,18 @@ def take_gpu(local_rank: int, local_size: int) -> Any:
         tf.config.set_visible_devices(gpu, "GPU")
     except RuntimeError:
         _log.warning(
-            "smp: TensorFlow was already at work before smp.init(), so it keeps all %d GPUs in each of %d ranks; call "
-            "smp.init() first",
+            "smp: TensorFlow was already initialized before smp.init(), so it keeps all %d GPUs in each of %d ranks; "
+            "call smp.init() first",
             len(all_gpus),
             local_size,
         )
         return None
-    # Whoever started the ranks may have given each its own GPU, which is then the only one that it sees.
+    # The launcher may have assigned one GPU to each rank, which then sees no other.
     if local_rank == 0 and 1 < len(all_gpus) < local_size:
         _log.warning("smp: %d ranks share %d GPUs of this machine", local_size, len(all_gpus))
     return gpu
 
 
 def gpu_of(local_rank: int, gpus: Sequence[Any]) -> Any:
-    """The GPU of one rank among those that its process sees; ranks share where they are more, None if there is none."""
+    """Return the GPU of one rank among those that its process sees; None if none. Surplus ranks share GPUs."""
     return gpus[local_rank % len(gpus)] if gpus else None

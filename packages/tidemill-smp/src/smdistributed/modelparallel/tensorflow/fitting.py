@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` of a distributed model: Keras's loops around steps of ours."""
+"""Pipelined steps for Keras's `fit`, `evaluate` and `predict` loops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Steps", "agree_on_shuffling", "is_quiet", "refuse_backups"]
 
 
 class Steps:
-    """The step functions that one model trains, evaluates and predicts with."""
+    """The training, evaluation and prediction steps of one model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -37,7 +37,7 @@ class Steps:
         self._prediction = self._undecorated(self._predict_microbatch)
 
     def train(self, data: Any) -> Any:
-        """One training step on a batch; the metrics after it."""
+        """Run one training step on a batch, and return the metrics."""
         model = self._model
         x, y, sample_weight = unpack(data)
         grads, loss, y_pred, notes = self._training(x, y, sample_weight)
@@ -48,14 +48,14 @@ class Steps:
         return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
 
     def evaluate(self, data: Any) -> Any:
-        """Evaluate one batch; the metrics after it."""
+        """Evaluate one batch, and return the metrics."""
         model = self._model
         x, y, sample_weight = unpack(data)
         loss, y_pred, notes = self._evaluation(x, y, sample_weight)
         return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
 
     def predict(self, data: Any) -> Any:
-        """Predict one batch of any size: it is filled up to a whole number of microbatches, and the rest left out."""
+        """Predict one batch of any size: pad it to equal microbatches, and drop the padding from the result."""
         x, _, _ = unpack(data)
         size = _size(x)
         y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))
@@ -88,7 +88,7 @@ class Steps:
 
 
 def agree_on_shuffling() -> None:
-    """Give the ranks of a replica one random seed, unless the script has set one: they must shuffle alike."""
+    """Set one random seed on the ranks of a replica, which must shuffle alike, unless the script has set a seed."""
     session = current()
     if session.config.partitions > 1 and context.global_seed() is None:
         seeds = session.mp_group.allgather_objects(int(np.random.randint(1 << 31)))
@@ -96,22 +96,22 @@ def agree_on_shuffling() -> None:
 
 
 def refuse_backups(callbacks: Any) -> None:
-    """Refuse the callback that saves by itself, on each rank.
+    """Refuse `BackupAndRestore`, which would save on each rank separately.
 
     Raises:
-        SMPUsageError: If it is among the callbacks.
+        SMPUsageError: If `callbacks` contains one.
     """
     backup = tf.keras.callbacks.BackupAndRestore
     listed = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
     if any(isinstance(callback, backup) for callback in listed):
         raise SMPUsageError(
-            "fit(callbacks=[BackupAndRestore(...)]): it would save on each rank what that rank holds, under one name; "
+            "fit(callbacks=[BackupAndRestore(...)]): every rank would save its own part under the same name; "
             "use smp.CheckpointManager, and a keras.callbacks.LambdaCallback(on_epoch_end=...) that calls its save"
         )
 
 
 def is_quiet() -> bool:
-    """Whether this rank leaves the progress bar to another one."""
+    """Return whether this rank prints no progress bar, because rank 0 does."""
     return current().placement.rank != 0
 
 
@@ -136,6 +136,6 @@ def _notes(y_pred: Any) -> list[dict[str, Any]]:
 
 
 def _noted(y_pred: Any, notes: list[dict[str, Any]]) -> Any:
-    """The whole batch's predictions, as metrics want them."""
+    """Return the predictions of the whole batch, with their Keras notes, for the metrics."""
     merged = [with_notes(*pair) for pair in zip(tf.nest.flatten(_merged(y_pred)), _merged(notes), strict=True)]
     return tf.nest.pack_sequence_as(y_pred, merged)

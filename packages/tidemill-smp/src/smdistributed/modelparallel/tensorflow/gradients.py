@@ -1,4 +1,4 @@
-"""Gradients of the whole batch, which is what optimizers and clipping take."""
+"""Checks that optimizers and clipping receive gradients of the whole batch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["require_whole"]
 
 
 def require_whole(gradients: Iterable[Any], where: str) -> None:
-    """Refuse gradients as a step returns them, which are one for each microbatch.
+    """Refuse gradients as a step returns them, with one value per microbatch.
 
     Args:
-        gradients: Tensors, `tf.IndexedSlices`, None.
-        where: The function that was given them, for the message.
+        gradients: Tensors, `tf.IndexedSlices` and None.
+        where: The function that received them, for the error message.
 
     Raises:
-        SMPUsageError: If one is a `StepOutput`.
+        SMPUsageError: If a gradient is a `StepOutput`.
     """
     for place, gradient in enumerate(gradients):
-        if hasattr(gradient, "accumulate"):  # by its method: optimizers lie below steps
+        if hasattr(gradient, "accumulate"):  # not isinstance: this layer must not import the steps above it
             raise SMPUsageError(
                 f"{where} was given a StepOutput as gradient {place}: a step returns a gradient for each microbatch; "
-                "give it [gradient.accumulate() for gradient in gradients], which are those of the whole batch"
+                "pass [gradient.accumulate() for gradient in gradients], the gradients of the whole batch"
             )

@@ -1,8 +1,9 @@
-"""Horovod with the ranks of one partition, so that `hvd.rank()` is `smp.dp_rank()`.
+"""Runs Horovod over the ranks with the same partition, so that `hvd.rank()` equals `smp.dp_rank()`.
 
-Scripts call Horovod with lists of all gradients and all variables, of which each rank has its part. With
-tidemill-horovod the group that is handed in says which variables are here; the functions of the real Horovod are
-wrapped. Those that reduce sparse gradients are wrapped with either, since Horovod only concatenates the rows.
+Scripts call Horovod with the lists of all gradients and all variables, of which each rank holds a part. With
+tidemill-horovod, the group passed to `horovod.init` tells which variables are local; with Horovod itself, its functions
+are wrapped. With either one, functions that reduce sparse gradients are wrapped, because Horovod only concatenates
+their rows.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
+from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
-__all__ = ["HorovodGroup", "add_shared_rows", "pass_over_foreign", "require_horovod", "start_horovod"]
+__all__ = ["HorovodGroup", "add_shared_rows", "pass_over_remote", "require_horovod", "start_horovod"]
 
 _local = threading.local()
 
 
 class HorovodGroup:
-    """The ranks of a partition, as `horovod.tensorflow.Communicator` wants them."""
+    """The ranks with the same partition, with the interface of `horovod.tensorflow.Communicator`."""
+
+    can_connect = True
+    """They are processes: Horovod may open connections of its own between them."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -40,31 +44,31 @@ class HorovodGroup:
         self.size = group.size
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The sum or mean over the replicas."""
+        """Return the sum or mean over the replicas."""
         return self._group.allreduce(array, op)
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all replicas."""
+        """Return the arrays of all replicas."""
         return self._group.allgather(array)
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of replica `root`."""
+        """Return the array of replica `root`."""
         return self._group.broadcast(array, root)
 
     def barrier(self) -> None:
-        """Return when all replicas are here."""
+        """Return when all replicas have called `barrier`."""
         self._group.barrier()
 
     def holds(self, variable: Any) -> bool:
-        """Whether the variable's value is here, and not in another partition."""
-        return not is_foreign(variable)
+        """Return whether this rank, and not another partition, holds the value of the variable."""
+        return not is_remote(variable)
 
 
 def require_horovod(replicas: int) -> None:
-    """Refuse several replicas that want Horovod where there is none, and a Horovod that the script has started.
+    """Check that several replicas can use Horovod.
 
     Raises:
-        SMPConfigurationError: If so.
+        SMPConfigurationError: If Horovod is not installed, or the script initialized it over all processes.
     """
     if replicas > 1 and not _is_installed():
         raise SMPConfigurationError(
@@ -80,16 +84,16 @@ def require_horovod(replicas: int) -> None:
 
 
 def start_horovod(session: Session) -> None:
-    """Start Horovod, if it is installed; collective."""
+    """Initialize Horovod if it is installed; collective."""
     if not _is_installed():
         return
     horovod = importlib.import_module("horovod.tensorflow")
     if hasattr(horovod, "Communicator"):  # tidemill-horovod
-        if not horovod.is_initialized():  # else by the script, with as many processes as replicas
+        if not horovod.is_initialized():  # the script may have done it, with as many processes as replicas
             horovod.init(HorovodGroup(session.dp_group))
     else:
         horovod.init(comm=list(session.placement.dp_group))
-        pass_over_foreign(horovod)
+        pass_over_remote(horovod)
     add_shared_rows(horovod)
 
 
@@ -97,19 +101,19 @@ def _is_installed() -> bool:
     return importlib.util.find_spec("horovod") is not None
 
 
-def pass_over_foreign(horovod: Any) -> None:
-    """Have the functions of a `horovod.tensorflow` pass over what other partitions hold."""
+def pass_over_remote(horovod: Any) -> None:
+    """Wrap the functions of a `horovod.tensorflow` to skip variables and gradients of other partitions."""
     if not hasattr(horovod.allreduce, "__wrapped__"):
         horovod.allreduce = _passing_none(horovod.allreduce)
-        horovod.broadcast_variables = _passing_foreign(horovod.broadcast_variables)
-        if hasattr(horovod, "grouped_allreduce"):  # not in its older releases
+        horovod.broadcast_variables = _passing_remote(horovod.broadcast_variables)
+        if hasattr(horovod, "grouped_allreduce"):  # missing in older releases
             horovod.grouped_allreduce = _passing_nones(horovod.grouped_allreduce)
 
 
 def add_shared_rows(horovod: Any) -> None:
-    """Have the functions of a `horovod.tensorflow` add up rows of sparse gradients that all replicas share.
+    """Wrap the functions of a `horovod.tensorflow` to sum the rows of sparse gradients that all replicas share.
 
-    Horovod concatenates all of them. It does so for other gradients than those of a step still.
+    Horovod concatenates all rows. Gradients that do not come from a step are still concatenated.
     """
     if not hasattr(horovod.allreduce, "smp_adds"):
         horovod.allreduce = _adding(horovod.allreduce, horovod)
@@ -143,7 +147,7 @@ def _adding_several(grouped_allreduce: Callable[..., Any], horovod: Any) -> Call
 
 @contextmanager
 def _reducing() -> Iterator[None]:
-    """Inside, one of Horovod's functions may call another: what is reduced is added up once."""
+    """Prevent summing twice if one of Horovod's wrapped functions calls another."""
     _local.is_reducing = True
     try:
         yield
@@ -152,7 +156,7 @@ def _reducing() -> Iterator[None]:
 
 
 def _added(tensor: Any, reduced: Any, horovod: Any) -> Any:
-    """Of what Horovod made of a sparse gradient, the rows of all replicas one after the other."""
+    """Sum the shared rows in the sparse gradient that Horovod concatenated from all replicas."""
     if not (isinstance(tensor, tf.IndexedSlices) and isinstance(reduced, tf.IndexedSlices)):
         return reduced
     rows = num_shared_rows(tensor)
@@ -186,11 +190,11 @@ def _passing_nones(grouped_allreduce: Callable[..., Any]) -> Callable[..., Any]:
     return allreduce_held
 
 
-def _passing_foreign(broadcast_variables: Callable[..., Any]) -> Callable[..., Any]:
+def _passing_remote(broadcast_variables: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(broadcast_variables)
     def broadcast_held_variables(variables: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-        # Horovod knows nothing of Keras 3, whose variables hold those of TensorFlow.
-        held = [tensorflow_variable(variable) for variable in variables if not is_foreign(variable)]
+        # Horovod accepts tf.Variables only, which the variables of Keras 3 contain.
+        held = [tensorflow_variable(variable) for variable in variables if not is_remote(variable)]
         if held:
             return broadcast_variables(held, *args, **kwargs)
         return None if tf.executing_eagerly() else tf.no_op()

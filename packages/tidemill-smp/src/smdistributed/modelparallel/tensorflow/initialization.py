@@ -1,4 +1,4 @@
-"""`smp.init`: read the parameters, meet the other ranks, and leave when the process ends."""
+"""`smp.init`: read the parameters, connect to the other ranks, and disconnect when the process ends."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from types import TracebackType
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
-from smdistributed.modelparallel.tensorflow import keras2, session
+from smdistributed.modelparallel.tensorflow import legacy_keras, session
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
 from smdistributed.modelparallel.tensorflow.arguments import IDLE_PARAMETERS
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.devices import take_gpu
-from smdistributed.modelparallel.tensorflow.engine import optimizer_hooks
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
+from smdistributed.modelparallel.tensorflow.optimizers import installation as optimizers
 from smdistributed.modelparallel.tensorflow.placement import Placement, place
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
 from smdistributed.modelparallel.tensorflow.transport.errors import as_library_error
+from smdistributed.modelparallel.tensorflow.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 from smdistributed.modelparallel.tensorflow.world.mesh import connect_all
 from smdistributed.modelparallel.tensorflow.world.objects import Objects
-from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, read_standing
+from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, read_rank_info
 from smdistributed.modelparallel.tensorflow.world.world import World
 
 __all__ = ["init"]
@@ -43,31 +43,32 @@ _FLUSH_S = 5.0
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
-    """Make this process a rank. The first call of a script; collective.
+    """Initialize the library: connect this process to the other ranks. Collective; the first call of a script.
 
     A second call with the same parameters does nothing.
 
     Args:
-        config: The parameters of the job; None reads them from `SM_HP_MP_PARAMETERS`.
+        config: The parameters of the job; see `Config` for names and defaults. Default: the JSON object in
+            `SM_HP_MP_PARAMETERS`, which SageMaker training sets.
 
     Raises:
         SMPConfigurationError: If a parameter, or the number of ranks, is not allowed.
-        SMPUsageError: If the process is a rank already, with other parameters.
-        SMPDeadlockError: If the other ranks do not come.
+        SMPUsageError: If the process was already initialized with other parameters.
+        SMPDeadlockError: If the other ranks do not connect within `hang_timeout_s` seconds.
     """
     parameters = read_config(config)
     if session.is_initialized():
         _require_same(parameters)
         return
-    standing = read_standing()
-    # What can be refused is, before anything is started.
-    placement = place(standing.rank, size=standing.size, partitions=parameters.partitions)
+    info = read_rank_info()
+    # All checks come before anything is started.
+    placement = place(info.rank, size=info.size, partitions=parameters.partitions)
     if parameters.horovod:
         require_horovod(placement.replicas)
-    return_freed_memory()  # before the model takes any
+    return_freed_memory()  # before the model allocates memory
     session.set_current(_join(parameters))
-    keras2.install()
-    optimizer_hooks.install(_is_distributed)
+    legacy_keras.install()
+    optimizers.install(_is_distributed)
     install_warning()
     if parameters.horovod:
         start_horovod(session.current())
@@ -81,7 +82,7 @@ def _warn_of_lone_replicas(joined: Session) -> None:
     if placement.replicas > 1 and not (config.horovod or config.ddp) and placement.rank == 0:
         log.warning(
             "smp: there are %d replicas (%d ranks, %d partitions), but neither 'horovod' nor 'ddp' is set: unless the "
-            "script averages gradients by itself, each replica trains a model of its own",
+            "script averages gradients itself, each replica trains a separate model",
             placement.replicas,
             placement.replicas * placement.partitions,
             placement.partitions,
@@ -90,9 +91,7 @@ def _warn_of_lone_replicas(joined: Session) -> None:
 
 def _warn_of_schedule(joined: Session) -> None:
     if joined.config.pipeline == "_only_forward" and joined.placement.rank == 0:
-        log.warning(
-            "smp: 'pipeline' is '_only_forward', which is taken for 'interleaved'; set 'interleaved' or 'simple'"
-        )
+        log.warning("smp: 'pipeline' is '_only_forward', which means 'interleaved' here; set 'interleaved' or 'simple'")
 
 
 def _warn_of_idle_parameters(joined: Session) -> None:
@@ -105,7 +104,7 @@ def _warn_of_idle_parameters(joined: Session) -> None:
     for name in joined.config.extras:
         alike = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean '{alike[0]}'?" if alike else ""
-        log.warning("smp: '%s' is no parameter of this library and has no effect%s", name, hint)
+        log.warning("smp: '%s' is not a parameter of this library and has no effect%s", name, hint)
 
 
 def _is_distributed(variable: Any) -> bool:
@@ -144,7 +143,7 @@ def _join(parameters: Config) -> Session:
     )
     world.start()
     world_group = Group(world, tuple(range(world.size)), "world")
-    take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before threads are made that would inherit
+    take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before other threads start: they inherit cores
     take_gpu(rendezvous.local_rank, rendezvous.local_size)
     transport = choose_transport(
         parameters.transport,
@@ -178,7 +177,7 @@ def _namer(placement: Placement) -> Callable[[int], str]:
 
 
 def _leave_at_exit(world: World, transport: Transport, mpi: Any) -> None:
-    """Say goodbye at exit; after an uncaught exception, say that instead."""
+    """Close the connections at exit; after an uncaught exception, report the failure to the other ranks."""
     failure: list[str] = []
     before = sys.excepthook
 
@@ -194,7 +193,7 @@ def _leave_at_exit(world: World, transport: Transport, mpi: Any) -> None:
         is_lost = bool(failure) or world.has_lost()
         world.close("".join(failure[:1]))
         if mpi is not None and is_lost:
-            mpi.Abort(1)  # what MPI does at exit would wait for a rank that does not come
+            mpi.Abort(1)  # MPI_Finalize at exit would wait for ranks that never reach it
 
     sys.excepthook = note
     atexit.register(leave)

@@ -1,8 +1,7 @@
-"""Which Keras the script means, and what the library needs of it.
+"""One interface to Keras 3 and tf_keras, for everything but their optimizers.
 
-A process has one Keras: that behind `tf.keras`, which is Keras 3, or tf_keras with `TF_USE_LEGACY_KERAS=1`. It is told
-here once, and the other one is never imported. Everything in which the two differ for the library, other than their
-optimizers, is in this module.
+A process uses one Keras, that of `tf.keras`: Keras 3, or tf_keras if `TF_USE_LEGACY_KERAS=1`. This module determines
+which, and never imports the other one.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ _optimizers: tuple[Any, ...] = (
 
 
 def is_keras_variable(variable: Any) -> bool:
-    """Whether `variable` is what a layer's `add_weight` gives."""
+    """Return whether `variable` is of the class that a layer's `add_weight` returns."""
     return isinstance(variable, tf.Variable if IS_TF_KERAS else tf.keras.Variable)
 
 
 def tensorflow_variable(variable: Any) -> Any:
-    """The tf.Variable behind a variable of Keras; a plain tf.Variable itself."""
-    # Keras 3 holds a tf.Variable; the variables of tf_keras with mixed precision wrap one, and are one too.
+    """Return the tf.Variable inside a Keras variable, or a plain tf.Variable itself."""
+    # A Keras 3 variable contains a tf.Variable; a mixed-precision variable of tf_keras both contains and is one.
     for name in ("_value", "_variable"):
         inner = vars(variable).get(name) if hasattr(variable, "__dict__") else None
         if isinstance(inner, tf.Variable):
@@ -72,15 +71,15 @@ def tensorflow_variable(variable: Any) -> Any:
 
 
 def layers_of(layer: Any) -> list[Any]:
-    """The layers that `layer` is made of, however deep; without itself."""
+    """Return all sublayers of `layer`, at any depth, without `layer` itself."""
     return list(layer._flatten_layers(include_self=False))
 
 
 def containers_of(layer: Any) -> dict[str, Any]:
-    """The lists, tuples, dictionaries and sets that a layer keeps as attributes, and TensorFlow does not see into.
+    """Return the lists, tuples, dictionaries and sets in a layer's attributes whose items TensorFlow does not track.
 
-    It does not where Keras 3 tracks them: what is in them is no trackable child of the layer. They may be nested, and
-    hold anything.
+    If Keras 3 tracks a container, its items are not trackable children of the layer. Containers may be nested, and
+    their items may be of any type.
     """
     if IS_TF_KERAS or not isinstance(layer, Layer):
         return {}
@@ -90,9 +89,9 @@ def containers_of(layer: Any) -> dict[str, Any]:
 
 
 def seeds_of(layer: Any) -> list[Any]:
-    """The variables from which a random layer draws, such as dropout; TensorFlow's checkpoints have none of them.
+    """Return the generator-state variables of a random layer such as dropout; TensorFlow's checkpoints omit them.
 
-    Layers of tf_keras have one where `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
+    A tf_keras layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
     """
     if not IS_TF_KERAS:
         return [generator.state for generator in getattr(layer, "_seed_generators", ())]
@@ -101,11 +100,11 @@ def seeds_of(layer: Any) -> list[Any]:
 
 
 def tracked_variables(model: Any) -> list[Any]:
-    """All tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
+    """Return all tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
-    Others are those that a layer keeps as attributes, in lists and dictionaries, or in a `tf.Module` of the script's
-    own: Keras 3 does not list them; and the seeds of tf_keras's random layers. Optimizers and metrics are no part of
-    the model.
+    The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
+    `tf.Module` of the script) and the seeds of tf_keras's random layers. Variables of optimizers and metrics are not
+    included.
     """
     found: dict[int, Any] = {}
     for variable in model.variables:
@@ -129,7 +128,7 @@ def tracked_variables(model: Any) -> list[Any]:
 
 
 def _held(container: Any) -> Iterator[Any]:
-    """What is in a container and in those inside it."""
+    """Yield the items of a container and of the containers nested in it."""
     for value in container.values() if isinstance(container, dict) else container:
         if isinstance(value, (list, tuple, dict, set)):
             yield from _held(value)
@@ -138,7 +137,7 @@ def _held(container: Any) -> Iterator[Any]:
 
 
 def hears_training(model: Any) -> bool:
-    """Whether Keras's own loops tell the model `training`: tf_keras always, Keras 3 where its `call` takes it."""
+    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it."""
     return IS_TF_KERAS or bool(model._call_has_training_arg)
 
 
@@ -148,23 +147,23 @@ def set_random_seed(seed: int) -> None:
 
 
 def unpack(data: Any) -> tuple[Any, Any, Any]:
-    """What a step of `fit` gets: inputs, targets and sample weights; the latter two may be None."""
+    """Split the data of a step of `fit` into inputs, targets and sample weights; the latter two may be None."""
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(data)
     return x, y, sample_weight
 
 
 def loss_of(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, training: bool) -> Any:
-    """The loss that the model was compiled with, or that it defines; that of a microbatch."""
+    """Return the loss of a microbatch, as the model was compiled or as its `compute_loss` defines it."""
     if not IS_TF_KERAS:
         return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
-    loss = model.compute_loss(x, y, y_pred, sample_weight)  # keeps its own mean, over the microbatches
+    loss = model.compute_loss(x, y, y_pred, sample_weight)  # also updates its own mean over the microbatches
     if training:
         model._validate_target_and_loss(y, loss)
     return loss
 
 
 def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-    """Update the metrics with a whole batch, and give them."""
+    """Update the metrics with a whole batch, and return their results."""
     if not IS_TF_KERAS:
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
         model._loss_tracker.update_state(loss, sample_weight=size)
@@ -172,21 +171,21 @@ def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_wei
 
 
 def scaled_loss(optimizer: Any, loss: Any) -> Any:
-    """The loss to differentiate where the optimizer scales it, for gradients of few bits."""
+    """Return the loss to differentiate, scaled if the optimizer scales losses for mixed precision."""
     if IS_TF_KERAS:
         return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
     return optimizer.scale_loss(loss)
 
 
 def unscaled(optimizer: Any, gradients: list[Any]) -> list[Any]:
-    """The gradients that `apply_gradients` wants, of those of `scaled_loss`."""
+    """Convert the gradients of `scaled_loss` to those that `apply_gradients` expects."""
     if IS_TF_KERAS and hasattr(optimizer, "get_unscaled_gradients"):
         return list(optimizer.get_unscaled_gradients(gradients))
-    return gradients  # Keras 3 does it when they are applied
+    return gradients  # Keras 3 unscales in apply_gradients
 
 
 def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool, **options: Any) -> Any:
-    """A variable that has no value yet and takes no memory."""
+    """Create a variable without a value, which takes no memory."""
     with tf.init_scope():
         return resource_variable_ops.UninitializedVariable(
             shape=shape, dtype=dtype, trainable=trainable, name=name, **options
@@ -195,9 +194,9 @@ def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool, **opti
 
 @contextmanager
 def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
-    """Create the weights of layers without memory inside.
+    """Create the weights of layers without memory inside this context.
 
-    A tf.Variable that a layer makes by itself gets its value at once, wherever it is made.
+    A tf.Variable that a layer creates directly gets its value immediately, also inside a graph.
 
     Args:
         created: Called with each weight and a function that computes its initial value.
@@ -233,7 +232,8 @@ def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) ->
         initializer = initializer() if isinstance(initializer, type) else initializer
         if not callable(initializer) or not tf.TensorShape(shape).is_fully_defined() or options.get("layout"):
             return original(name, shape, dtype, initializer, **options)
-        # An initializer without a seed draws one when it is called first: in the order of creation, on every rank.
+        # An initializer without a seed draws one at its first call. Draw it now, in the order of creation, which is
+        # the same on every rank.
         generator = getattr(initializer, "_random_generator", None)
         if generator is not None:
             generator._maybe_init()
@@ -261,7 +261,7 @@ def _created_eagerly(_: Callable[..., Any], **options: Any) -> Any:
 
 
 def _lifted(tensor: Any) -> Any:
-    """The value of a tensor of the graph that is being built; it must not depend on what goes into that graph."""
+    """Return the value of a tensor of the graph under construction; it must not depend on the graph's inputs."""
 
     @tf.function(autograph=False)
     def value() -> Any:

@@ -1,7 +1,7 @@
-"""What Keras notes on a tensor beside its value, and how it gets onto all ranks with it.
+"""Attributes that Keras attaches to tensors (masks and logits), and their transfer to all ranks.
 
-Keras's losses and metrics look for the mask of a prediction, and for the logits that a softmax or a sigmoid was made
-from: cross-entropy is exact for those, and cut off at 1e-7 for probabilities. A copy of the prediction has neither.
+Keras's losses and metrics look for the mask of a prediction, and for the logits behind a softmax or sigmoid:
+cross-entropy is exact for logits, and clipped at 1e-7 for probabilities. A copy of the prediction has neither.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["everywhere", "notes_of", "with_notes"]
+__all__ = ["notes_of", "replicated", "with_notes"]
 
 _ATTRIBUTES = {"mask": "_keras_mask", "logits": "_keras_logits"}
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
-"""By type of op: Keras takes the input of such an op for logits, even without a note."""
+"""Activation by op type. Keras uses the input of such an op as logits, even without an attribute."""
 
 
 def notes_of(output: Any) -> dict[str, Any]:
-    """What Keras may look for on an output of a model: tensors by a name of ours. Empty for what is no dense tensor."""
+    """Return tensors that Keras may look for on a model's output, by internal name; empty if it is not dense."""
     if not isinstance(output, tf.Tensor):
         return {}
     found = {name: getattr(output, attribute, None) for name, attribute in _ATTRIBUTES.items()}
@@ -29,7 +29,7 @@ def notes_of(output: Any) -> dict[str, Any]:
 
 
 def with_notes(value: Any, notes: Mapping[str, Any]) -> Any:
-    """A tensor of a value that Keras finds the notes on; `value` itself may be returned, noted on."""
+    """Return a tensor with the value of `value` and the notes attached; it may be `value` itself."""
     for name, activation in _ACTIVATIONS.items():
         if name in notes:
             value = activation(notes[name])
@@ -39,10 +39,10 @@ def with_notes(value: Any, notes: Mapping[str, Any]) -> Any:
     return value
 
 
-def everywhere(output: Any) -> Any:
-    """An output of a model, for the ops that every rank computes for itself.
+def replicated(output: Any) -> Any:
+    """Return an output of a model for ops that are replicated on all ranks.
 
-    Of probabilities the logits go from rank to rank, and each rank makes the probabilities again.
+    For probabilities the logits are sent from rank to rank, and each rank recomputes the probabilities.
     """
     if not tf.is_tensor(output):
         return output

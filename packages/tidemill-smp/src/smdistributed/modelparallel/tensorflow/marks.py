@@ -1,8 +1,8 @@
-"""Which part of the model an op belongs to: remembered while the step is traced.
+"""Records during tracing to which unit of the model each op belongs.
 
-A *unit* is the smallest thing that is placed: with manual partitioning it is a partition, with automatic partitioning
-a layer or a piece of glue between layers. While a step is traced there is one `Tracer`; every op created in its graph
-gets the unit that is current then, and so do the ops of the backward pass, by the hooks of `hooks`.
+A *unit* is the smallest piece that is placed: with manual placement a partition, with automatic partitioning a layer or
+the glue between layers. While a step is traced there is one `Tracer`; every op created in its graph is assigned to the
+current unit. The hooks of `hooks` do the same for the ops of the backward pass.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-__all__ = ["EVERYWHERE", "MarkingGraph", "Tracer", "plain_scope", "tracer", "tracing"]
+__all__ = ["REPLICATED", "MarkingGraph", "Tracer", "plain_scope", "tracer", "tracing"]
 
-EVERYWHERE = "everywhere"
-"""The unit of ops that every rank computes for itself."""
+REPLICATED = "replicated"
+"""The unit of replicated ops, which every rank computes."""
 
 _SCOPE = re.compile(r"smp_unit_(\d+)_")
 _ANY_SCOPE = re.compile(r"smp_unit_\d+_[_\d]*(/|$)")
@@ -30,33 +30,33 @@ _local = threading.local()
 
 @dataclass
 class Tracer:
-    """What is remembered of one trace."""
+    """State of one trace."""
 
     unit: str | None = None
-    """The unit of the ops that are created now; None outside the model."""
+    """Unit of ops that are created now; None outside the model."""
     units: dict[str, str] = field(default_factory=dict)
     """Op name -> unit."""
     gradients: dict[str, Any] = field(default_factory=dict)
-    """Name of the op that carries a component of a variable's gradient -> the variable's handle in the graph."""
+    """Name of the op that outputs a component of a variable's gradient -> the variable's handle in the graph."""
     models: list[Any] = field(default_factory=list)
     """The distributed models called in this trace, each once."""
     automatic: bool = False
-    """Whether layers are units (automatic partitioning) or `smp.partition` says so."""
+    """Whether layers are the units (automatic partitioning), and not the partitions of `smp.partition`."""
     layers: list[Any] = field(default_factory=list)
-    """The containers being called now, innermost last (automatic partitioning)."""
+    """Containers whose calls are in progress, innermost last (automatic partitioning)."""
 
     paths: dict[int, str] = field(default_factory=dict)
-    """id of a layer -> its path, while it is traced."""
+    """id of a layer -> its path in this trace."""
     calls: dict[str, int] = field(default_factory=dict)
     """Path of a container -> the number of its next glue, for containers that are called several times."""
     outputs: list[str] = field(default_factory=list)
     """Names of the tensors that the models return."""
     scopes: list[str] = field(default_factory=list)
-    """The units by the number that stands in their name scope."""
+    """Units, indexed by the number in their name scope."""
 
     @contextmanager
     def marking(self, unit: str | None) -> Iterator[None]:
-        """Put the ops created inside into `unit`, under a name scope that tells it too."""
+        """Assign the ops created inside this context to `unit`, under a name scope that identifies the unit."""
         before = self.unit
         self.unit = unit
         try:
@@ -66,15 +66,15 @@ class Tracer:
             self.unit = before
 
     def go_on_in(self, unit: str) -> None:
-        """Put what is created from here on into `unit`, until the marking around ends."""
+        """Assign the ops created from now on to `unit`, until the enclosing marking ends."""
         self.unit = unit
         graph = tf.compat.v1.get_default_graph()
-        # The scope that tells the unit is replaced, not nested: a model calls hundreds of layers one after the other.
+        # The scope of the unit is replaced, not nested: a model calls hundreds of layers one after the other.
         kept = _LAST_SCOPE.sub("", graph._name_stack)
         graph._name_stack = f"{kept}/{self._scope(unit)}" if kept else self._scope(unit)
 
     def path_of(self, layer: Any, parent: str) -> str:
-        """The name of a layer: the same for each call of it, unlike that of any other layer."""
+        """Return the path of a layer, unique in this trace and the same for each call of the layer."""
         if id(layer) not in self.paths:
             name, number = f"{parent}/{layer.name}", 1
             while name in self.paths.values():
@@ -84,7 +84,7 @@ class Tracer:
         return self.paths[id(layer)]
 
     def unit_of_scope(self, name_scope: str | None) -> str | None:
-        """The unit that a name scope tells, the innermost one."""
+        """Return the innermost unit that a name scope identifies; None if there is none."""
         found = _SCOPE.findall(name_scope or "")
         return self.scopes[int(found[-1])] if found else None
 
@@ -95,18 +95,18 @@ class Tracer:
 
 
 def plain_scope(name_scope: str) -> str:
-    """A name scope as it would be without the library."""
+    """Return a name scope without the parts that this library added."""
     return _ANY_SCOPE.sub("", name_scope).rstrip("/")
 
 
 def tracer() -> Tracer | None:
-    """The tracer of the step that this thread is tracing, if any."""
+    """Return the tracer of the step that this thread is tracing; None if there is none."""
     return getattr(_local, "tracer", None)
 
 
 @contextmanager
 def tracing(new: Tracer) -> Iterator[Tracer]:
-    """Make `new` the tracer of this thread."""
+    """Make `new` the tracer of this thread inside this context."""
     _local.tracer = new
     try:
         yield new
@@ -115,10 +115,10 @@ def tracing(new: Tracer) -> Iterator[Tracer]:
 
 
 class MarkingGraph(func_graph.FuncGraph):
-    """A function's graph that tells its tracer the unit of each op.
+    """A function's graph that reports each new op to its tracer.
 
-    Only ops of this very graph count. Bodies of loops and branches are graphs of their own: a loop or a conditional is
-    placed whole.
+    Only ops of this graph are reported. Bodies of loops and branches are separate graphs: a loop or conditional is
+    placed as a whole.
     """
 
     def __init__(self, name: str, *, tracer: Tracer, **options: Any) -> None:
@@ -127,7 +127,7 @@ class MarkingGraph(func_graph.FuncGraph):
 
     def _create_op_internal(self, *args: Any, **kwargs: Any) -> Any:
         op = super()._create_op_internal(*args, **kwargs)
-        # tf.gradients says of which forward op the ops it creates are the gradient.
+        # tf.gradients sets `_default_original_op` to the forward op whose gradient it is creating.
         forward = self._default_original_op
         unit = self._tracer.units.get(forward.name) if forward is not None else self._tracer.unit
         if unit is not None and op.graph is self:

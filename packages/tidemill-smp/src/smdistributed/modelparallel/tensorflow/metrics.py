@@ -1,8 +1,8 @@
-"""The metrics that `fit` and `evaluate` tell callbacks: of the whole model, and with `ddp` of all replicas.
+"""Metrics that `fit` and `evaluate` pass to callbacks: for the whole model, and with `ddp` for all replicas.
 
-A metric that a layer keeps is on the rank of that layer, and each replica has seen its share of the data. Callbacks
-that were told different things would decide differently: one rank would stop, and the others wait for it. So what
-metrics have counted is brought together at the end of an epoch, as `tf.distribute` does it.
+The metrics of a layer are on the rank of that layer, and each replica processes its share of the data. If callbacks
+received different values, they would decide differently: one rank would stop, and the others wait for it. So the
+variables of metrics are combined over all ranks at the end of an epoch, as in `tf.distribute`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow.engine.variables import (
-    ForeignVariable,
-    is_foreign,
-    standing_in,
+from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.variables import (
+    RemoteVariable,
+    is_remote,
+    reading_remote,
     tensorflow_variable,
 )
-from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["results_here", "results_of_all"]
 
@@ -29,28 +29,30 @@ _WHAT = "metrics of fit or evaluate"
 
 
 def results_here(model: Any) -> dict[str, Any]:
-    """The results of those metrics that this rank holds, from what this replica has seen."""
-    return _results(metric for metric in model.metrics if not any(map(is_foreign, metric.variables)))
+    """Return the results of the metrics that this rank holds, for the data of this replica."""
+    return _results(metric for metric in model.metrics if not any(map(is_remote, metric.variables)))
 
 
 def results_of_all(model: Any, logs: Any) -> Any:
-    """What callbacks are told at the end of an epoch; collective over the replica, and with `ddp` over all replicas.
+    """Return the logs that callbacks receive at the end of an epoch.
+
+    Collective over the replica, and with `ddp` over all replicas.
 
     Args:
-        model: The model, whose metrics keep what this replica has counted.
-        logs: What the last step of this rank gave. If it is something else than the metrics, as a `train_step` of the
-            script's own may give, the mean over the replicas takes the place of the metrics.
+        model: The model, whose metrics contain the counts of this replica.
+        logs: The result of this rank's last step. If its names are not those of the metrics, because the script defines
+            its own `train_step`, the means over the replicas are returned instead of the metrics.
 
     Returns:
-        Numbers or arrays by name, the same on all ranks.
+        Numbers or arrays by name, equal on all ranks.
 
     Raises:
-        SMPUsageError: If the logs of the replicas have not the same names.
+        SMPUsageError: If the logs of the replicas have different names.
     """
     session = current()
     variables = [tensorflow_variable(variable) for metric in model.metrics for variable in metric.variables]
     is_of_metrics = isinstance(logs, dict) and logs.keys() == results_here(model).keys()
-    held = {place: variable.numpy() for place, variable in enumerate(variables) if not is_foreign(variable)}
+    held = {place: variable.numpy() for place, variable in enumerate(variables) if not is_remote(variable)}
     ranks = session.mp_group.allgather_objects((is_of_metrics, held), what=_WHAT)
     if not all(flag for flag, _ in ranks):
         return _mean_of_logs(logs, session)
@@ -66,29 +68,29 @@ def results_of_all(model: Any, logs: Any) -> Any:
 
 
 class _Values:
-    """Stands in for the metrics of other ranks."""
+    """Provides the values of metric variables of other ranks."""
 
     def __init__(self, values: Mapping[int, Any]) -> None:
         self._values = values
-        """By the id of a variable."""
+        """Values by id of the variable."""
 
-    def value(self, variable: ForeignVariable) -> Any:
-        """The value, as a tensor."""
+    def value(self, variable: RemoteVariable) -> Any:
+        """Return the value as a tensor."""
         return tf.constant(self._values[id(variable)], variable.dtype)
 
-    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
-        """What is written to a checkpoint."""
+    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
+        """Return the tensors to write to a checkpoint."""
         return {"VARIABLE_VALUE": self.value(variable)}
 
 
 @contextmanager
 def _holding(variables: Sequence[Any], values: Mapping[int, Any]) -> Iterator[None]:
-    """Let variables have other values inside; those of other ranks, too."""
-    before = {place: variable.numpy() for place, variable in enumerate(variables) if not is_foreign(variable)}
+    """Replace the values of variables inside this context, including those of other ranks."""
+    before = {place: variable.numpy() for place, variable in enumerate(variables) if not is_remote(variable)}
     try:
         for place in before:
             variables[place].assign(values[place])
-        with standing_in(_Values({id(variable): values[place] for place, variable in enumerate(variables)})):
+        with reading_remote(_Values({id(variable): values[place] for place, variable in enumerate(variables)})):
             yield
     finally:
         for place, value in before.items():
@@ -104,7 +106,7 @@ def _results(metrics: Any) -> dict[str, Any]:
 
 
 def _together(values: Sequence[Any], variable: Any) -> Any:
-    """What metrics count adds up, unless the metric says something else."""
+    """Combine the replicas' values of a metric variable: their sum, unless its `aggregation` says otherwise."""
     aggregation = variable.aggregation
     if aggregation == tf.VariableAggregation.SUM:
         return sum(values[1:], start=values[0])
@@ -119,8 +121,8 @@ def _mean_of_logs(logs: Any, session: Session) -> Any:
     replicas = session.dp_group.allgather_objects(tf.nest.map_structure(_plain, logs), what=_WHAT)
     if any(other.keys() != logs.keys() for other in replicas):
         raise SMPUsageError(
-            f"the last steps of the replicas gave {[sorted(other) for other in replicas]}; train_step and test_step "
-            "must give the same names in all replicas, since callbacks get the means"
+            f"the last steps of the replicas returned {[sorted(other) for other in replicas]}; train_step and "
+            "test_step must return the same names in all replicas, because callbacks receive the means"
         )
     return tf.nest.map_structure(_mean, *replicas)
 

@@ -1,4 +1,4 @@
-"""`smp.DistributedModel`: a Keras model whose parts live on different ranks."""
+"""`smp.DistributedModel`: a Keras model whose layers are placed on different ranks."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
-from smdistributed.modelparallel.tensorflow.engine.variables import dropping_foreign_values, is_traced_whole
 from smdistributed.modelparallel.tensorflow.keras_api import Model
-from smdistributed.modelparallel.tensorflow.keras_notes import everywhere
-from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE, Tracer, tracer
+from smdistributed.modelparallel.tensorflow.keras_notes import replicated
+from smdistributed.modelparallel.tensorflow.marks import REPLICATED, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
 from smdistributed.modelparallel.tensorflow.saving import keras_file, saved_model, weights
 from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing, refuse_options, without_defaults
 from smdistributed.modelparallel.tensorflow.saving.inputs import inputs_of, merged
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, variable_specs
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
+from smdistributed.modelparallel.tensorflow.variables import dropping_remote_values, is_traced_whole
 
 __all__ = ["DistributedModel"]
 
 
 class DistributedModel(Model):  # type: ignore[misc]
-    """A Keras model that is cut into partitions; to be subclassed like `keras.Model`.
+    """A Keras model that is divided into partitions; subclass it like `keras.Model`.
 
-    Everything that `call` computes runs on one partition each; what it returns is available on all ranks. The model may
-    be called inside functions decorated with `smp.step` only.
+    Each op of `call` runs on one partition; the outputs of `call` are available on all ranks. The model can only be
+    called inside functions decorated with `smp.step`.
     """
 
     _smp_rules: Mapping[str, int] | None = None
-    """Which layers go where, for wrapped models."""
+    """Partition by name or path of a layer, for wrapped models."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model inside an `smp.step`.
 
         Raises:
-            SMPUsageError: If called elsewhere.
+            SMPUsageError: If called outside a step.
         """
         state = tracer()
         if state is None and is_traced_whole():
@@ -57,20 +57,23 @@ class DistributedModel(Model):  # type: ignore[misc]
         with self._outermost(state):
             outputs = super().__call__(*args, **kwargs)
         state.outputs.extend(output.name for output in tf.nest.flatten(outputs) if tf.is_tensor(output))
-        with state.marking(EVERYWHERE):
-            return tf.nest.map_structure(everywhere, outputs)
+        with state.marking(REPLICATED):
+            return tf.nest.map_structure(replicated, outputs)
 
     @classmethod
     def wrap(cls, model: Any, partitions: Mapping[str, int] | None = None) -> DistributedModel:
-        """Distribute a Functional, Sequential, pretrained or subclassed model as it is.
+        """Distribute a Functional, Sequential, pretrained or subclassed model without changing its code.
 
         Args:
             model: A Keras model, built or not; its weights are kept.
-            partitions: Name or path of a layer (`*` matches anything) -> partition. Layers without an entry follow
-                `default_partition`. Default: the library chooses the cut.
+            partitions: Partition by name or path of a layer (`*` matches anything). Layers without an entry go to
+                `default_partition`. Default: automatic partitioning.
+
+        Returns:
+            A distributed model that calls `model` and shares its layers.
 
         Raises:
-            SMPUsageError: If `model` is not a Keras model, or is distributed already.
+            SMPUsageError: If `model` is not a Keras model, or is already distributed.
         """
         if isinstance(model, DistributedModel) or not isinstance(model, Model):
             what = "a DistributedModel already" if isinstance(model, DistributedModel) else f"a {type(model).__name__}"
@@ -80,8 +83,13 @@ class DistributedModel(Model):  # type: ignore[misc]
     def compile(self, *args: Any, jit_compile: Any = "auto", **kwargs: Any) -> None:
         """Configure the model for `fit`, as in Keras.
 
-        XLA cannot compile a step with exchanges between ranks as a whole; `tf.config.optimizer.set_jit(True)` compiles
-        what lies between them.
+        XLA cannot compile a step that exchanges tensors between ranks as a whole; `tf.config.optimizer.set_jit(True)`
+        compiles the ops between two exchanges.
+
+        Args:
+            *args: As in `keras.Model.compile`.
+            jit_compile: `"auto"` or False: the step is not compiled. True is refused.
+            **kwargs: As in `keras.Model.compile`.
 
         Raises:
             SMPUsageError: If `jit_compile` is true.
@@ -104,13 +112,23 @@ class DistributedModel(Model):  # type: ignore[misc]
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Train, as in Keras; every rank calls it, those of a replica with the same data.
+        """Train, as in Keras. Collective; the ranks of a replica pass the same data.
 
-        Each batch is cut into the microbatches. At the end of an epoch callbacks are told the same on all ranks: with
-        `ddp`, metrics are of all replicas. When a callback stops training on one rank, all stop.
+        Each batch is split into the microbatches. At the end of an epoch, callbacks receive the same logs on all ranks;
+        with `ddp` they cover the data of all replicas. When a callback stops training on one rank, all ranks stop.
+
+        Args:
+            x, y, batch_size, epochs: As in Keras; `batch_size` counts the examples of a whole batch.
+            verbose: As in Keras on rank 0; the other ranks print nothing.
+            callbacks: As in Keras; `BackupAndRestore` is refused.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The `History` of Keras.
 
         Raises:
-            SMPUsageError: If `callbacks` has a `BackupAndRestore`.
+            SMPUsageError: If `callbacks` contains a `BackupAndRestore`.
         """
         fitting.refuse_backups(callbacks)
         fitting.agree_on_shuffling()
@@ -126,52 +144,71 @@ class DistributedModel(Model):  # type: ignore[misc]
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Evaluate, as in Keras; every rank calls it, those of a replica with the same data, and gets the result.
+        """Evaluate, as in Keras. Collective; the ranks of a replica pass the same data.
 
-        With `ddp` the result is that of all replicas' data.
+        Args:
+            x, y, batch_size: As in Keras; `batch_size` counts the examples of a whole batch.
+            verbose: As in Keras on rank 0; the other ranks print nothing.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and metrics as in Keras, equal on all ranks; with `ddp` they cover the data of all replicas.
         """
         return super().evaluate(x, y, batch_size, _verbosity(verbose), *args, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", *args: Any, **kwargs: Any) -> Any:
-        """Predict, as in Keras; the ranks of a replica call it with the same data, and get the result."""
+        """Predict, as in Keras. Collective over the replica, whose ranks pass the same data.
+
+        Args:
+            x: As in Keras.
+            batch_size: As in Keras.
+            verbose: As in Keras on rank 0; the other ranks print nothing.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The predictions as NumPy arrays, on every rank of the replica.
+        """
         return super().predict(x, batch_size, _verbosity(verbose), *args, **kwargs)
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """The results of the metrics that this rank holds, from what this replica has seen."""
+        """Return the results of the metrics that this rank holds, for the data of this replica."""
         return metrics.results_here(self)
 
     def reset_metrics(self) -> None:
-        """Forget what the metrics that this rank holds have counted."""
-        with dropping_foreign_values():
+        """Reset the metrics that this rank holds."""
+        with dropping_remote_values():
             super().reset_metrics()
 
     def profile(self, *batch: Any, **kwargs: Any) -> None:
-        """Measure how long each layer takes, for the automatic cut, which goes by estimates otherwise.
+        """Measure the time of each layer, so that automatic partitioning need not estimate it.
 
-        To be called on all ranks before the first step; several calls keep the shortest times. Rank 0 runs each layer
-        for a moment, forward and backward, on zeros, while the others wait, and tells them what it found.
+        Collective; call it before the first step. Several calls keep the shortest times. Rank 0 briefly runs each
+        layer forward and backward on zeros while the other ranks wait, then sends them the times.
 
         Args:
             *batch: The inputs of one whole batch: arrays or tensors.
             **kwargs: Further arguments of the model, such as `training=True`.
 
         Raises:
-            SMPUsageError: If the model is cut already.
+            SMPUsageError: If the model is already partitioned.
         """
         planning.profile(self, *batch, **kwargs)
 
     def save_model(self, save_path: str | os.PathLike[str] = "/opt/ml/model") -> None:
-        """Write the whole model as one SavedModel, with its latest weights; every rank calls it.
+        """Write the whole model as one SavedModel with its current weights. Collective.
 
-        `tf.keras.models.load_model(save_path).signatures["serving_default"]` takes what the model was called with in
-        the steps, as many rows as there are, and gives `output_0`, `output_1`, ... It needs none of this library.
+        The signature `serving_default` takes the inputs with which the steps called the model, with any number of rows,
+        and returns `output_0`, `output_1`, ... Loading and serving the SavedModel does not need this library.
 
         Args:
-            save_path: The directory. A SavedModel that is there is replaced when the new one is complete.
+            save_path: The directory. An existing SavedModel is replaced once the new one is complete. Default:
+                `/opt/ml/model`, which SageMaker uploads when the job ends.
 
         Raises:
             SMPUsageError: If no step has called the model yet.
-            SMPCheckpointError: If it could not be written; raised on all ranks.
+            SMPCheckpointError: If the SavedModel could not be written; raised on all ranks.
         """
         saved_model.save_model(self, self.__dict__.get("_smp_inputs"), save_path)
 
@@ -183,57 +220,59 @@ class DistributedModel(Model):  # type: ignore[misc]
         input_signature: Any = None,
         **options: Any,
     ) -> None:
-        """Write a SavedModel, as `save_model` does; the inputs are those of the steps.
+        """Write a SavedModel, as `save_model` does, under the name of Keras 3's `Model.export`. Collective.
 
         Args:
             filepath: The directory.
-            format: `tf_saved_model`; others are refused.
+            format: `tf_saved_model`; other formats are refused.
             verbose: Without effect: nothing is printed.
-            input_signature: Refused: the inputs are those that the steps called the model with.
-            **options: Refused: those of other formats.
+            input_signature: Refused: the inputs have the signature with which the steps called the model.
+            **options: Refused: options of other formats.
 
         Raises:
             SMPUsageError: If an argument is refused, or no step has called the model yet.
-            SMPCheckpointError: If it could not be written; raised on all ranks.
+            SMPCheckpointError: If the SavedModel could not be written; raised on all ranks.
         """
         del verbose
         if format != "tf_saved_model":
             raise SMPUsageError(
                 f"model.export: format is {format!r}; allowed is 'tf_saved_model' for a model that is spread over "
-                "ranks. Save it by save_keras, and export that file in one process"
+                "ranks. Save the model with save_keras, and export that file in one process"
             )
         refuse_options("model.export", {"input_signature": input_signature, **options})
         self.save_model(filepath)
 
     def save_keras(self, path: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
-        """Write the whole model as a `.keras` file; every rank calls it.
+        """Write the whole model as a `.keras` file. Collective.
 
-        Of a wrapped model it is the model inside, so that the file needs none of this library.
+        For a wrapped model, the file contains the original model, and loading it does not need this library.
 
         Args:
-            path: Ends in `.keras`.
-            overwrite: Whether a file that is there is replaced; else it is refused.
-            **options: Those of `keras.Model.save`.
+            path: The file; ends in `.keras`.
+            overwrite: Whether to replace an existing file; if False, an existing file is an error.
+            **options: Options of `keras.Model.save`.
 
         Raises:
-            SMPUsageError: If the model cannot be described in a file: its class needs a `get_config`.
-            SMPCheckpointError: If it could not be written, or `path` exists and `overwrite` is False; raised on all
+            SMPUsageError: If the model cannot be serialized because its class has no `get_config`.
+            SMPCheckpointError: If the file could not be written, or exists and `overwrite` is False; raised on all
                 ranks.
         """
         keras_file.save_keras(self._smp_plain(), path, overwrite=overwrite, **options)
 
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
-        """Write a `.keras` file, or to a path without that ending a SavedModel; every rank calls it.
+        """Write a `.keras` file if `filepath` ends in `.keras`, else a SavedModel. Collective.
 
         Args:
             filepath: The file, or the directory.
-            overwrite: Whether what is there is replaced; else it is refused.
-            **options: For a `.keras` file those of `keras.Model.save`. For a SavedModel, which is one to serve, without
-                an optimizer, those of tf_keras that ask for that: `save_format="tf"`, `include_optimizer=False`.
+            overwrite: Whether to replace an existing file or SavedModel; if False, an existing path is an error.
+            **options: For a `.keras` file, options of `keras.Model.save`. The SavedModel is for serving and has no
+                optimizer; it accepts only the options of tf_keras that say so: `save_format="tf"` and
+                `include_optimizer=False`.
 
         Raises:
             SMPUsageError: If an option does not belong to the format.
-            SMPCheckpointError: If it could not be written, or is there and `overwrite` is False; raised on all ranks.
+            SMPCheckpointError: If the model could not be written, or `filepath` exists and `overwrite` is False; raised
+                on all ranks.
         """
         if os.fspath(filepath).endswith(".keras"):
             self.save_keras(filepath, overwrite=overwrite, **options)
@@ -250,84 +289,85 @@ class DistributedModel(Model):  # type: ignore[misc]
         max_shard_size: Any = None,
         **options: Any,
     ) -> None:
-        """Write the weights of all ranks as a `.weights.h5` file; every rank calls it.
+        """Write the weights of all ranks as one `.weights.h5` file. Collective.
 
         Args:
-            filepath: Ends in `.weights.h5`.
-            overwrite: Whether a file that is there is replaced; else it is refused.
-            max_shard_size: Refused: ranks write one file.
-            **options: Those of `keras.Model.save_weights`.
+            filepath: The file; ends in `.weights.h5`.
+            overwrite: Whether to replace an existing file; if False, an existing file is an error.
+            max_shard_size: Refused: the ranks write one file together.
+            **options: Options of `keras.Model.save_weights`.
 
         Raises:
             SMPUsageError: If `max_shard_size` is given.
-            SMPCheckpointError: If it could not be written, or is there and `overwrite` is False; raised on all ranks.
+            SMPCheckpointError: If the file could not be written, or exists and `overwrite` is False; raised on all
+                ranks.
         """
         refuse_options("model.save_weights", {"max_shard_size": max_shard_size})
         keras_file.save_weights(self._smp_plain(), filepath, overwrite=overwrite, **options)
 
     def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
-        """Read weights that `save_weights` wrote, of this model however it was cut, or of the model in one piece.
+        """Load weights that `save_weights` wrote under any partitioning, or that the unpartitioned model wrote.
 
-        Every rank reads what it holds. A model that has no variables before its first step reads them after it, or in a
-        hook (`smp.register_post_partition_hook`).
+        Each rank loads the weights that it holds. If the model has no variables before its first step, load the weights
+        after that step or in an `smp.register_post_partition_hook`.
 
         Args:
             filepath: The file, readable on all ranks.
-            **options: Those of `keras.Model.load_weights`.
+            **options: Options of `keras.Model.load_weights`.
         """
-        with dropping_foreign_values():
+        with dropping_remote_values():
             tf.keras.Model.load_weights(self._smp_plain(), filepath, **options)
 
     def get_weights(self) -> list[Any]:
-        """The values of `weights` that this rank holds, and markers for the rest, which `set_weights` passes over.
+        """Return one entry per variable of `weights`: a NumPy array if this rank holds it, else a marker.
 
-        A marker raises `SMPForeignVariableError` where it is used as a value.
+        `set_weights` skips markers. Any other use of a marker as a value raises `SMPRemoteVariableError`.
         """
         return weights.get_weights(self.weights)
 
     def set_weights(self, values: Sequence[Any]) -> None:
-        """Set what this rank holds of `weights`.
+        """Set the variables of `weights` that this rank holds.
 
         Args:
-            values: What `get_weights` gave. For weights of the model in one piece there is `load_weights`.
+            values: A list as `get_weights` returns it. Use `load_weights` for the weights of the unpartitioned model.
 
         Raises:
-            SMPUsageError: If they do not fit.
-            SMPForeignVariableError: If there is a value for a weight of another rank.
+            SMPUsageError: If the number or the shapes of the values do not match.
+            SMPRemoteVariableError: If there is a value for a weight of another rank.
         """
         weights.set_weights(self.weights, values)
 
     def all_variable_specs(self) -> list[VariableSpec]:
-        """What variables the whole model has, and where, in one order on all ranks; see `VariableSpec`."""
+        """Return a `VariableSpec` for each variable of the whole model, in the same order on all ranks."""
         return variable_specs(self)
 
     def _smp_plain(self) -> Any:
-        """The model to be saved in a file; no property, which Keras would take for a layer to save."""
+        """Return the model to save. Not a property: Keras would save the value of a property as a layer."""
         return self
 
     @property
     def _smp_call(self) -> Any:
-        """The function whose arguments have the names of the model's inputs."""
+        """The function whose parameter names are the names of the model's inputs."""
         return self.call
 
     def train_step(self, data: Any) -> Any:
-        """One step of `fit`, pipelined."""
+        """Run one pipelined training step on a batch, and return the metrics."""
         return self._steps().train(data)
 
     def test_step(self, data: Any) -> Any:
-        """One step of `evaluate`, pipelined."""
+        """Run one pipelined evaluation step on a batch, and return the metrics."""
         return self._steps().evaluate(data)
 
     def predict_step(self, data: Any) -> Any:
-        """One step of `predict`, pipelined."""
+        """Run one pipelined prediction step on a batch, and return the predictions."""
         return self._steps().predict(data)
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:
-        """What Keras 3 asks for at the end of an epoch."""
+        """Return the logs of an epoch; Keras 3 calls this at its end."""
         return metrics.results_of_all(self, logs)
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
-    """What tf_keras asks for."""
+    """The same method under the name by which tf_keras calls it."""
 
     def _steps(self) -> fitting.Steps:
         kept: fitting.Steps | None = self.__dict__.get("_smp_fitting")
@@ -345,7 +385,7 @@ class DistributedModel(Model):  # type: ignore[misc]
 
 
 class _WrappedModel(DistributedModel):
-    """A distributed model whose `call` is another model."""
+    """A distributed model that delegates `call` and the description of its layers to another model."""
 
     def __init__(self, model: Any, rules: Mapping[str, int] | None) -> None:
         super().__init__(name=model.name)
@@ -355,6 +395,33 @@ class _WrappedModel(DistributedModel):
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
         return self.model(*args, **kwargs)
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers of the model."""
+        return list(self.model.layers)
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of the model's input, or the shapes of its inputs."""
+        return self.model.input_shape
+
+    @property
+    def output_shape(self) -> Any:
+        """The shape of the model's output, or the shapes of its outputs."""
+        return self.model.output_shape
+
+    def get_layer(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a layer of the model by its name or index."""
+        return self.model.get_layer(*args, **kwargs)
+
+    def count_params(self) -> int:
+        """Return the number of parameters of the whole model, on all ranks."""
+        return int(self.model.count_params())
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Print the layers of the model."""
+        self.model.summary(*args, **kwargs)
 
     def _smp_plain(self) -> Any:
         return self.model

@@ -1,6 +1,6 @@
-"""Which rank holds which partition of which replica: pure tables, no processes.
+"""Mapping between ranks, partitions and replicas: pure tables without processes.
 
-`cluster` puts the ranks of a replica side by side, `spread` those of a partition:
+`cluster` gives the ranks of a replica consecutive numbers, `spread` the ranks with the same partition:
 
     8 ranks, 2 partitions     replicas (MP groups)           same partition (DP groups)
     cluster                   [0,1] [2,3] [4,5] [6,7]        [0,2,4,6] [1,3,5,7]
@@ -20,7 +20,7 @@ STRATEGIES = ("cluster", "spread")
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of one rank among `size` ranks."""
+    """The partition and replica of one rank among `size` ranks."""
 
     rank: int
     size: int
@@ -29,46 +29,46 @@ class Placement:
 
     @property
     def replicas(self) -> int:
-        """How many full copies of the model there are."""
+        """Number of replicas: full copies of the model."""
         return self.size // self.partitions
 
     @property
     def mp_rank(self) -> int:
-        """The partition of this rank, which is its place in its replica."""
+        """The partition of this rank, which is its rank in its replica."""
         return self.partition_of(self.rank)
 
     @property
     def dp_rank(self) -> int:
-        """The replica of this rank, which is its place among those with the same partition."""
+        """The replica of this rank, which is its rank among those with the same partition."""
         return self.replica_of(self.rank)
 
     @property
     def mp_group(self) -> tuple[int, ...]:
-        """The global ranks of this rank's replica, by partition."""
+        """The global ranks of this rank's replica, ordered by partition."""
         return tuple(self.rank_at(partition, self.dp_rank) for partition in range(self.partitions))
 
     @property
     def dp_group(self) -> tuple[int, ...]:
-        """The global ranks that hold this rank's partition, by replica."""
+        """The global ranks that hold this rank's partition, ordered by replica."""
         return tuple(self.rank_at(self.mp_rank, replica) for replica in range(self.replicas))
 
     def partition_of(self, rank: int) -> int:
-        """The partition that global rank `rank` holds."""
+        """Return the partition that global rank `rank` holds."""
         return rank % self.partitions if self.strategy == "cluster" else rank // self.replicas
 
     def replica_of(self, rank: int) -> int:
-        """The replica that global rank `rank` belongs to."""
+        """Return the replica of global rank `rank`."""
         return rank // self.partitions if self.strategy == "cluster" else rank % self.replicas
 
     def rank_at(self, partition: int, replica: int) -> int:
-        """The global rank that holds `partition` of `replica`."""
+        """Return the global rank that holds `partition` of `replica`."""
         if self.strategy == "cluster":
             return replica * self.partitions + partition
         return partition * self.replicas + replica
 
 
 def place(rank: int, *, size: int, partitions: int, strategy: str = "cluster") -> Placement:
-    """The place of a rank.
+    """Return the placement of a rank.
 
     Raises:
         SMPConfigurationError: If the ranks cannot be divided into replicas of `partitions` ranks.

@@ -1,4 +1,4 @@
-"""`smp.plan`: how the library would cut a model, without a second process."""
+"""`smp.plan`: partition a model in one process, without training it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smdistributed.modelparallel.tensorflow.engine.profile import Times
 from smdistributed.modelparallel.tensorflow.engine.profile import measure as profiled_times
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
-from smdistributed.modelparallel.tensorflow.engine.variables import Deferred, tensorflow_variable, variables_of
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import cut_options
 from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
 from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, report
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
+from smdistributed.modelparallel.tensorflow.variables import Deferred, tensorflow_variable, variables_of
 
 __all__ = ["plan", "profile", "trace_model"]
 
@@ -32,30 +32,30 @@ def plan(
     measured: bool = False,
     **kwargs: Any,
 ) -> PartitionReport:
-    """Cut a model on paper.
+    """Return how the library would partition a model, without starting ranks.
 
-    The model is traced for one microbatch, forward and backward, and not run, unless its times are to be measured. Its
-    variables take no memory, unless it was built before; one that was not is left without values where `smp.init()` has
-    not been called: use a fresh one for training.
+    The model is traced forward and backward for one microbatch, and is not run unless `measured` is True. Its variables
+    take no memory, unless it was built before. If `smp.init()` has not been called, the variables that the trace
+    creates never get values: use a new model for training.
 
     Args:
         model: A `DistributedModel`.
         *batch: The inputs of one whole batch: arrays, tensors, or `tf.TensorSpec`.
-        partitions: How many parts; as in `smp.init` if that was called.
-        microbatches: Pieces of the batch; as in `smp.init` if that was called, else 1.
-        optimize: `memory` or `speed`; as in `smp.init` if that was called, else `memory`.
-        loss: Makes a scalar of the model's outputs; None takes the mean of their squares.
-        measured: Run each layer for a moment to measure its time, where it would be estimated; the shapes of the batch
-            must be known.
+        partitions: Number of partitions. Default: that of `smp.init`.
+        microbatches: Number of microbatches. Default: that of `smp.init` if it was called, else 1.
+        optimize: `memory` or `speed`. Default: that of `smp.init` if it was called, else `memory`.
+        loss: Function from the model's outputs to a scalar. Default: the mean of their squares.
+        measured: Whether to briefly run each layer to measure its time instead of estimating it; the shapes of the
+            batch must be known.
         **kwargs: Further arguments of the model, such as `training=True`.
 
     Returns:
-        The report: print it.
+        The report; print it to read it.
 
     Raises:
-        SMPUsageError: If the number of partitions is not known.
+        SMPUsageError: If `partitions` is missing and `smp.init` has not been called.
         SMPConfigurationError: If `partitions`, `microbatches` or `optimize` is not allowed.
-        SMPPartitionError: If the model cannot be cut so.
+        SMPPartitionError: If the model cannot be divided into that many partitions.
     """
     config = _config(partitions, microbatches, optimize)
     traced = trace_model(model, batch, config.microbatches, loss=loss, **kwargs)
@@ -93,7 +93,7 @@ def trace_model(
     def call(converted: Callable[..., Any], leaves: list[Any]) -> Any:
         return converted(*leaves)
 
-    # What is only traced is not ready to be saved: the inputs that `save_model` goes by are those of steps.
+    # `save_model` uses the inputs of the last step; the inputs of this trace must not replace them.
     inputs = model.__dict__.get("_smp_inputs")
     try:
         with _deferred().collecting():

@@ -1,4 +1,4 @@
-"""`smp.register_post_partition_hook`: what the script does once the model is cut, before the first forward pass."""
+"""`smp.register_post_partition_hook`: functions that run between partitioning and the first forward pass."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ F = TypeVar("F", bound=Callable[[], Any])
 
 
 def register_post_partition_hook(hook: F) -> F:
-    """Run `hook` eagerly inside the first `smp.step` call, when each rank holds its part of the model.
+    """Run `hook` eagerly inside the first `smp.step` call, after the model is partitioned; usable as a decorator.
 
-    Its use is to load weights. Inside it, values assigned to variables of other ranks are dropped, so that
-    `model.load_weights(path)` and `model.set_weights(weights)` work: each rank keeps its part. May be used as a
-    decorator. If the model is cut already, the hook runs at once.
+    Use it to load weights: inside the hook, assignments to variables of other ranks are dropped, so that
+    `model.load_weights(path)` and `model.set_weights(weights)` work on every rank, and each rank keeps its part. If the
+    model is already partitioned, the hook runs immediately.
 
     Args:
         hook: A function without arguments.
 
     Returns:
-        The hook.
+        `hook` itself.
     """
     engine().after_partition(hook)
     return hook

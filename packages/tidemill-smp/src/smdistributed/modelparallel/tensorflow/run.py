@@ -1,12 +1,12 @@
-"""Start the ranks of a job on this machine; no MPI needed.
+"""Start the ranks of a job on this machine, without MPI.
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 script.py --epochs 3
     python -m smdistributed.modelparallel.tensorflow.run -n 4 --prefix -m package.module --epochs 3
 
-Lines of the ranks come out whole. When a rank fails, the others get a few seconds to say what they lack, and a moment
-after that to leave; then all are ended. The exit code is that of the rank that failed first by itself (128 + n if
-signal n ended it), not of one that failed for lack of another. Ctrl-C and SIGTERM end all ranks; if this process is
-killed, so are they.
+Output lines of different ranks are not mixed. If a rank fails, the others get a few seconds to report that they lost
+it, and a moment to exit; then they are killed. The exit code is that of the rank that failed first (128 + n if signal n
+killed it), not of a rank that failed because it lost another one. Ctrl-C and SIGTERM end all ranks; if this process is
+killed, the ranks are killed too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 __all__ = ["main"]
 
 TERMINATE_AFTER_S = 5.0
-"""How long a rank gets, after another has failed, to say what it lacks; then it gets SIGTERM."""
+"""Time for a rank to report the loss after another rank has failed; then it gets SIGTERM."""
 LEAVE_AFTER_S = 2.0
-"""How long a rank gets that has said it. What it still does is to end the interpreter, which takes long on a busy
-machine, for nothing."""
+"""Time for a rank to exit after it has reported the loss. All that is left is the exit of the interpreter, which may
+take long on a busy machine and has no effect."""
 KILL_AFTER_S = 2.0
-"""How long a rank gets that has got SIGTERM; then it gets SIGKILL."""
+"""Time for a rank to exit after SIGTERM; then it gets SIGKILL."""
 _LOOK_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _DRAIN_S = 1.0
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a job.
 
     Args:
-        arguments: The command line; None takes that of the process.
+        arguments: The command line. Default: that of the process.
 
     Returns:
         The exit code of the job.
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The launcher's own arguments, and from the script on those of Python."""
+    """Split the command line into the launcher's own arguments and, from the script on, those of Python."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
         at += 2 if words[at] in ("-n", "--ranks") else 1
@@ -121,7 +121,7 @@ class _Job:
 
     def _start(self, rank: int, secret: str) -> None:
         environment = {
-            "PYTHONUNBUFFERED": "1",  # a pipe would make Python keep its lines back
+            "PYTHONUNBUFFERED": "1",  # Python would buffer output to a pipe
             **os.environ,
             **launch_variables(os.environ),
             "SMP_RANK": str(rank),
@@ -149,7 +149,7 @@ class _Job:
         self._events.put(_Event(rank, process.wait()))
 
     def _watch(self) -> _Event | None:
-        """Wait until all ranks have ended, and see to it once something is wrong. What went wrong first."""
+        """Wait until all ranks have ended, and end them after a failure; return the first failure."""
         for reader in self._readers:
             reader.start()
         running = set(range(self._size))
@@ -168,7 +168,7 @@ class _Job:
             elif cause is None or cause.rank is not None:
                 self._signal_all(signal.Signals(-event.code))
             else:
-                self._signal_all(signal.SIGKILL)  # asked again
+                self._signal_all(signal.SIGKILL)  # the second request to stop
             if event.code == 0:
                 continue
             ending = ending or _Ending(self._has_spoken)
@@ -190,7 +190,7 @@ class _Job:
             self._signal(rank, number)
 
     def _signal(self, rank: int, number: signal.Signals) -> None:
-        # The group outlives its leader while a rank's own children run.
+        # Signal the process group, which outlives the rank while its children run.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._ranks[rank].pid, number)
 
@@ -199,7 +199,7 @@ class _Job:
         rest = b""
         while data := os.read(source.fileno(), 65536):
             rest += data
-            end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1  # a progress bar ends its lines by going back
+            end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1  # progress bars end their lines with a carriage return
             if end:
                 self._put(target, mark, rest[:end])
                 rest = rest[end:]
@@ -219,7 +219,7 @@ class _Job:
 
 
 class _Ending:
-    """When the ranks that are left are ended, from now on."""
+    """Decides when to signal the remaining ranks after a failure."""
 
     def __init__(self, has_spoken: Callable[[int], bool]) -> None:
         self._has_spoken = has_spoken
@@ -228,7 +228,7 @@ class _Ending:
         self._sent: set[tuple[int, signal.Signals]] = set()
 
     def due(self, running: Iterable[int]) -> list[tuple[int, signal.Signals]]:
-        """The ranks to be signalled now, each signal once."""
+        """Return the ranks to signal now, with the signal; each signal is returned once."""
         now_s = time.monotonic()
         due = []
         for rank in running:
@@ -244,12 +244,12 @@ class _Ending:
         return due
 
     def has_signalled(self, rank: int | None) -> bool:
-        """Whether this rank was signalled, so that its end is no news."""
+        """Return whether this rank was signalled, so that its exit is not a failure."""
         return any(signalled == rank for signalled, _ in self._sent)
 
 
 def _die_with(launcher: int) -> Callable[[], None]:
-    """What a rank does before it becomes Python: ask to be killed with the launcher."""
+    """Return a function that a rank runs before Python starts: the kernel then kills the rank with the launcher."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""The one piece of state of a process: what `smp.init` made."""
+"""The session of this process: the only global state, created by `smp.init`."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ __all__ = ["Session", "current", "is_initialized", "set_current"]
 
 @dataclass(frozen=True)
 class Session:
-    """What `smp.init` made."""
+    """State of an initialized process."""
 
     config: Config
-    """The parameters, validated."""
+    """The validated parameters."""
     world: World
-    """This process among the others."""
+    """Connections of this process to the other ranks."""
     placement: Placement
-    """Which rank holds which partition of which replica."""
+    """Mapping between ranks, partitions and replicas."""
     transport: Transport
-    """How tensors travel."""
+    """Transport of tensors between ranks."""
     objects: Objects
-    """Python objects from rank to rank."""
+    """Point-to-point messages of Python objects."""
     world_group: Group
     """All ranks."""
     mp_group: Group
-    """The ranks of this replica, by partition."""
+    """The ranks of this replica, ordered by partition."""
     dp_group: Group
-    """The ranks that hold this partition, by replica."""
+    """The ranks that hold this partition, ordered by replica."""
 
 
 _current: Session | None = None
 
 
 def current() -> Session:
-    """The session of this process.
+    """Return the session of this process.
 
     Raises:
         SMPNotInitializedError: If `smp.init()` has not been called.
@@ -55,11 +55,11 @@ def current() -> Session:
 
 
 def is_initialized() -> bool:
-    """Whether `smp.init()` has been called."""
+    """Return whether `smp.init()` has been called."""
     return _current is not None
 
 
 def set_current(session: Session | None) -> None:
-    """Set, or with None forget, the session of this process."""
+    """Set the session of this process; None clears it."""
     global _current
     _current = session

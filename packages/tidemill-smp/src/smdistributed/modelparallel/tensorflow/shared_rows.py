@@ -1,7 +1,8 @@
-"""Rows of sparse gradients that belong to lookups which every microbatch and every replica makes.
+"""Shared rows of sparse gradients: rows of lookups that every microbatch and every replica makes.
 
-The model in one piece has each of them once, so they are added up; all other rows are concatenated. They come first in
-a gradient, and its indices tell how many they are: clipping and scaling make new gradients with the same indices.
+The unpartitioned model has each of these rows once, so they are summed; all other rows are concatenated. Shared rows
+come first in a gradient. Their number is recorded on its indices tensor, because clipping and scaling create new
+gradients with the same indices.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ __all__ = ["ALL_ROWS", "join_replicas", "mark_shared_rows", "num_shared_rows", "
 log = logging.getLogger("smdistributed.modelparallel")
 
 ALL_ROWS = -1
-"""In place of a number of rows: all."""
+"""Number of rows that means all rows."""
 _MARK = "_smp_shared_rows"
 
 
 def mark_shared_rows(slices: tf.IndexedSlices, rows: Any) -> tf.IndexedSlices:
-    """Note on a gradient how many of its rows, at the beginning, are shared.
+    """Record on a gradient how many of its leading rows are shared.
 
     Args:
         slices: The gradient.
@@ -38,7 +39,7 @@ def mark_shared_rows(slices: tf.IndexedSlices, rows: Any) -> tf.IndexedSlices:
 
 
 def num_shared_rows(slices: tf.IndexedSlices) -> Any:
-    """The number of shared rows, as an int or a scalar tensor; None if it is not known."""
+    """Return the number of shared rows as an int or a scalar tensor; None if it is unknown."""
     rows = getattr(slices.indices, _MARK, None)
     return tf.shape(slices.indices)[0] if isinstance(rows, int) and rows == ALL_ROWS else rows
 
@@ -51,16 +52,16 @@ def split_rows(tensor: Any, rows: Any) -> tuple[Any, Any]:
 def join_replicas(
     values: Sequence[Any], indices: Sequence[Any], rows: Sequence[Any], dense_shape: Any
 ) -> tf.IndexedSlices:
-    """Make one gradient of those of all replicas: add up shared rows, and concatenate the others.
+    """Combine the gradients of all replicas: sum shared rows, and concatenate the others.
 
-    Replicas may have different numbers of shared rows, as of positions in batches that are not equally long. The
-    shorter lists must be beginnings of the longest; if they are not, the replicas share nothing.
+    Replicas may have different numbers of shared rows, such as positions in batches of different length. The shorter
+    index lists must be prefixes of the longest; if they are not, no rows are shared.
 
     Args:
-        values: By replica.
-        indices: By replica.
-        rows: By replica the number of shared rows.
-        dense_shape: Of the variable.
+        values: Values by replica.
+        indices: Indices by replica.
+        rows: Number of shared rows by replica.
+        dense_shape: Shape of the variable.
     """
     heads, tails = zip(*(split_rows(part, count) for part, count in zip(values, rows, strict=True)), strict=True)
     shared, others = zip(*(split_rows(part, count) for part, count in zip(indices, rows, strict=True)), strict=True)
@@ -84,14 +85,14 @@ def join_replicas(
 
 
 def warn_of_unknown_rows() -> None:
-    """Warn of a sparse gradient of which it is not known what rows replicas share; once."""
+    """Warn once about a sparse gradient whose number of shared rows is unknown."""
     global _has_warned
     if not _has_warned:
         _has_warned = True
         log.warning(
             "smp: a sparse gradient that replicas average did not come from accumulate(), or has left the tf.function "
-            "in which that was called: it is not known which of its rows all replicas share, as those of positions, "
-            "and all rows are concatenated. Call accumulate() and apply_gradients (or hvd.allreduce) in one function"
+            "in which that was called: it is unknown which of its rows all replicas share, such as those of positions, "
+            "so all rows are concatenated. Call accumulate() and apply_gradients (or hvd.allreduce) in one function"
         )
 
 

@@ -1,8 +1,9 @@
-"""What callbacks decide for all ranks: that `fit` stops.
+"""Stops `fit` on all ranks when a callback stops it on one.
 
-A callback may go by a clock, or by the logs of a batch, which each replica has of its own share. A rank that stopped by
-itself would leave the others waiting for it, so one that wants to stop stops all, at the same batch or epoch.
-Where a rank has fewer batches than another it would be as long a wait, so that is refused at the beginning.
+A callback may depend on a clock, or on the logs of a batch, which differ between replicas. If one rank stopped alone,
+the others would wait for it. So when one rank stops, all stop at the same batch or epoch.
+
+For the same reason, different numbers of batches per rank are refused when training begins.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ __all__ = ["stopping_together"]
 
 
 def stopping_together(model: Any, callbacks: Any) -> Any:
-    """The callbacks of a `fit`, and one behind them that has all ranks stop when one of them wants to.
+    """Append a callback to those of `fit` that stops all ranks when one of them stops.
 
     Args:
-        model: What is trained.
-        callbacks: As `fit` takes them: None, one, several, or a `CallbackList`.
+        model: The model to train.
+        callbacks: As in `fit`: None, one, several, or a `CallbackList`.
+
+    Returns:
+        The callbacks for Keras's `fit`.
     """
     group = _group(current())
     if group.size == 1:
         return callbacks
     is_list = isinstance(callbacks, tf.keras.callbacks.CallbackList)
     given = list(callbacks.callbacks) if is_list else [one for one in tf.nest.flatten(callbacks) if one is not None]
-    # Ranks may have other callbacks, such as one that writes a file on the first rank only.
+    # Callbacks may differ between ranks: a script may add one that writes a file to rank 0 only.
     acting = group.allgather_objects(any(map(_acts_on_batches, given)), what="whether callbacks act on batches")
     last = (_Batchwise if any(acting) else _Epochwise)(group)
     if not is_list:
@@ -40,26 +44,26 @@ def stopping_together(model: Any, callbacks: Any) -> Any:
 
 
 class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Asks the other ranks at the end of an epoch, and at the beginning how many batches they have."""
+    """Compares the numbers of batches when training begins, and agrees on stopping at the end of each epoch."""
 
     def __init__(self, group: Group) -> None:
         super().__init__()
         self._group = group
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Stop here if any rank does."""
+        """Stop if any rank stops."""
         del epoch, logs
         self._agree()
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Refuse data of which one rank has more batches than another, where it is known."""
+        """Raise `SMPUsageError` if the numbers of batches are known and differ between ranks."""
         del logs
         steps = self._group.allgather_objects((self.params or {}).get("steps"), what="how many batches fit has")
         if len({count for count in steps if count is not None}) > 1:
             counts = {f"rank {rank}": count for rank, count in zip(self._group.ranks, steps, strict=True)}
             raise SMPUsageError(
-                f"fit was given different numbers of batches: {counts}. A rank that has one more would wait for the "
-                "others: give all ranks as many, by dataset.take, repeat, or fit(steps_per_epoch=...)"
+                f"fit was given different numbers of batches: {counts}. A rank that has more would wait for the "
+                "others: give all ranks the same number, with dataset.take, repeat, or fit(steps_per_epoch=...)"
             )
 
     def _agree(self) -> None:
@@ -68,16 +72,16 @@ class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Batchwise(_Epochwise):
-    """Asks them after each batch, too."""
+    """Also agrees on stopping after each batch."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Stop here if any rank does."""
+        """Stop if any rank stops."""
         del batch, logs
         self._agree()
 
 
 def _group(session: Session) -> Group:
-    """The ranks that wait for each other: without `ddp` replicas do not, or it is the script's affair."""
+    """Return the ranks that wait for each other: with `ddp` all ranks, else the replica."""
     return session.world_group if session.config.ddp else session.mp_group
 
 

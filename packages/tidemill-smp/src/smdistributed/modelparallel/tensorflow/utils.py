@@ -1,4 +1,4 @@
-"""Checkpoint files from rank to rank. The module has the name that scripts import.
+"""Send checkpoint files from rank to rank. Scripts import the module under this name.
 
 utils.send_checkpoint_files("/opt/ml/checkpoints", 0)       # on MP rank 1: sends .../mp_rank_1/
 utils.receive_checkpoint_files("/opt/ml/checkpoints", 1)    # on MP rank 0: makes .../mp_rank_1/
@@ -25,12 +25,12 @@ def send_checkpoint_files(root_dir: str | Path, dst_rank: int) -> None:
     """Send the files of this rank's checkpoints, while `dst_rank` calls `receive_checkpoint_files`.
 
     Args:
-        root_dir: The directory that has `mp_rank_<own>/`.
+        root_dir: The directory that contains `mp_rank_<mp_rank of this process>/`.
         dst_rank: The receiver's rank in the replica (its `mp_rank`).
 
     Raises:
-        SMPCheckpointError: If there is no such directory, or a file cannot be read or, over there, written; raised on
-            both ranks.
+        SMPCheckpointError: If there is no such directory, or a file cannot be read here or written by the receiver;
+            raised on both ranks.
     """
     directory = Path(root_dir) / f"mp_rank_{session.current().placement.mp_rank}"
     failure: Exception | None = None
@@ -48,15 +48,15 @@ def send_checkpoint_files(root_dir: str | Path, dst_rank: int) -> None:
 
 
 def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
-    """Receive what `send_checkpoint_files` sends, into `mp_rank_<src_rank>/` below `dst_root_dir`.
+    """Receive the files that `send_checkpoint_files` sends into `mp_rank_<src_rank>/` below `dst_root_dir`.
 
     Args:
-        dst_root_dir: Where to make the directory; files of the same names are replaced.
+        dst_root_dir: The directory in which to create `mp_rank_<src_rank>/`; files of the same names are replaced.
         src_rank: The sender's rank in the replica (its `mp_rank`).
 
     Raises:
-        SMPCheckpointError: If the sender has none, or a file cannot be read over there or written here; raised on both
-            ranks.
+        SMPCheckpointError: If the sender has no checkpoint directory, or a file cannot be read by the sender or written
+            here; raised on both ranks.
     """
     incoming = _Incoming(Path(dst_root_dir) / f"mp_rank_{src_rank}")
     failure: Exception | None = None
@@ -64,7 +64,7 @@ def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
         try:
             if failure is None:
                 incoming.take(part)
-        except OSError as error:  # the rest comes, and is dropped, before the sender is told
+        except OSError as error:  # receive and drop the rest: the sender reads the answer only after its last file
             failure = error
     try:
         incoming.close(is_whole=failure is None and part.failure is None)
@@ -79,14 +79,14 @@ def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
 
 @dataclass(frozen=True)
 class _End:
-    """Nothing more comes."""
+    """The last message of a transfer."""
 
     failure: str | None
-    """What went wrong on the sender."""
+    """The error of the sender; None if all files were sent."""
 
 
 class _Incoming:
-    """Files that come in parts: the name of each, then its bytes. A file gets its name when it is whole."""
+    """Writes received files: for each file its name, then its bytes. A file gets its name when it is complete."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -94,7 +94,7 @@ class _Incoming:
         self._file: BinaryIO | None = None
 
     def take(self, part: str | bytes) -> None:
-        """Take a name or some bytes."""
+        """Begin the file of that name, or append bytes to the current file."""
         if isinstance(part, str):
             self.close(is_whole=True)
             self._path = self.directory / PurePosixPath(part)
@@ -104,7 +104,7 @@ class _Incoming:
             self._file.write(part)
 
     def close(self, *, is_whole: bool) -> None:
-        """End the file that is coming; without `is_whole` forget it."""
+        """Close the current file: rename it if `is_whole`, else delete it."""
         if self._file is None or self._path is None:
             return
         self._file.close()

@@ -1,7 +1,7 @@
-"""What `horovod.tensorflow` offers, after its public documentation, to see how a Horovod that is not ours is taken.
+"""An imitation of `horovod.tensorflow` after its public documentation, to test a Horovod other than tidemill-horovod.
 
-It is as strict as that: `init` wants the ranks of the group as a list, None cannot be reduced, and variables are those
-of TensorFlow. Its arrays travel in the data-parallel group of `smp`. `handed_in` tells what it was called with.
+It is as strict as Horovod: `init` requires the ranks of the group as a list, None cannot be reduced, and variables are
+tf.Variables. Its arrays use the data-parallel group of `smp`. `handed_in` records the arguments of its calls.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Checkpoints: every rank writes its own variables, and any number of ranks reads them back."""
+"""Checkpoints: every rank writes the variables that it holds, and any number of ranks can restore them."""

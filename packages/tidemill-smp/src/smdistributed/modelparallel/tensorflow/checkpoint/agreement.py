@@ -1,4 +1,4 @@
-"""What the ranks of a job do together while they save and restore: all of them succeed, or all of them raise."""
+"""Collective actions of saving and restoring: all ranks succeed, or all ranks raise."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """One rank among those that save and restore together, and its part in it."""
+    """This rank and its role among the ranks that save and restore together."""
 
     def __init__(self, session: Session) -> None:
-        """Agree with the ranks of `session`."""
+        """Act together with the ranks of `session`."""
         self._session = session
         placement = session.placement
         self.rank: int = session.world.rank
         self.mp_rank: int = placement.mp_rank
         self.partitions: int = placement.partitions
         self.is_writer: bool = placement.dp_rank == 0
-        """Whether this rank writes files: those of the first replica do."""
+        """Whether this rank writes files: true in the first replica."""
         self.is_leader: bool = self.is_writer and placement.mp_rank == 0
-        """Whether this rank writes what is there once for all."""
+        """Whether this rank writes the files that exist once per job."""
         self._writers = [placement.rank_at(partition, 0) for partition in range(placement.partitions)]
 
     def together(self, doing: str, function: Callable[[], Any]) -> list[Any]:
-        """Do something on all ranks.
+        """Call a function on all ranks.
 
         Args:
-            doing: What, as it is said after "could not".
-            function: Does it on this rank.
+            doing: Description that continues "could not ..." in error messages.
+            function: The function to call on this rank.
 
         Returns:
             The results by rank.
 
         Raises:
-            SMPCheckpointError: If it failed on any rank.
+            SMPCheckpointError: If the function failed on any rank.
         """
         result, failure = None, None
         try:
@@ -57,22 +57,22 @@ class Agreement:
     def by_writers(
         self, doing: str, function: Callable[[], Any], *, helped_by: Callable[[], None] = lambda: None
     ) -> list[Any]:
-        """Do something on the ranks that write, while the others help; the writers' results, by partition."""
+        """Call `function` on the writing ranks and `helped_by` on the others; return the results by partition."""
         results = self.together(doing, function if self.is_writer else helped_by)
         return [results[rank] for rank in self._writers]
 
     def by_leader(self, doing: str, function: Callable[[], Any]) -> Any:
-        """Do something on one rank; its result, on all."""
+        """Call a function on the leader, and return its result on all ranks."""
         return self.together(doing, lambda: function() if self.is_leader else None)[self._writers[0]]
 
     def by_machine(self, doing: str, function: Callable[[], None]) -> None:
-        """Do something in the directory of each machine; not by two at a time, should they share it."""
+        """Call a function on one rank of each machine: on rank 0 first, in case all machines share the directory."""
         world = self._session.world
         self.together(doing, lambda: function() if world.rank == 0 else None)
         self.together(doing, lambda: function() if world.rank != 0 and world.local_rank == 0 else None)
 
     def token(self, name: str) -> str:
-        """A fresh word for one attempt to write `name`.
+        """Return a unique token for one attempt to write `name`.
 
         Raises:
             SMPCheckpointError: If the ranks write different names.
@@ -82,7 +82,7 @@ class Agreement:
         return str(answers[0][1])
 
     def same_step(self, step: int) -> None:
-        """Compare the steps of the ranks.
+        """Compare the step counters of the ranks.
 
         Raises:
             SMPCheckpointError: If they differ.

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files, called bundles: what is in one, and how to write one that is larger than memory."""
+"""Reads TensorFlow's checkpoint files (bundles), and writes bundles that are larger than memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 __all__ = ["OBJECT_GRAPH", "Bundle", "BundleWriter", "data_files", "exists"]
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""The key under which TensorFlow keeps the graph of objects."""
+"""The key under which TensorFlow stores the object graph."""
 _PIECE_BYTES = 128 << 20
 
 
 class Bundle:
-    """A bundle to read from, one tensor at a time."""
+    """A bundle, read one tensor at a time."""
 
     def __init__(self, prefix: str | Path) -> None:
-        """Open the bundle of files that begin with `prefix`.
+        """Open the bundle whose files begin with `prefix`.
 
         Raises:
-            SMPCheckpointError: If there is none, or it cannot be read.
+            SMPCheckpointError: If there is no such bundle, or it cannot be read.
         """
         self.prefix = str(prefix)
         try:
@@ -56,14 +56,14 @@ class Bundle:
             raise SMPCheckpointError(f"cannot read {key} from checkpoint {self.prefix}: {_reason(error)}") from error
 
     def object_graph(self) -> Any:
-        """The graph of objects that was saved.
+        """Return the saved object graph.
 
         Raises:
-            SMPCheckpointError: If it was saved without one, by name, as TensorFlow 1 did.
+            SMPCheckpointError: If the checkpoint has none because it was saved by name, as in TensorFlow 1.
         """
         if OBJECT_GRAPH not in self.forms:
             raise SMPCheckpointError(
-                f"checkpoint {self.prefix} has no graph of objects, so it was not saved by tf.train.Checkpoint"
+                f"checkpoint {self.prefix} has no object graph, so it was not saved by tf.train.Checkpoint"
             )
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
         graph.ParseFromString(self.read(OBJECT_GRAPH).numpy())
@@ -71,10 +71,10 @@ class Bundle:
 
 
 class BundleWriter:
-    """Writes a bundle piece by piece: no more than a piece is in memory."""
+    """Writes a bundle piece by piece, with at most one piece in memory."""
 
     def __init__(self, directory: str | Path) -> None:
-        """Keep the pieces in `directory`, which is made, until `close`."""
+        """Create `directory`, and keep the pieces in it until `close`."""
         self._directory = Path(directory)
         self._directory.mkdir(parents=True)
         self._waiting: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class BundleWriter:
             self._write()
 
     def close(self, prefix: str | Path) -> None:
-        """Make one bundle of all pieces, replacing one that is there; its index comes last."""
+        """Merge all pieces into one bundle, replacing an existing one; its index is written last."""
         self._write()
         whole = self._directory / "whole"
         tf.raw_ops.MergeV2Checkpoints(
@@ -120,12 +120,12 @@ class BundleWriter:
 
 
 def exists(prefix: str | Path) -> bool:
-    """Whether there is a bundle of that prefix."""
+    """Return whether there is a bundle with that prefix."""
     return Path(f"{prefix}.index").is_file()
 
 
 def data_files(prefix: str | Path) -> list[Path]:
-    """The data files of a bundle."""
+    """Return the data files of a bundle."""
     path = Path(prefix)
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.data-?????-of-?????"))
 

@@ -1,4 +1,4 @@
-"""Which checkpoint to restore: the last that every rank sees, or the one that is asked for."""
+"""Selects the checkpoint to restore: the latest that every rank sees, or the requested one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["find"]
 
 
 def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None:
-    """Find what to restore; the same on all ranks.
+    """Return the checkpoint to restore, the same on all ranks.
 
     Args:
-        ranks: Who restores.
-        files: Where to look.
+        ranks: The ranks that restore.
+        files: The directory to search.
         wanted: A name, or the path of a plain checkpoint; None for the latest.
 
     Returns:
         The checkpoint, or None if no rank sees it.
 
     Raises:
-        SMPCheckpointError: If some ranks see it and some do not.
+        SMPCheckpointError: If only some of the ranks see the checkpoint.
     """
     answers = ranks.together("look for checkpoints", lambda: _candidates(files, wanted))
     mine = answers[ranks.rank]
@@ -41,11 +41,12 @@ def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None
     prefixes = mine[name]
     if not prefixes:
         return Saved(name, [Path(name)])
-    return Saved.of_ranks(str(files.root / name), [Path(p) for p in prefixes], first=ranks.mp_rank)
+    cuts = [cut for commit in files.commits() if commit.name == name for cut in commit.cuts]
+    return Saved.of_ranks(str(files.root / name), [Path(p) for p in prefixes], first=ranks.mp_rank, cuts=cuts)
 
 
 def _candidates(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
-    """Name -> prefixes by rank, of the checkpoints that this rank sees, oldest first; no prefixes of a plain one."""
+    """Return prefixes by rank for each checkpoint that this rank sees, oldest first; none for a plain checkpoint."""
     if wanted is None:
         return _visible(files, None)
     is_plain = exists(wanted) and Path(wanted).resolve().parent.parent != files.root.resolve()
@@ -61,7 +62,7 @@ def _visible(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]
 
 
 def _uncommitted(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
-    """Files of ranks that came here without a commit: sent by `smp.utils`, or saved by another library."""
+    """Find files of ranks without a commit: sent by `smp.utils`, or saved by another library."""
     ranks = files.mp_ranks()
     states = [tf.train.get_checkpoint_state(str(files.rank(rank))) for rank in ranks]
     if wanted is not None:
@@ -79,6 +80,6 @@ def _prefixes(files: Directory, name: str, partitions: int) -> tuple[str, ...]:
 def _refuse_partly_visible(files: Directory, answers: list[Mapping[str, Any]]) -> None:
     said = "; ".join(f"rank {rank}: {', '.join(names) or 'none'}" for rank, names in enumerate(answers))
     raise SMPCheckpointError(
-        f"the ranks see different checkpoints in {files.root} ({said}), so there is none that all can "
-        "restore: use a directory that all machines share, or copy it to all"
+        f"the ranks see different checkpoints in {files.root} ({said}), so there is none that all ranks can "
+        "restore: use a directory that all machines share, or copy it to all machines"
     )

@@ -1,8 +1,8 @@
-"""What `tf.train.Checkpoint` does not see of Keras's layers.
+"""Adds those parts of Keras layers to checkpoints that `tf.train.Checkpoint` does not track.
 
-* Lists, dictionaries and sets of layers of Keras 3: a model with `self.body = [Dense(...), Dense(...)]` would lose its
+* Keras 3: lists, dictionaries and sets of layers. A model with `self.body = [Dense(...), Dense(...)]` would lose its
   body.
-* The seeds of dropout and other random layers: a restored model would draw other random numbers than the one saved.
+* Seeds of dropout and other random layers: a restored model would draw other random numbers than the saved one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["all_listed", "graph_of", "lost_variables", "objects_below"]
 
 @contextmanager
 def all_listed(*, seeds: bool = True) -> Iterator[None]:
-    """Have all that Keras layers hold among what TensorFlow saves of them inside.
+    """Make TensorFlow save all parts of Keras layers inside this context.
 
     Args:
-        seeds: Whether the seeds of random layers are saved too.
+        seeds: Whether to save the seeds of random layers too.
     """
     original = Layer._trackable_children
     containers: dict[int, _Container] = {}
@@ -55,12 +55,12 @@ def all_listed(*, seeds: bool = True) -> Iterator[None]:
 
 
 def graph_of(checkpoint: Any) -> Any:
-    """The view by which a tf.train.Checkpoint sees its objects; its root may be an object of the script."""
+    """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script."""
     return checkpoint._saver._graph_view
 
 
 def objects_below(checkpoint: Any) -> Iterator[Any]:
-    """All objects of a tf.train.Checkpoint, each once, those near the root first."""
+    """Yield all objects of a tf.train.Checkpoint, each once, in breadth-first order."""
     view = graph_of(checkpoint)
     seen: dict[int, Any] = {id(view.root): view.root}
     queue = [view.root]
@@ -75,7 +75,7 @@ def objects_below(checkpoint: Any) -> Iterator[Any]:
 
 
 def lost_variables(checkpoint: Any) -> list[Any]:
-    """Variables of the models in a tf.train.Checkpoint that would not be saved; to be called where all are listed."""
+    """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`."""
     found = list(objects_below(checkpoint))
     saved = {id(tensorflow_variable(live)) for live in found}
     inside: set[int] = set()
@@ -88,7 +88,7 @@ def lost_variables(checkpoint: Any) -> list[Any]:
 
 
 class _Container(base.Trackable):
-    """A list, tuple, dictionary or set as TensorFlow names it: by numbers or keys."""
+    """A list, tuple, dictionary or set as a trackable, with numbers or keys as names, as in TensorFlow."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -99,7 +99,7 @@ class _Container(base.Trackable):
 
 
 def _wrapped(value: Any, known: dict[int, _Container]) -> _Container:
-    """The one container for `value`: the graph of objects is walked twice, and must be the same both times."""
+    """Return the one container for `value`: the object graph is traversed twice, and must be equal both times."""
     if id(value) in known:
         return known[id(value)]
     container = known[id(value)] = _Container(value)
@@ -117,7 +117,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield str(key), item
-    elif isinstance(value, set):  # in an order of its own in each process
+    elif isinstance(value, set):  # its order differs between processes
         for item in value:
             yield str(getattr(item, "name", item)), item
     else:

@@ -1,14 +1,15 @@
-"""The directory of checkpoints: what counts, and how it comes to count at one single moment.
+"""The directory of checkpoints, with atomic commits over all ranks.
 
-    <root>/ckpt-3.json                 the commit: from the moment it is there, ckpt-3 counts, on all ranks
-    <root>/mp_rank_0/ckpt-3.index      what rank 0 of the replica holds, an ordinary TensorFlow checkpoint
+    <root>/ckpt-3.json                 the commit: once this file exists, ckpt-3 is valid on all ranks
+    <root>/mp_rank_0/ckpt-3.index      variables that rank 0 of the replica holds, an ordinary TensorFlow checkpoint
     <root>/mp_rank_0/ckpt-3.data-...
     <root>/mp_rank_0/checkpoint        TensorFlow's list of checkpoints in this directory
     <root>/mp_rank_1/...
 
-A rank writes into `mp_rank_<k>/.ckpt.staged-<token>/` first. When all have, the commit is written, with that token,
-and the files move to their names. Whoever reads after a crash finishes the moves of what was committed; whoever saves
-removes the rest. So a job may read while another one saves, and managers of different names may share a directory.
+A rank first writes into `mp_rank_<k>/.ckpt.staged-<token>/`. When all ranks have written, the commit with that token is
+written, and the files are renamed to their final names. After a crash, the next reader finishes the renames of
+committed checkpoints, and the next save removes the rest. So one job may read while another saves, and managers with
+different names may share a directory.
 """
 
 from __future__ import annotations
@@ -25,60 +26,65 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import data_files
+from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision
 from tensorflow.python.checkpoint import checkpoint_management
 
 __all__ = ["Commit", "Directory", "sync_files"]
 
-_FORMAT = 1
+_FORMAT = 2
+_OLDEST_FORMAT = 1
+"""Oldest format that can be read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Commit:
-    """One checkpoint that counts, as its JSON file tells."""
+    """One committed checkpoint, as described by its JSON file."""
 
     name: str
-    """Such as `ckpt-3`."""
+    """Name, such as `ckpt-3`."""
     order: int
-    """Later commits have higher ones, whatever the number in the name."""
+    """Increases with each commit, regardless of the number in the name."""
     token: str
-    """Which attempt to save under this name was completed."""
+    """Identifies the completed attempt to save under this name."""
     time_s: float
-    """When, in seconds since 1970."""
+    """Time of the commit, in seconds since 1970."""
     partitions: int
     variables: dict[str, dict[str, Any]]
-    """Key in the files -> `dtype`, `shape` and `ranks`, the places in the replica whose files have it."""
+    """Key in the files -> `dtype`, `shape` and `ranks`, the `mp_rank`s whose files contain the key."""
     kept: bool = False
-    """Whether it is kept beyond `max_to_keep`."""
+    """Whether the checkpoint is kept beyond `max_to_keep`."""
+    cuts: Sequence[Decision] = ()
+    """Automatic placement of each model; empty in format 1."""
 
 
 class Directory:
-    """The checkpoints of one name below one root."""
+    """The checkpoints with one name below one root."""
 
     def __init__(self, root: str | os.PathLike[str], checkpoint_name: str) -> None:
-        """Look at `root`, which need not be there yet."""
+        """Use `root`, which need not exist yet."""
         self.root = Path(root)
         self.checkpoint_name = checkpoint_name
         self._read: dict[Path, tuple[tuple[int, int, int], Commit]] = {}
 
     def rank(self, mp_rank: int) -> Path:
-        """Where a rank of the replica has its files."""
+        """Return the directory of a rank of the replica."""
         return self.root / f"mp_rank_{mp_rank}"
 
     def prefix(self, name: str, mp_rank: int) -> Path:
-        """What the files of a checkpoint begin with."""
+        """Return the prefix of a rank's files of a checkpoint."""
         return self.rank(mp_rank) / name
 
     def staged(self, token: str, mp_rank: int) -> Path:
-        """Where a rank writes what is not committed yet."""
+        """Return the directory for a rank's uncommitted files."""
         return self.rank(mp_rank) / f".{self.checkpoint_name}.staged-{token}"
 
     def commits(self) -> list[Commit]:
-        """The checkpoints that count, oldest first."""
+        """Return the committed checkpoints, oldest first."""
         found = [self._load(path) for path in self._named(self.root, r"NAME-\d+\.json")]
         return sorted((commit for commit in found if commit is not None), key=lambda commit: commit.order)
 
     def commit(self, commit: Commit) -> None:
-        """Let a checkpoint count from now on."""
+        """Write the commit, which makes a checkpoint valid."""
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)}, indent=1)
         path = self.root / f"{commit.name}.json"
         fresh = self.root / f".{commit.name}.{commit.token}.json"
@@ -90,18 +96,18 @@ class Directory:
         _sync(self.root)
 
     def promote(self, commit: Commit, mp_rank: int) -> None:
-        """Move a rank's files of a committed checkpoint to their names; again, where a crash has interrupted it."""
+        """Rename a rank's files of a committed checkpoint to their final names. Repeatable after a crash."""
         staged = self.staged(commit.token, mp_rank)
         target = self.rank(mp_rank)
-        with contextlib.suppress(FileNotFoundError):  # somebody else finishes it at the same time
-            for file in sorted(staged.iterdir()):  # data files come before the index
+        with contextlib.suppress(FileNotFoundError):  # another process may finish it at the same time
+            for file in sorted(staged.iterdir()):  # data files before the index
                 with contextlib.suppress(FileNotFoundError):
                     file.replace(target / file.name)
             _sync(target)
             staged.rmdir()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Let checkpoints count no more; their files are still there."""
+        """Invalidate checkpoints; their files still exist."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 (self.root / f"{name}.json").replace(self.root / f".{name}.dropped")
@@ -115,18 +121,18 @@ class Directory:
                     file.unlink(missing_ok=True)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget dropped checkpoints, when all their files are gone."""
+        """Remove the records of dropped checkpoints, once all their files are deleted."""
         for name in names:
             (self.root / f".{name}.dropped").unlink(missing_ok=True)
 
     def complete(self) -> None:
-        """Finish what a crash has interrupted of the checkpoints that count. Others may be saving meanwhile."""
+        """Finish interrupted renames of committed checkpoints. Safe while other jobs save."""
         for commit in self.commits():
             for mp_rank in range(commit.partitions):
                 self.promote(commit, mp_rank)
 
     def clean(self) -> None:
-        """Complete, and remove what a crash has left of those that do not count. Nobody may be saving meanwhile."""
+        """Finish committed checkpoints, and remove leftovers of others. Not safe while another job saves."""
         self.complete()
         commits = self.commits()
         dropped = [path.name[1 : -len(".dropped")] for path in self._named(self.root, r"\.NAME-\d+\.dropped")]
@@ -142,7 +148,7 @@ class Directory:
             unfinished.unlink(missing_ok=True)
 
     def write_state(self, mp_rank: int, commits: Sequence[Commit]) -> None:
-        """Write the list by which `tf.train.latest_checkpoint` finds what is in a rank's directory."""
+        """Write the list in a rank's directory that `tf.train.latest_checkpoint` reads."""
         here = [commit for commit in commits if mp_rank < commit.partitions]
         if not here:
             return
@@ -156,12 +162,12 @@ class Directory:
         )
 
     def mp_ranks(self) -> list[int]:
-        """The ranks of a replica that have a directory here."""
+        """Return the ranks of a replica that have a directory below the root."""
         found = [path for path in self._named(self.root, r"mp_rank_\d+") if path.is_dir()]
         return sorted(int(path.name.removeprefix("mp_rank_")) for path in found)
 
     def _named(self, directory: Path, pattern: str) -> list[Path]:
-        """The files whose names match, where NAME stands for that of the checkpoints."""
+        """Return the files that match a pattern, in which NAME stands for the name of the checkpoints."""
         form = re.compile(pattern.replace("NAME", re.escape(self.checkpoint_name)))
         return sorted(path for path in directory.iterdir() if form.fullmatch(path.name)) if directory.is_dir() else []
 
@@ -177,7 +183,7 @@ class Directory:
 
 
 def sync_files(directory: Path) -> None:
-    """Have what was written into a directory on the disk."""
+    """Flush the files of a directory, and the directory itself, to the disk."""
     for path in directory.iterdir():
         _sync(path)
     _sync(directory)
@@ -194,11 +200,12 @@ def _sync(path: Path) -> None:
 def _parse(path: Path) -> Commit:
     try:
         values = json.loads(path.read_text())
-        if values.pop("format") != _FORMAT:
+        if not _OLDEST_FORMAT <= values.pop("format") <= _FORMAT:
             raise SMPCheckpointError(f"{path} was written by a newer release of the library: use that one to read it")
-        return Commit(**values)
+        cuts = values.pop("cuts", [])
+        return Commit(**values, cuts=[Decision(**one) for one in cuts])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SMPCheckpointError(
-            f"{path} does not describe a checkpoint ({error}); if it is none of this library, give the checkpoints a "
-            "directory of their own, or remove it"
+            f"{path} does not describe a checkpoint ({error}); if this library did not write the file, remove it, or "
+            "use a separate directory for checkpoints"
         ) from error

@@ -1,4 +1,4 @@
-"""`smp.CheckpointManager`: checkpoints of a model whose parts live on different ranks."""
+"""`smp.CheckpointManager`: checkpoints of a model whose variables are spread over ranks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ __all__ = ["CheckpointManager"]
 class CheckpointManager(tf.train.CheckpointManager):
     """Saves and restores a `tf.train.Checkpoint` whose variables are spread over the ranks.
 
-    Each rank of the first replica writes what it holds into `<directory>/mp_rank_<mp_rank>/`; a checkpoint counts once
-    all have, on all ranks at one moment, so that a job that is killed while it saves goes on from the one before.
-    All replicas restore, and any number of partitions restores what another number has saved.
+    Each rank of the first replica writes the variables that it holds into `<directory>/mp_rank_<mp_rank>/`. A
+    checkpoint becomes valid on all ranks at once, when all ranks have written, so that a job that is killed while it
+    saves resumes from the checkpoint before. All replicas restore, with any number of partitions.
 
         manager = smp.CheckpointManager(tf.train.Checkpoint(model=net, optimizer=optimizer, step=step))
-        manager.restore()               # nothing saved yet: does nothing
+        manager.restore()               # does nothing if there is no checkpoint
         ...
-        manager.save()                  # every rank calls it
+        manager.save()                  # collective: every rank calls it
 
-    `directory` is the common one; the paths that `latest_checkpoint`, `checkpoints` and `save` give are those of this
-    rank's files.
+    `directory` is the common root; `latest_checkpoint`, `checkpoints` and `save` return prefixes of this rank's files.
     """
 
     def __init__(
@@ -45,15 +44,15 @@ class CheckpointManager(tf.train.CheckpointManager):
         checkpoint_name: str = "ckpt",
         **options: Any,
     ) -> None:
-        """Manage the checkpoints of `directory`.
+        """Manage the checkpoints in `directory`.
 
         Args:
-            checkpoint: What to save; made alike on all ranks.
-            directory: Below it each rank has a directory. On several machines it must be shared, unless ranks are only
-                ever started again where they were.
-            max_to_keep: How many checkpoints to keep; None keeps all.
-            checkpoint_name: What the names of checkpoints begin with.
-            **options: The others of `tf.train.CheckpointManager`.
+            checkpoint: The objects to save; constructed equally on all ranks.
+            directory: The root, with one directory per rank of a replica. Several machines must share it, unless each
+                rank always restarts on the same machine. Default: `/opt/ml/checkpoints`, which SageMaker keeps in S3.
+            max_to_keep: Number of checkpoints to keep; None keeps all.
+            checkpoint_name: Prefix of the names of checkpoints.
+            **options: Other options of `tf.train.CheckpointManager`.
         """
         self._ranks = Agreement(current())
         self._files = Directory(directory, checkpoint_name)
@@ -70,13 +69,13 @@ class CheckpointManager(tf.train.CheckpointManager):
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """This rank's files of the checkpoint that was saved last, as a prefix; None if there is none."""
+        """Prefix of this rank's files of the latest checkpoint; None if there is none."""
         commits = self._files.commits()
         return self._path(commits[-1].name) if commits else None
 
     @property
     def checkpoints(self) -> list[str]:
-        """This rank's files of all checkpoints under `max_to_keep`, as prefixes, oldest first."""
+        """Prefixes of this rank's files of all checkpoints that count toward `max_to_keep`, oldest first."""
         return [self._path(commit.name) for commit in self._files.commits() if not commit.kept]
 
     def save(
@@ -85,25 +84,26 @@ class CheckpointManager(tf.train.CheckpointManager):
         check_interval: bool = True,
         options: tf.train.CheckpointOptions | None = None,
     ) -> str | None:
-        """Save; every rank calls it, and all return when the checkpoint counts.
+        """Save a checkpoint. Collective; all ranks return when the checkpoint is committed.
 
         Args:
-            checkpoint_number: The number in the name; None takes `checkpoint.save_counter`, which grows with each save.
-            check_interval: Whether `checkpoint_interval` may put the save off.
-            options: How TensorFlow writes.
+            checkpoint_number: The number in the name. Default: `checkpoint.save_counter`, which each save increases.
+            check_interval: Whether to skip the save if fewer than `checkpoint_interval` steps have passed.
+            options: How TensorFlow writes; asynchronous writing is refused.
 
         Returns:
-            This rank's files as a prefix, or None if `checkpoint_interval` put the save off.
+            The prefix of this rank's files, or None if the save was skipped.
 
         Raises:
-            SMPCheckpointError: If any rank could not write; the checkpoint before stays the latest.
+            SMPUsageError: If called inside a `tf.function`, or with asynchronous writing.
+            SMPCheckpointError: If any rank could not write; the checkpoint before remains the latest.
         """
         if not tf.executing_eagerly():
             raise SMPUsageError("CheckpointManager.save was called inside a tf.function: call it between steps")
         if options is not None and options.experimental_enable_async_checkpoint:
             raise SMPUsageError(
                 "CheckpointManager.save cannot write in the background (experimental_enable_async_checkpoint): a "
-                "checkpoint counts only when all ranks have written; leave the option out"
+                "checkpoint is valid only when all ranks have written; leave the option out"
             )
         if not self._is_due(check_interval):
             return None
@@ -119,21 +119,22 @@ class CheckpointManager(tf.train.CheckpointManager):
         return self._path(name)
 
     def restore(self, restore_prefix: str | os.PathLike[str] | None = None) -> str | None:
-        """Restore; every rank calls it. Without effect if there is no such checkpoint.
+        """Restore a checkpoint. Collective; has no effect if there is no such checkpoint.
 
-        What exists is restored at once. Before the first `smp.step` the model is not cut yet: its parts are restored
-        when it is, before they are used, and the slots of optimizers when they are made.
+        Objects that exist are restored immediately. Before the first `smp.step` the model is not partitioned yet: its
+        variables are restored when it is, before they are used, and the slots of optimizers when they are created. An
+        unchanged model is then partitioned as it was when the checkpoint was saved.
 
         Args:
-            restore_prefix: A name such as `ckpt-2`; or the path of a plain checkpoint, which `tf.train.Checkpoint`
-                saved without this library. None takes the latest.
+            restore_prefix: A name such as `ckpt-2`, or the path of a plain checkpoint that `tf.train.Checkpoint` saved
+                without this library. Default: the latest checkpoint.
 
         Returns:
-            What is restored, as a prefix, or None.
+            The prefix of the restored checkpoint, or None.
 
         Raises:
-            SMPCheckpointError: If it cannot be read, does not fit, or some ranks see it and some do not; raised on all
-                ranks, where the model is cut if that is when it shows.
+            SMPCheckpointError: If the checkpoint cannot be read, does not match the objects, or is visible to some of
+                the ranks only; raised on all ranks, here or when the model is partitioned.
         """
         with tf.init_scope():
             self._ranks.by_machine(f"look at the checkpoints in {self._files.root}", self._files.complete)
@@ -145,6 +146,7 @@ class CheckpointManager(tf.train.CheckpointManager):
                 self._restoration.cancel()
             restoration = self._restoration = Restoration(self._checkpoint, saved, self._ranks)
             if not engine().is_partitioned:
+                engine().kept_cuts = list(saved.cuts)
                 restoration.begin()
             engine().after_partition(restoration.proceed, and_later=True)
             if self._checkpoint_interval is not None:
@@ -159,14 +161,14 @@ class CheckpointManager(tf.train.CheckpointManager):
         return restored
 
     def export(self, path: str | os.PathLike[str]) -> str:
-        """Write everything as one plain checkpoint, which `tf.train.Checkpoint(...).restore(path)` reads anywhere.
+        """Write all objects as one plain checkpoint that `tf.train.Checkpoint(...).restore(path)` reads anywhere.
 
-        Every rank calls it. No more of the model than one rank's part is ever in memory on one rank. The seeds of
-        random layers are left out, as `tf.train.Checkpoint` does. Lists and dictionaries of layers are in it; of Keras
-        3 models `tf.train.Checkpoint` restores them only as what an optimizer trains, this manager restores them all.
+        Collective. No rank ever has more than its own part of the model in memory. As with `tf.train.Checkpoint`, seeds
+        of random layers are omitted. Lists and dictionaries of layers are included; for Keras 3 models,
+        `tf.train.Checkpoint` restores from them only the variables that an optimizer trains, this manager all of them.
 
         Args:
-            path: What the files begin with; `<path>.index` and `<path>.data-...` are replaced.
+            path: The prefix of the files; `<path>.index` and `<path>.data-...` are replaced.
 
         Returns:
             The path.
@@ -190,7 +192,7 @@ class CheckpointManager(tf.train.CheckpointManager):
         return before is None or (step != before and (not check_interval or step >= before + self._checkpoint_interval))
 
     def _clean(self) -> None:
-        """Once per manager, remove what a crash of the job before has left."""
+        """Remove, once per manager, the leftovers of an earlier job that crashed."""
         if not self._is_cleaned:
             self._ranks.by_machine(f"look at the checkpoints in {self._files.root}", self._files.clean)
             self._is_cleaned = True

@@ -1,9 +1,9 @@
-"""What of an optimizer comes to be late: the slots, made when it is first applied; and where TensorFlow names them.
+"""Optimizer slots, which are created when the optimizer is first applied, and their place in the object graph.
 
-| optimizers | make slots in | in the graph of objects a slot is |
+| optimizers | create slots in | a slot in the object graph is |
 |---|---|---|
-| of Keras 3, and those of today in tf_keras | `build`, once | a child of the optimizer |
-| the legacy ones of tf_keras | `_create_all_weights`, more each time | found by optimizer, variable and name |
+| Keras 3, and current ones of tf_keras | `build`, once | a child of the optimizer |
+| legacy ones of tf_keras | `_create_all_weights`, repeatedly | identified by optimizer, variable and name |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
 
 
 def awaits_slots(live: Any) -> bool:
-    """Whether `live` is an optimizer that may make slots yet."""
+    """Return whether `live` is an optimizer that may still create slots."""
     if _is_legacy(live):
         return True
     return isinstance(live, tf.keras.optimizers.Optimizer) and not getattr(
@@ -27,14 +27,14 @@ def awaits_slots(live: Any) -> bool:
 
 
 def prepare(live: Any) -> None:
-    """Make what an optimizer has beside slots and would make when it is first applied: counter, hyperparameters."""
+    """Create the variables other than slots that an optimizer creates when first applied: counter, hyperparameters."""
     if _is_legacy(live):
         live.iterations  # noqa: B018 - made by being asked for
         live._create_hypers()
 
 
 def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
-    """Call `then` with the variables to be trained, where the optimizer has made slots for them."""
+    """Call `then` with the trained variables, once the optimizer has created slots for them."""
     name = "_create_all_weights" if _is_legacy(optimizer) else "build"
     make = getattr(optimizer, name)
 
@@ -51,7 +51,7 @@ def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
 
 
 def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
-    """The slot of that name of a legacy optimizer; None if there is none."""
+    """Return the slot of that name of a legacy optimizer; None if there is none."""
     try:
         return optimizer.get_slot(variable, name)
     except (AttributeError, KeyError):
@@ -59,7 +59,7 @@ def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
 
 
 def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
-    """The slots that legacy optimizers among the objects have for variables among them."""
+    """Yield the slots of legacy optimizers for variables, both among `objects`."""
     known = list(objects)
     for optimizer in filter(_is_legacy, known):
         for name in optimizer.get_slot_names():

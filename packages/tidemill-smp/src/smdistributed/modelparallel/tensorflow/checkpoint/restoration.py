@@ -1,8 +1,8 @@
-"""Bring saved values back into live objects: into those that are here, and later into those that come to be.
+"""Restores saved values into live objects: existing ones immediately, others when they are created.
 
-The graph of objects that was saved and the live one are walked together, by the names of the edges, as
-`tf.train.Checkpoint` does. Unlike there, the values may lie in the bundles of several ranks, and what another rank
-holds is passed over. Each object is restored once: what the script does to it afterwards stays.
+As in `tf.train.Checkpoint`, the saved object graph and the live one are traversed together, by the names of the edges.
+Unlike there, the values may be in the bundles of several ranks, and variables of other ranks are skipped. Each object
+is restored once, so that later changes by the script are kept.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
 )
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from tensorflow.python.trackable import trackable_utils
 
 __all__ = ["Restoration"]
@@ -35,15 +35,15 @@ _log = logging.getLogger(__name__)
 
 
 class Restoration:
-    """One checkpoint on its way back into live objects."""
+    """The restoration of one checkpoint into live objects."""
 
     def __init__(self, root: Any, saved: Saved, ranks: Agreement) -> None:
-        """Restore into what hangs on `root`.
+        """Prepare to restore the objects reachable from `root`.
 
         Args:
-            root: A tf.train.Checkpoint; with or without a root object of its own.
-            saved: What was saved.
-            ranks: Who restores.
+            root: A tf.train.Checkpoint, with or without a root object.
+            saved: The checkpoint to restore.
+            ranks: The ranks that restore.
         """
         self._checkpoint = root
         self._saved = saved
@@ -54,23 +54,24 @@ class Restoration:
         self._is_cancelled = False
 
     def begin(self) -> None:
-        """Restore what is here; on all ranks.
+        """Restore the objects that exist. Collective.
 
         Raises:
-            SMPCheckpointError: If a value cannot be read, or does not fit, on any rank.
+            SMPCheckpointError: If a value cannot be read, or does not match its variable, on any rank.
         """
         self._together(self._apply)
 
     def proceed(self) -> None:
-        """Restore what is here by now, where the model is cut; on all ranks. Tell what the checkpoint has no value for.
+        """Restore further objects after the model is partitioned, and log variables without a saved value. Collective.
 
         Raises:
-            SMPCheckpointError: If a value cannot be read, does not fit, or lies on another machine, on any rank.
+            SMPCheckpointError: If a value cannot be read, does not match its variable, or is on another machine, on any
+                rank.
         """
         self._together(self._apply_and_tell)
 
     def cancel(self) -> None:
-        """Restore nothing more: another checkpoint is restored over this one."""
+        """Stop restoring, because another checkpoint is restored instead."""
         self._is_cancelled = True
         for kept in (self._done, self._awaited, self._told):
             kept.clear()
@@ -101,7 +102,7 @@ class Restoration:
         if self._saved.missing:
             raise SMPCheckpointError(
                 f"cannot restore {listed} from {self._saved.name}: this rank's file system has no "
-                f"{self._saved.missing[0]}.index. With another cut than that of the save, every rank "
+                f"{self._saved.missing[0]}.index. If the model is cut differently than when it was saved, every rank "
                 "needs the files of all ranks: use a shared directory, or copy them"
             )
         later = " until the optimizer is applied, which may bring them" if self._awaited else ""
@@ -110,7 +111,7 @@ class Restoration:
         )
 
     def _matches(self, graph: Any) -> Iterator[tuple[Any, Any]]:
-        """Nodes that were saved, with the live objects that they are."""
+        """Yield saved nodes with the matching live objects."""
         matched: dict[int, Any] = {0: graph_of(self._checkpoint).root}
         queue = [0]
         while queue:
@@ -141,7 +142,7 @@ class Restoration:
         except (ValueError, TypeError, KeyError, NotImplementedError, tf.errors.OpError) as error:
             raise SMPCheckpointError(
                 f"cannot restore {_name(live)} from {node.attributes[0].checkpoint_key} in "
-                f"{bundle.prefix}: {str(error).strip() or type(error).__name__}. The model must be made as it was when "
+                f"{bundle.prefix}: {str(error).strip() or type(error).__name__}. Build the model as it was built when "
                 "the checkpoint was saved"
             ) from error
         self._done[id(live)] = live
@@ -154,25 +155,25 @@ class Restoration:
         return is_variable and id(live) not in self._done and id(live) not in self._told and _can_take(live)
 
     def _await_optimizers(self) -> None:
-        """Keras's optimizers make their slots when they are first applied: restore those then."""
+        """Restore the slots of Keras's optimizers when they are created, which is at the first update."""
         for live in objects_below(self._checkpoint):
             if awaits_slots(live) and id(live) not in self._awaited:
                 self._awaited[id(live)] = live
                 after_build(live, self._complete)
 
     def _complete(self, variables: Sequence[Any]) -> None:
-        if tracer() is not None:  # inside a step the slots get their values when it is known who holds them
+        if tracer() is not None:  # inside a step the slots are restored once they are assigned to ranks
             return
         if engine().holds_any(variables):
             self._together(self._apply)
-        elif not self._is_cancelled:  # maybe an optimizer of one rank alone
+        elif not self._is_cancelled:  # not collective: the optimizer may exist on this rank only
             self._apply()
 
 
 def _can_take(live: Any) -> bool:
     if not IS_TF_KERAS and is_keras_variable(live) and live._value is None:
         return False
-    return not is_foreign(live)
+    return not is_remote(live)
 
 
 def _name(live: Any) -> str:

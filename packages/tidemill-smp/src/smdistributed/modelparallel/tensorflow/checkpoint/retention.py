@@ -1,4 +1,4 @@
-"""Which checkpoints are kept when a new one is there, and the end of the others."""
+"""Selects the checkpoints to keep after a new one is saved, and deletes the others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Retention"]
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """How many checkpoints are kept."""
+    """Rule for keeping checkpoints."""
 
     max_to_keep: int | None
-    """None keeps all."""
+    """Number of checkpoints to keep; None keeps all."""
     keep_every_n_hours: float | None
-    """One checkpoint in this many hours stays beyond `max_to_keep`; None lets none stay."""
+    """One checkpoint per this many hours is kept beyond `max_to_keep`; None keeps no more."""
     since_s: float
-    """When those hours begin, in seconds since 1970."""
+    """Start of the first of these intervals, in seconds since 1970."""
 
     def sweep(self, ranks: Agreement, files: Directory) -> None:
-        """Let older checkpoints go, on all ranks: they stop to count first, and then their files go."""
+        """Delete older checkpoints on all ranks: first invalidate them, then delete their files."""
         dropped: list[str] = ranks.by_leader("choose the checkpoints to keep", lambda: self._surplus(files))
 
         def delete() -> None:

@@ -1,4 +1,4 @@
-"""One save: all ranks write what does not count yet, and then it counts on all of them, at one moment."""
+"""One save: all ranks write uncommitted files, which a single commit then makes valid on all ranks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreemen
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, Directory, sync_files
 from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
+from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
 __all__ = ["Transaction"]
 
 
 class Transaction:
-    """A save of one name."""
+    """One save under one name."""
 
     def __init__(self, ranks: Agreement, files: Directory, name: str) -> None:
-        """Begin; on all ranks.
+        """Begin the save. Collective.
 
         Raises:
             SMPCheckpointError: If the ranks save under different names.
@@ -32,10 +33,10 @@ class Transaction:
         self._token = ranks.token(name)
 
     def run(self, checkpoint: tf.train.Checkpoint, options: tf.train.CheckpointOptions | None) -> None:
-        """Save.
+        """Write and commit. Collective.
 
         Raises:
-            SMPCheckpointError: If any rank could not.
+            SMPCheckpointError: If any rank could not save.
         """
         commit = self._commit(self._stage(checkpoint, options))
         self._ranks.by_writers(
@@ -45,7 +46,7 @@ class Transaction:
     def _stage(
         self, checkpoint: tf.train.Checkpoint, options: tf.train.CheckpointOptions | None
     ) -> list[dict[str, Any]]:
-        """Write this rank's files where they do not count yet; what was written, by partition."""
+        """Write this rank's uncommitted files, and return the written keys by partition."""
         staged = self._files.staged(self._token, self._ranks.mp_rank)
 
         def write() -> dict[str, Any]:
@@ -71,6 +72,7 @@ class Transaction:
                 time_s=time.time(),
                 partitions=self._ranks.partitions,
                 variables=_held(by_partition),
+                cuts=engine().cuts,
             )
             self._files.commit(new)
             return new

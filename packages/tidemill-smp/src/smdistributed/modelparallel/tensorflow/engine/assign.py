@@ -1,4 +1,4 @@
-"""Decide for each op which partition computes it."""
+"""Assigns each op to the partition that computes it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
-from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
+from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
 __all__ = ["ALL", "Assignment", "assign"]
 
 ALL = -1
-"""The owner of an op that every rank computes for itself."""
+"""The owner of replicated ops, which every rank computes."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Where everything lives."""
+    """The partitions of the nodes and resources of a graph."""
 
     owners: tuple[int, ...]
     """Partition of each node, or `ALL`."""
     handles: dict[Output, int]
     """Resource handle -> the partition that holds the resource, or `ALL`."""
     users: dict[Output, frozenset[int]]
-    """Resource handle -> the partitions whose layers use it: more than one means that it is shared."""
+    """Resource handle -> the partitions whose layers use the resource; several if it is shared."""
 
 
 def assign(
@@ -33,29 +33,29 @@ def assign(
     units: Mapping[str, str],
     partitions: Mapping[str, int],
     gradients: Mapping[str, Output],
-    settled: Mapping[Output, int] | None = None,
+    placed: Mapping[Output, int] | None = None,
 ) -> Assignment:
-    """Assign every node; the first rule that fits wins.
+    """Assign every node by the first rule that applies.
 
-    1. What the trace takes in, and constants: everywhere.
-    2. What touches a resource: where the resource is, which is where its first user in the model is.
-    3. The gradient of a variable: where the variable is.
-    4. What was created in the model, or by the gradient of such an op: the partition of its unit.
-    5. Anything else where its inputs are; everywhere, if they are in several places or everywhere.
+    1. Placeholders and constants are replicated.
+    2. An op on a resource: the partition of the resource, which is that of its first user in the model.
+    3. The gradient of a variable: the partition of the variable.
+    4. An op created in the model, or by the gradient of such an op: the partition of its unit.
+    5. Any other op: the partition of its inputs; replicated if they are in several partitions or replicated.
 
     Args:
-        nodes: In topological order.
-        units: Op name -> unit, as the trace marked them.
+        nodes: The nodes in topological order.
+        units: Op name -> unit, as recorded by the trace.
         partitions: Unit -> partition.
-        gradients: Name of an op that carries a variable's gradient -> the handle of the variable.
-        settled: Handles of variables that an earlier step has given to a partition.
+        gradients: Name of an op that outputs a variable's gradient -> the handle of the variable.
+        placed: Handles of variables that an earlier step assigned to a partition.
 
     Raises:
         SMPPartitionError: If one op uses variables of several partitions.
     """
     marked = [_marked(units.get(node.name), partitions) for node in nodes]
     roots = _roots(nodes)
-    handles, users = _place_handles(nodes, marked, roots, settled or {})
+    handles, users = _place_handles(nodes, marked, roots, placed or {})
     owners: list[int] = []
     for node in nodes:
         owners.append(_owner(node, owners, marked[node.index], handles, roots, gradients))
@@ -65,11 +65,11 @@ def assign(
 def _marked(unit: str | None, partitions: Mapping[str, int]) -> int | None:
     if unit is None:
         return None
-    return ALL if unit == EVERYWHERE else partitions.get(unit)
+    return ALL if unit == REPLICATED else partitions.get(unit)
 
 
 def _roots(nodes: Sequence[Node]) -> dict[Output, Output]:
-    """Handle -> the placeholder it comes from, through ops that only hand it on."""
+    """Return handle -> the placeholder from which it comes, through ops that only forward it."""
     roots: dict[Output, Output] = {}
     for node in nodes:
         for handle in node.handles:
@@ -83,9 +83,9 @@ def _place_handles(
     nodes: Sequence[Node],
     marked: Sequence[int | None],
     roots: Mapping[Output, Output],
-    settled: Mapping[Output, int],
+    placed: Mapping[Output, int],
 ) -> tuple[dict[Output, int], dict[Output, frozenset[int]]]:
-    handles: dict[Output, int] = dict(settled)
+    handles: dict[Output, int] = dict(placed)
     users: dict[Output, set[int]] = {}
     for node in nodes:
         for handle in node.handles:
@@ -129,7 +129,7 @@ def _owner_of_handles(
     if len(where) > 1:
         raise SMPPartitionError(
             f"the op {node.name} ({node.type}) uses variables of the partitions {sorted(where)} at once; a loop, a "
-            "conditional or a function is placed whole: put everything it uses into one partition"
+            "conditional or a function is placed as a whole: put everything it uses into one partition"
         )
     if where:
         return where.pop()

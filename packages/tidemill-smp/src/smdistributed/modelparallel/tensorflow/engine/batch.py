@@ -1,4 +1,4 @@
-"""How the inputs of a microbatch were made of those of a step."""
+"""Describes how the inputs of microbatches were split from those of a step."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ __all__ = ["Batch"]
 
 @dataclass(frozen=True)
 class Batch:
-    """The inputs of a step, cut into microbatches.
+    """The inputs of a step, split into microbatches.
 
-    The methods take the types of the leaves of a microbatch: a `tf.TypeSpec` for each tensor, None for other values.
+    The methods take the specs of a microbatch's leaves: a `tf.TypeSpec` for each tensor, None for other values.
     """
 
     feeds: Sequence[Feed]
-    """For each leaf how it was cut."""
+    """How each leaf was split."""
     num_pieces: int
-    """How many pieces the whole batch has on all replicas together."""
+    """Number of microbatches on all replicas together."""
 
     def specs_of_whole(self, specs: Sequence[Any]) -> list[Any]:
-        """The types of the leaves of the whole batch of all replicas; those without a known size stay as they are."""
+        """Return the specs of the whole batch of all replicas; specs without a static size are unchanged."""
         return [_larger(spec, feed, self.num_pieces) for spec, feed in zip(specs, self.feeds, strict=True)]
 
     def sizes(self, specs: Sequence[Any]) -> frozenset[int]:
-        """The sizes of a microbatch that are known."""
+        """Return the static batch sizes of a microbatch."""
         pairs = zip(specs, self.feeds, strict=True)
         shapes = [(spec.shape, feed) for spec, feed in pairs if isinstance(spec, tf.TensorSpec)]
         found = {shape[feed] for shape, feed in shapes if shape.rank and isinstance(feed, int)}
         return frozenset(size for size in found if size is not None)
 
     def feeds_of_components(self, specs: Sequence[Any]) -> Iterator[Feed]:
-        """How each tensor was cut that leaves consist of: pieces of ragged and sparse tensors are not equally long."""
+        """Yield how each component tensor was split: pieces of ragged and sparse tensors differ in length."""
         for spec, feed in zip(specs, self.feeds, strict=True):
             if spec is None:
                 continue

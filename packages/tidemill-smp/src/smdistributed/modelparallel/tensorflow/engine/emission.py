@@ -1,4 +1,4 @@
-"""Put one rank's part of a plan into the graph that is being built: receive, call, send, as the schedule says."""
+"""Emits one rank's part of a plan into the graph under construction: receives, calls and sends, as scheduled."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["MAX_MICROBATCHES", "emit"]
 MAX_MICROBATCHES = 1 << 16
 _MAX_MESSAGES = 1 << 24
 _STAMPS = _MAX_MESSAGES - 1
-"""The number of the message that brings a rank's time stamps together."""
+"""Number of the message with a rank's time stamps."""
 
 
 def emit(
     plan: Plan, pieces: Sequence[Sequence[Any]], *, transport: Transport, ranks: Sequence[int]
 ) -> list[list[tuple[Any, ...] | None]]:
-    """Add this rank's ops to the graph that is being built.
+    """Add this rank's ops to the graph under construction.
 
     Args:
         plan: This rank's part of the step.
         pieces: The flat tensors of each microbatch.
         transport: Sends and receives tensors.
-        ranks: World rank of each partition.
+        ranks: Global rank of each partition.
 
     Returns:
-        For each result of the body and each microbatch its components; None if another rank holds them.
+        Per result of the body and microbatch, its components; None if another rank holds them.
     """
     return _Emission(plan, pieces, transport, ranks, active_timeline()).run()
 
@@ -57,10 +57,10 @@ class _Emission:
         self.timeline = timeline
         self.values: list[dict[Output, Any]] = [self._given(piece) for piece in pieces]
         self.after: list[Any] = []
-        """The last op of the rank's line: what comes next waits for it."""
+        """Control inputs of the next op: the last op of this rank's schedule so far."""
         self.finished: list[Any] = []
-        """What tells that the last segment is done. Its call does not: TensorFlow puts the function in place, and then
-        only the function's effects hold back what waits for the call. What is ready may be sent before."""
+        """Control inputs that fire when the last segment has finished. The call op is not enough: after inlining, only
+        its stateful ops order what follows. Sends of outputs that are ready may run earlier."""
         self.stamps: list[Any] = []
 
     def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
@@ -96,7 +96,7 @@ class _Emission:
     def _receive(self, number: int, message: Message, microbatch: int) -> None:
         if message.output in self.values[microbatch]:
             return
-        # What is the same for all microbatches comes once, with the first.
+        # A tensor that is equal for all microbatches is received once, with the first.
         sent_with = 0 if message.output in self.plan.trace.invariance.equal else microbatch
         if message.output in self.values[sent_with]:
             self.values[microbatch][message.output] = self.values[sent_with][message.output]
@@ -132,11 +132,11 @@ class _Emission:
         self.after = [op]
         self.finished = [tf.identity(tensor).op for tensor in outputs]
         for output, tensor in zip(function.outputs, outputs, strict=True):
-            tensor.set_shape(self.plan.extractor.tensor(output).shape)  # more may have been known there
+            tensor.set_shape(self.plan.extractor.tensor(output).shape)  # the traced shape may be more specific
             values[output] = tensor
 
     def _receive_results(self) -> None:
-        """Results that this rank takes no part in computing, such as a loss that is made in the last partition."""
+        """Receive results that this rank does not compute, such as a loss computed in the last partition."""
         here = self.plan.partition
         for microbatch in range(len(self.values)):
             for number, message in enumerate(self.plan.cut.messages):
@@ -145,8 +145,8 @@ class _Emission:
 
     def _results(self) -> list[list[tuple[Any, ...] | None]]:
         found = []
-        for result, home in zip(self.plan.trace.results, self.plan.homes, strict=True):
-            here = home in (ALL, self.plan.partition)
+        for result, placement in zip(self.plan.trace.results, self.plan.placements, strict=True):
+            here = placement in (ALL, self.plan.partition)
             found.append([tuple(v[o] for o in result.outputs) if here else None for v in self.values])
         return found
 
@@ -169,7 +169,7 @@ class _Emission:
         self.stamps.append(stamp)
 
     def _gather_stamps(self) -> None:
-        """Bring the stamps of all ranks of the replica to the first, which notes them down."""
+        """Send the time stamps of all ranks of the replica to its first rank, which records them."""
         if self.timeline is None:
             return
         plan = self.plan

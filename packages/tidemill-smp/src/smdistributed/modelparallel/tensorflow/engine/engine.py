@@ -1,4 +1,4 @@
-"""The engine of one process: makes plans together with the other ranks of the replica, and settles the variables."""
+"""The engine of one process: plans steps together with the replica's other ranks, and assigns variables to ranks."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError,
 from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
-from smdistributed.modelparallel.tensorflow.engine.loose import loose_variables
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
-from smdistributed.modelparallel.tensorflow.engine.optimizer_hooks import release_foreign_slots
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
-from smdistributed.modelparallel.tensorflow.engine.profile import Times
+from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
-from smdistributed.modelparallel.tensorflow.engine.variables import (
+from smdistributed.modelparallel.tensorflow.engine.untracked import untracked_variables
+from smdistributed.modelparallel.tensorflow.optimizers.slots import release_remote_slots
+from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision, cut_options, decide, follow
+from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
+from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.variables import (
     Deferred,
-    dropping_foreign_values,
-    is_foreign,
-    make_foreign,
+    dropping_remote_values,
+    is_remote,
+    make_remote,
     seeds_among,
     tensorflow_variable,
     variables_of,
 )
-from smdistributed.modelparallel.tensorflow.partitioning.automatic import decide, follow
-from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
-from smdistributed.modelparallel.tensorflow.session import Session, current
 
 __all__ = ["Engine", "engine"]
 
@@ -37,23 +38,30 @@ log = logging.getLogger("smdistributed.modelparallel")
 
 Hook = Callable[[], Any]
 
+_MEASURING_S = 10.0
+"""Time limit for measuring the layers of a model before its first step; the times of further layers are estimated."""
+
 
 class Engine:
-    """What the steps of one process share."""
+    """State that the steps of one process share."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.owners: dict[int, int] = {}
-        """id of a tf.Variable -> the partition that holds it, or `ALL`."""
-        self.settled: list[Any] = []
-        """The variables of `owners`, kept alive; their order is that of the models."""
-        self._loose: list[Any] = []
-        """Those of `settled` that no model keeps."""
+        """id of a tf.Variable -> the partition that holds the variable, or `ALL`."""
+        self.placed: list[Any] = []
+        """The variables of `owners`, kept alive, in the order of the models."""
+        self._untracked: list[Any] = []
+        """The variables of `placed` that belong to no model."""
         self.is_partitioned = False
         self.decisions: dict[str, int] = {}
-        """Unit -> partition, as the automatic cut decided."""
+        """Unit -> partition, as automatic partitioning assigned it."""
         self.times: dict[str, Times] = {}
-        """Unit -> what profiling measured."""
+        """Unit -> measured times."""
+        self.cuts: list[Decision] = []
+        """The automatic placement of each model, which checkpoints store."""
+        self.kept_cuts: list[Decision] = []
+        """The automatic placements of the restored checkpoint, repeated for models that have not changed."""
         self._decided: dict[int, Any] = {}
         self._num_plans = 0
         self.deferred = Deferred()
@@ -61,11 +69,11 @@ class Engine:
         self._later_hooks: list[Hook] = []
 
     def after_partition(self, hook: Hook, *, and_later: bool = False) -> None:
-        """Run `hook` eagerly where the model is cut and its variables are there; at once if that is past.
+        """Run `hook` eagerly after the model is partitioned and has its variables; immediately if it already is.
 
         Args:
-            hook: What to run.
-            and_later: Whether it is run again where a later step brings variables, as of a second model.
+            hook: The function to run.
+            and_later: Whether to run it again if a later step adds variables, such as those of a second model.
         """
         if self.is_partitioned:
             self._run(hook)
@@ -75,11 +83,11 @@ class Engine:
             self._later_hooks.append(hook)
 
     def holds_any(self, variables: Iterable[Any]) -> bool:
-        """Whether one of the variables is known to belong to a distributed model."""
+        """Return whether one of the variables is known to belong to a distributed model."""
         return any(id(tensorflow_variable(variable)) in self.owners for variable in variables)
 
     def what_lacks_values(self, variables: Iterable[Any]) -> str:
-        """Say which of the variables were built on paper and have no values before a step; nothing if none were."""
+        """Describe the variables that were created symbolically and have no value until a step; empty if none."""
         asked = {id(tensorflow_variable(variable)) for variable in variables}
         waiting = [variable for variable, _ in self.deferred.waiting if id(tensorflow_variable(variable)) in asked]
         names = [getattr(variable, "path", variable.name) for variable in waiting]
@@ -87,7 +95,7 @@ class Engine:
             return ""
         return (
             f"{len(names)} variables have no values yet ({', '.join(names[:3])}{', ...' if names[3:] else ''}): the "
-            "model was traced to be planned or measured, and gets them in the first smp.step; run one step before"
+            "model was only traced, for planning or measuring, and the first smp.step sets them; run one step before"
         )
 
     def plan(
@@ -106,21 +114,21 @@ class Engine:
             specs: See `trace`.
             call: See `trace`.
             num_microbatches: B.
-            batch: How the leaves were made of a batch.
+            batch: How the leaves were split from a batch.
 
         Raises:
-            SMPPlanMismatchError: If another rank traced something else.
+            SMPPlanMismatchError: If another rank traced a different step.
         """
         config, placement = self.session.config, self.session.placement
         with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition, batch=batch)
         kept = variables_of(traced.tracer.models)
         ids = set(map(id, kept))
-        variables = [*kept, *(one for one in self._loose if id(one) not in ids)]  # a later model may keep one
+        variables = [*kept, *(one for one in self._untracked if id(one) not in ids)]  # a later model may track one
         assignment = self._assign(traced, variables)
-        loose = loose_variables(traced, assignment, variables)
-        self._loose += loose
-        variables += loose
+        untracked = untracked_variables(traced, assignment, variables)
+        self._untracked += untracked
+        variables += untracked
         self._warn_of_shared(traced, assignment, variables)
         self._num_plans += 1
         plan = make_plan(
@@ -135,17 +143,17 @@ class Engine:
             recompute=frozenset(config.recompute),
         )
         self._compare(plan)
-        self._settle(traced, assignment, variables)
+        self._place(traced, assignment, variables)
         traced.forget_handles()
         return plan
 
     def _run(self, hook: Hook) -> None:
-        with tf.init_scope(), dropping_foreign_values():
+        with tf.init_scope(), dropping_remote_values():
             hook()
 
     def _assign(self, traced: Trace, variables: Sequence[Any]) -> Assignment:
         by_handle = {id(variable.handle): variable for variable in variables}
-        settled = {
+        placed = {
             output: self.owners[id(by_handle[id(external)])]
             for output, external in traced.captures.items()
             if id(external) in by_handle and id(by_handle[id(external)]) in self.owners
@@ -155,7 +163,7 @@ class Engine:
             units=traced.tracer.units,
             partitions=self._partitions(traced, variables),
             gradients={name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()},
-            settled=settled,
+            placed=placed,
         )
 
     def _warn_of_shared(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
@@ -164,8 +172,8 @@ class Engine:
             variable = by_handle.get(id(traced.captures.get(output)))
             if len(users) > 1 and variable is not None and id(variable) not in self.owners:
                 log.warning(
-                    "smp: %s is used in the partitions %s: its value (%.1f MB) travels from partition %d to the others "
-                    "with each step, and its gradients come back with each microbatch; use it "
+                    "smp: %s is used in the partitions %s: its value (%.1f MB) is sent from partition %d to the others "
+                    "with each step, and its gradients are sent back with each microbatch; use it "
                     "in one partition if you can",
                     variable.name,
                     ", ".join(map(str, sorted(users))),
@@ -182,13 +190,36 @@ class Engine:
             self._decided[id(model)] = model
             graph = unit_graph(traced, variables, self.times)
             if model._smp_rules is None:
-                self.decisions |= decide(graph, config, rank=self.session.placement.rank)
+                self.decisions |= self._decide(traced, variables, graph)
             else:
                 self.decisions |= follow(graph, config, model._smp_rules)
         return manual | self.decisions
 
+    def _decide(self, traced: Trace, variables: Sequence[Any], graph: UnitGraph) -> dict[str, int]:
+        """Place units by what rank 0 knows (a checkpoint's placement, or measured times), so that replicas agree."""
+        config, rank = self.session.config, self.session.placement.rank
+        kept = None
+        if config.partitions > 1 and not config.load_partition:
+            with tf.init_scope():
+                told = self._known_of(traced, graph) if rank == 0 else None
+                kept, times = self.session.world_group.allgather_objects(told, what="the automatic cut")[0]
+            if times:
+                self.times |= times
+                graph = unit_graph(traced, variables, self.times)
+        decision = decide(graph, config, rank=rank, kept=kept)
+        self.cuts.append(decision)
+        return {unit.name: part for unit, part in zip(graph.units, decision.assignment, strict=True)}
+
+    def _known_of(self, traced: Trace, graph: UnitGraph) -> tuple[Decision | None, dict[str, Times]]:
+        options = cut_options(self.session.config)
+        kept = next((one for one in self.kept_cuts if one.fits(graph, options)), None)
+        known = any(unit.name in self.times for unit in graph.units)  # from `model.profile`, or from another model
+        if kept is not None or known or not self.session.config.measure_layers:
+            return kept, {}
+        return None, _measured(traced)
+
     def _compare(self, plan: Plan) -> None:
-        """Stop where the ranks of the replica do not have one and the same plan."""
+        """Raise `SMPPlanMismatchError` if the ranks of the replica have different plans."""
         if self.session.config.partitions == 1:
             return
         with tf.init_scope():
@@ -198,37 +229,37 @@ class Engine:
             prints = self.session.mp_group.allgather_objects(plan.fingerprint())
         raise SMPPlanMismatchError(_first_difference(prints))
 
-    def _settle(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
-        """Give each variable of the models to its owner, and initialize those that are held here.
+    def _place(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
+        """Assign each variable of the models to its owner, and initialize the variables that this rank holds.
 
-        A variable that no op of the trace uses, as the seed of dropout in a step that evaluates, is on all ranks until
-        a step uses it.
+        A variable that no op of the trace uses, such as the seed of dropout in an evaluation step, is on all ranks
+        until a step uses it.
         """
         here = self.session.placement.mp_rank
         owners = self._owners_by_handle(traced, assignment)
         fresh = [v for v in variables if id(v) not in self.owners and id(v.handle) in owners]
         for variable in fresh:
             self.owners[id(variable)] = owners[id(variable.handle)]
-        self.settled += fresh
+        self.placed += fresh
         self.deferred.initialize(lambda v: self.owners.get(id(tensorflow_variable(v)), ALL) in (ALL, here))
-        for variable in self.settled:
+        for variable in self.placed:
             owner = self.owners[id(variable)]
-            if owner not in (ALL, here) and not is_foreign(variable):
+            if owner not in (ALL, here) and not is_remote(variable):
                 rank = self.session.placement.rank_at(owner, self.session.placement.dp_rank)
-                make_foreign(variable, f"rank {rank} (partition {owner})")
-        release_foreign_slots()
+                make_remote(variable, f"rank {rank} (partition {owner})")
+        release_remote_slots()
         if traced.tracer.models:
             hooks = self._later_hooks.copy() if self.is_partitioned and fresh else self._hooks.copy()
             self.is_partitioned = True
             self._hooks.clear()
             for hook in hooks:
                 self._run(hook)
-        # Each rank has drawn its own value for a weight that the step uses outside all partitions.
+        # Each rank has drawn its own initial value for a weight that the step uses outside all partitions.
         common = [variable for variable in fresh if self.owners[id(variable)] == ALL]
         self._run(lambda: make_equal(common, self.session.mp_group))
         if self.session.config.ddp:
-            seeds = seeds_among(traced.tracer.models)  # replicas see different data, and draw different masks
-            held = [variable for variable in fresh if not is_foreign(variable) and id(variable) not in seeds]
+            seeds = seeds_among(traced.tracer.models)  # not made equal: each replica draws its own masks
+            held = [variable for variable in fresh if not is_remote(variable) and id(variable) not in seeds]
             self._run(lambda: make_equal(held, self.session.dp_group))
 
     def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:
@@ -240,7 +271,7 @@ class Engine:
 
 
 def engine() -> Engine:
-    """The engine of this process.
+    """Return the engine of this process.
 
     Raises:
         SMPNotInitializedError: If `smp.init()` has not been called.
@@ -255,11 +286,24 @@ def engine() -> Engine:
 _engine: Engine | None = None
 
 
+def _measured(traced: Trace) -> dict[str, Times]:
+    """Measure the layers on the library's own initiative, so that a failure must not end the job."""
+    try:
+        return measure(traced, budget_s=_MEASURING_S, reaching_out=False)
+    except Exception as error:  # noqa: BLE001 - a layer's graph may be refused in any way; the estimate serves all
+        log.warning(
+            "smp: the layers could not be measured (%s: %s); automatic partitioning uses estimated times",
+            type(error).__name__,
+            str(error).strip().rpartition("\n")[2].strip(),  # without the lines before it, a traceback into tf.function
+        )
+        return {}
+
+
 def _output(traced: Trace, tensor: Any) -> Output:
     for output, external in traced.captures.items():
         if tensor is external or traced.nodes[output[0]].name == tensor.op.name:
             return output
-    raise SMPUsageError(f"a gradient was taken with respect to {tensor}, which is no variable of this step")
+    raise SMPUsageError(f"a gradient was taken with respect to {tensor}, which is not a variable of this step")
 
 
 def _first_difference(prints: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""A segment of the traced graph as a function that can be called."""
+"""Extracts segments of the traced graph as callable functions."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from tensorflow.python.framework import importer, ops
 __all__ = ["Extractor", "SegmentFunction", "WholeGraph"]
 
 _FORGOTTEN = ("_class", "_gradient_op_type")
-"""Attributes that speak of ops which may not be in the segment."""
+"""Attributes that refer to ops which may not be in the segment."""
 
 
 class SegmentFunction:
-    """A segment, ready to be called in a graph or eagerly."""
+    """A segment as a function, callable in a graph or eagerly."""
 
     def __init__(self, function: Any, inputs: Sequence[Output], outputs: Sequence[Output]) -> None:
         self._function = function
         self.inputs = tuple(inputs)
-        """What it takes: outputs of other segments, leaves of the microbatch, tensors of the caller's graph."""
+        """Its inputs: outputs of other segments, leaves of the microbatch, tensors of the caller's graph."""
         self.outputs = tuple(outputs)
 
     def __call__(self, tensors: Sequence[Any]) -> tuple[list[Any], Any]:
         """Run the segment on the tensors of `inputs`.
 
         Returns:
-            The tensors of `outputs`, and the op that has ended when all is done, effects included.
+            The tensors of `outputs`, and an op that finishes after all ops of the segment, including its side effects.
         """
         result = list(self._function(*tensors))
         return result[: len(self.outputs)], result[-1].op
 
 
 class WholeGraph:
-    """A graph that parts are copied from."""
+    """A graph from which parts are copied."""
 
     def __init__(self, graph: Any) -> None:
-        self._definition = graph.as_graph_def()
-        self._nodes = {node.name: node for node in self._definition.node}
+        self.definition = graph.as_graph_def()
+        self._nodes = {node.name: node for node in self.definition.node}
 
     def part(self, names: Sequence[str]) -> graph_pb2.GraphDef:
-        """A copy of some nodes, in their order; what they take from others is left open."""
+        """Return a copy of some nodes in their order, with unresolved inputs from other nodes."""
         members = set(names)
-        part = graph_pb2.GraphDef(library=self._definition.library, versions=self._definition.versions)
+        part = graph_pb2.GraphDef(library=self.definition.library, versions=self.definition.versions)
         for name in names:
             node = part.node.add()
             node.CopyFrom(self._nodes[name])
@@ -63,7 +63,7 @@ class WholeGraph:
 
 
 class Extractor:
-    """Makes functions of the segments of one trace."""
+    """Builds functions from the segments of one trace."""
 
     def __init__(self, trace: Trace, *, jit_compile: bool = False) -> None:
         self._trace = trace
@@ -71,7 +71,7 @@ class Extractor:
         self._jit_compile = jit_compile
 
     def functions(self, segment: Segment, num_microbatches: int) -> list[SegmentFunction]:
-        """Make the function of `segment` for each microbatch: one for all, if it draws no seeded random numbers."""
+        """Build the function of `segment` per microbatch; a single one if the segment has no seeded random ops."""
         definition = self._graph.part([self._trace.nodes[index].name for index in segment.nodes])
         if not draws_numbers(definition):
             return [self._function(segment, definition)] * num_microbatches
@@ -101,13 +101,13 @@ class Extractor:
             known |= {self._name(output): graph.capture(tensor) for output, tensor in captured.items()}
             wanted = [self._name(output) for output in segment.outputs]
             found = importer.import_graph_def(definition, input_map=known, return_elements=wanted + effects, name="")
-            # The nodes keep their names, so that an error in one names the op as the user's script made it.
+            # The nodes keep their names, so that an error names the op as the user's script created it.
             with tf.control_dependencies(found[len(wanted) :]):
                 outputs = [tf.identity(tensor) for tensor in found[: len(wanted)]]
-                # A function that is there for its effects alone must return something that one can wait for.
+                # A function that only has side effects must return a tensor to wait for.
                 return outputs or [tf.constant(True)]
 
-        # The optimizer would find that what is computed again has been computed before, and keep it.
+        # If inlined, the graph optimizer would deduplicate the recomputation, and keep the activations.
         attributes = {"_noinline": True} if segment.is_recomputed else None
         function = tf.function(
             body, autograph=False, jit_compile=self._jit_compile or None, experimental_attributes=attributes
@@ -122,12 +122,12 @@ class Extractor:
         return tf.TensorSpec(tensor.shape, tensor.dtype)
 
     def tensor(self, output: Output) -> Any:
-        """The tensor of the traced graph: its dtype and static shape."""
+        """Return the tensor of the traced graph, for its dtype and static shape."""
         return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
 
 
 def _register(functions: Sequence[Any], user: SegmentFunction) -> None:
-    """Make functions known to the runtime, which knows those that a script has traced, for as long as `user` is."""
+    """Register function definitions with the runtime for the lifetime of `user`, as for functions of the script."""
     runtime = context.context()
     for function in functions:
         runtime.add_function_def(function)

@@ -1,9 +1,9 @@
-"""Make TensorFlow's gradient machinery tell where backward ops belong.
+"""Hooks into TensorFlow's gradient computation that assign backward ops to units.
 
-Name scopes reach most backward ops but not all, and "who holds the inputs" puts a custom gradient on the wrong rank:
-the result stays right, the pipeline gets slow. So three places are hooked while a step is traced: the gradient function
-of each op, operations recorded with a backward function of their own (`tf.custom_gradient`), and the tape's result.
-`tf.gradients` needs no hook: its ops know their forward op (see `marks.MarkingGraph`).
+Name scopes identify most backward ops but not all, and placing the others with their inputs can put a custom gradient
+on the wrong rank: results stay correct, but the pipeline gets slow. So three places are hooked while a step is traced:
+the gradient function of each op, operations recorded with their own backward function (`tf.custom_gradient`), and the
+tape's result. `tf.gradients` needs no hook: its ops refer to their forward op (see `marks.MarkingGraph`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["gradient_hooks", "tag_gradient"]
 
 @contextmanager
 def gradient_hooks() -> Iterator[None]:
-    """Install the hooks for the time of one trace."""
+    """Install the hooks during one trace."""
     record_operation = record.record_operation
     gradient = backprop.GradientTape.gradient
     pywrap_tfe.TFE_Py_RegisterGradientFunction(_marked_gradient_function)
@@ -38,7 +38,7 @@ def gradient_hooks() -> Iterator[None]:
 
 
 def tag_gradient(gradient: Any, variable: Any) -> Any:
-    """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`: it belongs where the variable is."""
+    """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`, to be placed with the variable."""
     state = tracer()
     if state is None or gradient is None:
         return gradient
@@ -49,7 +49,7 @@ def tag_gradient(gradient: Any, variable: Any) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(*(_tagged(part, handle, state) for part in _components(gradient)))
     tagged = _tagged(gradient, handle, state)
-    tagged.set_shape(variable.shape)  # TensorFlow does not always find it, if sizes of the batch are unknown
+    tagged.set_shape(variable.shape)  # TensorFlow cannot always infer it if the batch size is unknown
     return tagged
 
 
@@ -83,8 +83,8 @@ def _marked_gradient_function(
 
 
 def _unit_of(state: Tracer, outputs: list[Any] | None, name_scope: str | None) -> str | None:
-    # Outputs are left out where the gradient does not need them; then the name scope tells. Never take the unit of the
-    # inputs: they may come from another part of the model.
+    # Outputs are omitted if the gradient does not need them; then the name scope identifies the unit. Never use the
+    # unit of the inputs: they may come from another part of the model.
     for output in outputs or ():
         if isinstance(output, tf.Tensor) and not isinstance(output, tf.__internal__.EagerTensor):
             return state.units.get(output.op.name)

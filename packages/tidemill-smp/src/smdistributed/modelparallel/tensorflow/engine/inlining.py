@@ -1,7 +1,7 @@
-"""Functions called by the model, put into the step's own graph while it is traced.
+"""Inlines functions that the model calls into the graph of the step while it is traced.
 
-A `tf.function` inside `call` would be one op, and so all of it in one partition, whatever `smp.partition` says inside.
-Only functions that ask for XLA (`jit_compile=True`) stay whole: they are compiled as one.
+A `tf.function` inside `call` would otherwise be one op, and so be placed in one partition, regardless of
+`smp.partition` inside. Only functions for XLA (`jit_compile=True`) are not inlined: they are compiled as a whole.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["inlining"]
 
 @contextmanager
 def inlining() -> Iterator[None]:
-    """Call functions as plain Python inside, where that is possible."""
+    """Inline calls of tf.functions inside this context if possible."""
     kind = polymorphic_function.Function
     original = kind.__call__
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         here = isinstance(tf.compat.v1.get_default_graph(), MarkingGraph)
-        # A signature converts and checks what is given; a function with one stays a function.
+        # A function with a signature is not inlined: the signature converts and checks its arguments.
         if tracer() is None or not here or self._jit_compile or self.input_signature is not None:
             return original(self, *args, **kwargs)
         body = self._python_function
         if self._autograph:
             body = autograph_util.py_func_from_autograph(body, self._experimental_autograph_options)
-        # Keras switches the conversion off around `call`; a function is converted wherever it is called.
+        # Keras disables AutoGraph around `call`, but a tf.function is converted wherever it is called.
         with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.UNSPECIFIED):
             return body(*args, **kwargs)
 

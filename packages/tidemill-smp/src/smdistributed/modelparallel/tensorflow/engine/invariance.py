@@ -1,16 +1,16 @@
-"""Find the tensors of a step that are equal in all microbatches: sizes, constants, weights that the step only reads.
+"""Finds the microbatch-invariant tensors of a step: sizes, constants, and weights that the step only reads.
 
-All microbatches of a step have the same sizes, and each size of a tensor but that of its batch axis is the same for the
-whole batch. So a tensor of the traced graph is in one of three states:
+All microbatches of a step have the same sizes; except for the batch axis, the whole batch has them too. So a tensor of
+the traced graph is in one of three states:
 
 | state | example | sent between ranks | rows of a lookup with these indices |
 |---|---|---|---|
-| independent of the batch | `tf.range(tf.shape(x)[1])` | once per step | added up over the microbatches |
+| independent of the batch | `tf.range(tf.shape(x)[1])` | once per step | summed over the microbatches |
 | equal in all microbatches | `tf.shape(x)[0]` | once per step | concatenated |
 | varying | `x` | with each microbatch | concatenated |
 
-A vector of sizes, such as `tf.shape(x)`, is tracked by element. Sizes that depend on data, such as those of
-`tf.where(x)`, vary. Where it is not known what an op does, its results vary.
+Vectors of sizes, such as `tf.shape(x)`, are tracked by element. Sizes that depend on data, such as those of
+`tf.where(x)`, vary. The results of unknown ops vary.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 __all__ = ["Feed", "Invariance", "invariance_of", "written_handles"]
 
 Feed = int | Literal["whole", "varying sizes"]
-"""How a microbatch gets an input of the step: cut on this axis; whole; or cut so that sizes may differ."""
+"""How an input of the step was split: on this axis; not at all; or so that sizes may differ."""
 
 _State = frozenset[int] | Literal["equal", "varying"]
-"""The elements of a vector that depend on the size of the batch, none if it is independent; or the state of a whole."""
+"""The elements of a vector that depend on the batch size (none if it is independent), or the state of the tensor."""
 
 _INDEPENDENT: frozenset[int] = frozenset()
 
@@ -50,25 +50,25 @@ _SIZES_FROM_OTHERS = frozenset(_TAKING.split())
 """Ops whose results have sizes that do not depend on the values of the first input."""
 
 _SIZES_FROM_DATA = ("Horovod", "ListDiff", "NonMax", "Ragged", "Sparse", "String", "Unique", "Where")
-"""Beginnings of the names of ops whose results have sizes that may depend on the values of all inputs."""
+"""Parts of the names of ops whose results have sizes that may depend on the values of all inputs."""
 _FUNCTIONS = ("Case", "EagerPyFunc", "If", "PartitionedCall", "PyFunc", "Stateful", "Stateless", "While")
-"""The same of ops that run functions; of others it is only integers, booleans and strings that may decide."""
+"""The same for ops that run functions; for other ops only integers, booleans and strings may determine sizes."""
 
 
 @dataclass(frozen=True)
 class Invariance:
-    """What is known of the tensors of a traced step."""
+    """The invariant tensors of a traced step."""
 
     equal: Set[Output] = frozenset()
-    """Equal in all microbatches."""
+    """Tensors that are equal in all microbatches."""
     independent: Set[Output] = frozenset()
-    """Of those, the ones that the whole batch would give, too, as far as the graph shows: a size that was known when
-    the step was traced is a constant of it."""
+    """Those of `equal` that the whole batch would have too, as far as the graph shows: a static batch size is a
+    constant in the graph."""
 
 
 def written_handles(nodes: Sequence[Node]) -> frozenset[Output]:
-    """The resource handles that a step may write to: a value read from one is not the same at all times."""
-    # A handle that an Identity hands on may be written by that name.
+    """Return the resource handles that a step may write to, so that values read from them may change."""
+    # A handle may be written through an Identity.
     return frozenset(
         handle
         for node in nodes
@@ -78,13 +78,13 @@ def written_handles(nodes: Sequence[Node]) -> frozenset[Output]:
 
 
 def invariance_of(graph: Any, nodes: Sequence[Node], feeds: Mapping[Output, Feed]) -> Invariance:
-    """Follow the inputs of a step through its graph.
+    """Propagate the states of a step's inputs through its graph.
 
     Args:
         graph: The traced graph.
         nodes: Its ops in topological order.
-        feeds: Placeholder -> how microbatches get that input. Other placeholders stand for captured tensors, which are
-            the same for all microbatches.
+        feeds: Placeholder -> how that input was split. Other placeholders are captured tensors, which are equal for all
+            microbatches.
     """
     reader = _Reader(graph, nodes, feeds)
     for node in nodes:
@@ -102,8 +102,8 @@ class _Reader:
     feeds: Mapping[Output, Feed]
     states: dict[Output, _State] = field(default_factory=dict)
     batch_axes: dict[Output, int] = field(default_factory=dict)
-    """The batch axis of a tensor, where it is not 0."""
-    unsteady: set[int] = field(default_factory=set)
+    """The batch axis of a tensor, if it is not 0."""
+    varying_sizes: set[int] = field(default_factory=set)
     """Nodes with results whose sizes may differ between microbatches."""
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class _Reader:
         if node.type in ("Shape", "ShapeN"):
             return [self._state_of_shape(output) for output in node.inputs]
         if node.type == "Size":
-            return ["varying" if node.inputs[0][0] in self.unsteady else "equal"]
+            return ["varying" if node.inputs[0][0] in self.varying_sizes else "equal"]
         if "varying" in given:
             return ["varying"] * len(op.outputs)
         by_element = _BY_ELEMENT.get(node.type)
@@ -142,7 +142,7 @@ class _Reader:
     def _state_of_shape(self, output: Output) -> _State:
         if self.states[output] == _INDEPENDENT:
             return _INDEPENDENT
-        if output[0] in self.unsteady:
+        if output[0] in self.varying_sizes:
             return "varying"
         return frozenset({self.batch_axes.get(output, 0)})
 
@@ -157,12 +157,12 @@ class _Reader:
         else:
             self._follow_batch_axis(node, op)
             may_differ = self._depends_on_data(node, op)
-        # A size that is known when the step is traced is that of all microbatches.
+        # A static size is the size in all microbatches.
         if may_differ and not all(tensor.shape.is_fully_defined() for tensor in op.outputs):
-            self.unsteady.add(node.index)
+            self.varying_sizes.add(node.index)
 
     def _depends_on_data(self, node: Node, op: Any) -> bool:
-        if any(source in self.unsteady for source, _ in node.inputs) or node.type.startswith(_SIZES_FROM_DATA):
+        if any(source in self.varying_sizes for source, _ in node.inputs) or node.type.startswith(_SIZES_FROM_DATA):
             return True
         if node.type in _SIZES_FROM_SIZES:
             return False
@@ -223,12 +223,12 @@ def _concatenated(op: Any, given: list[_State]) -> list[_State] | None:
 
 
 def _taken(op: Any, given: list[_State]) -> list[_State] | None:
-    """Of `tf.gather`."""
+    """Return the states of the results of `tf.gather`."""
     return _chosen(op.inputs[0], given[0], tf.get_static_value(op.inputs[1]))
 
 
 def _sliced(op: Any, given: list[_State]) -> list[_State] | None:
-    """Of `sizes[begin:end:stride]` or `sizes[place]`."""
+    """Return the states of `sizes[begin:end:stride]` or `sizes[place]`."""
     masks = {name: op.get_attr(name) for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask")}
     begin, end, stride = (tf.get_static_value(tensor) for tensor in list(op.inputs)[1:])
     if begin is None or len(begin) != 1 or masks["ellipsis_mask"] or masks["new_axis_mask"]:

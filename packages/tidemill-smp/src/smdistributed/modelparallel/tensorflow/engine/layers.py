@@ -1,9 +1,9 @@
 """Layers as units, for automatic partitioning.
 
-A leaf layer is a unit, and so is a layer of Keras's own that is made of others, such as attention: its ops stay
-together.
-Models, and composite layers of the script's own, are looked into; what they compute themselves between two calls of
-layers is a unit as well (`encoder#3` is the glue after the third call).
+A leaf layer is a unit. So is a composite layer of Keras, such as attention: its ops stay together.
+
+Models and the script's own composite layers are divided into their layers; the ops that they compute between two calls
+of layers are a unit too (`encoder#3` is the glue after the third call).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["Container", "entering", "layer_hooks"]
 
 @dataclass
 class Container:
-    """A model or composite layer that is being called."""
+    """A model or composite layer whose call is in progress."""
 
     path: str
     calls: int = 0
 
     @property
     def glue(self) -> str:
-        """The unit of what it computes itself, now."""
+        """Return the unit of ops that the container itself computes now."""
         return f"{self.path}#{self.calls}"
 
 
 @contextmanager
 def layer_hooks() -> Iterator[None]:
-    """Make units of the layers called inside."""
+    """Make each layer called inside this context a unit."""
     kind = Layer
     original = kind.__call__
 
@@ -56,7 +56,7 @@ def layer_hooks() -> Iterator[None]:
 
 @contextmanager
 def entering(state: Tracer, container: Container) -> Iterator[None]:
-    """Call a container: until it calls a layer, what it computes is glue."""
+    """Enter the call of a container: its ops are glue until it calls a layer."""
     state.layers.append(container)
     try:
         with state.marking(container.glue):

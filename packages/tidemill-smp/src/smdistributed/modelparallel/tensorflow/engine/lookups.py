@@ -1,13 +1,13 @@
-"""Tell which rows of a sparse gradient belong to lookups that are the same for every microbatch.
+"""Finds the shared rows of sparse gradients: rows of lookups that are the same for every microbatch.
 
-The gradient of an embedding has a row for each index that was looked up. Where all microbatches look up the same rows,
-as position embeddings do, the model in one piece has each of these rows once: they are added up over the microbatches.
-Rows of indices that come from the batch are concatenated, as there.
+The gradient of an embedding has a row for each looked-up index. If all microbatches look up the same rows, as position
+embeddings do, the unpartitioned model has each of these rows once, so they are summed over the microbatches. Rows whose
+indices come from the batch are concatenated, as in the unpartitioned model.
 
-It goes by where indices come from, never by their values, and by each lookup: TensorFlow concatenates the rows of all
-lookups in one variable. That indices do not depend on the data is seen in the graph. That they do not depend on the
-size of the batch is not, if that size is known when the step is traced: `tf.zeros_like(x)` is a constant then. So the
-step is traced once more, for a larger batch; indices that do not depend on the batch are computed alike there.
+Lookups are compared by how their indices are computed, never by values, and one by one: TensorFlow concatenates the
+rows of all lookups in a variable. The graph shows whether indices depend on the data. It does not show whether they
+depend on a static batch size: `tf.zeros_like(x)` is a constant then. So the step is traced again for a larger batch;
+indices that do not depend on the batch are computed equally in both traces.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ __all__ = ["SharedRows", "shared_rows_of"]
 log = logging.getLogger("smdistributed.modelparallel")
 
 _HANDING_ON = frozenset({"Cast", "Identity", "Reshape", "StopGradient"})
-"""Ops that keep the order of indices."""
+"""Ops that preserve the order of indices."""
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """A sparse gradient whose rows of lookups that all microbatches share come first, and how many those are."""
+    """A sparse gradient with its shared rows first, and their number."""
 
     slices: tf.IndexedSlices
     count: Any
     """An int, a scalar tensor of the graph, or None if all rows are shared."""
     origin: str
-    """How the shared indices are computed: equal for equal computations."""
+    """Hash of the computation of the shared indices: equal for equal computations."""
 
 
 @dataclass(frozen=True)
 class _Lookup:
     indices: Any
-    """What was looked up, of any shape."""
+    """The looked-up indices, of any shape."""
     origin: str | None
-    """How the indices are computed; None if they depend on the batch."""
+    """Hash of the computation of the indices; None if they depend on the batch."""
 
     @property
     def size(self) -> int | None:
@@ -63,18 +63,18 @@ def shared_rows_of(
     larger: Callable[[], tuple[Sequence[Any], Origins]] | None,
     microbatch_sizes: frozenset[int],
 ) -> dict[int, SharedRows]:
-    """Find the shared rows of the sparse gradients that a step returns, and put them first.
+    """Find the shared rows of the sparse gradients that a step returns, and move them to the front.
 
     Args:
-        gradients: The leaves that the body of the step returned. Those that are no `tf.IndexedSlices` are passed over.
-        origins: Of the graph of the step, to which ops may be added.
-        state: Of the same trace.
-        larger: Traces the step for a larger batch, and gives the same of it. None if no size of the batch is known, so
-            that no size can be a constant of the graph.
-        microbatch_sizes: The sizes of a microbatch, for a guess if that fails.
+        gradients: The leaves that the body of the step returned; leaves other than `tf.IndexedSlices` are skipped.
+        origins: Hashes of the step's graph, to which ops may be added.
+        state: The tracer of the same trace.
+        larger: Traces the step for a larger batch, and returns its leaves and hashes. None if the batch size is not
+            static, so that it cannot be a constant of the graph.
+        microbatch_sizes: The static sizes of a microbatch, for a guess if that trace fails.
 
     Returns:
-        By place among the leaves; nothing for gradients without such rows.
+        Shared rows by index of the leaf; gradients without shared rows are omitted.
     """
     found = {
         place: _lookups(leaf, origins) for place, leaf in enumerate(gradients) if isinstance(leaf, tf.IndexedSlices)
@@ -82,8 +82,8 @@ def shared_rows_of(
     if any(_is_reduced(lookup, origins) for lookups in found.values() for lookup in lookups):
         log.warning(
             "smp: sparse gradients are reduced by Horovod inside the step: rows that all microbatches and replicas "
-            "look up, as of position embeddings, are then repeated for each of them, and optimizers of Keras 3 take "
-            "each by itself. Reduce outside the step: hvd.allreduce(gradient.accumulate())"
+            "look up, such as position embeddings, are then repeated for each of them, and optimizers of Keras 3 "
+            "process each repetition separately. Reduce outside the step: hvd.allreduce(gradient.accumulate())"
         )
     found = {place: lookups for place, lookups in found.items() if any(lookup.origin for lookup in lookups)}
     if found and larger is not None:
@@ -113,8 +113,10 @@ def _parts(indices: Any) -> list[Any]:
 
 def _is_reduced(lookup: _Lookup, origins: Origins) -> bool:
     op = lookup.indices.op
-    is_call = op.type.startswith(("EagerPyFunc", "Horovod", "PyFunc")) and len(op.inputs) > 0
-    return is_call and origins.of(op.inputs[0]) is not None
+    # A collective of several tensors has an output for each input.
+    place = lookup.indices.value_index
+    is_call = op.type.startswith(("EagerPyFunc", "Horovod", "PyFunc")) and place < len(op.inputs)
+    return is_call and origins.of(op.inputs[place]) is not None
 
 
 def _without_sizes(
@@ -122,7 +124,7 @@ def _without_sizes(
     larger: Callable[[], tuple[Sequence[Any], Origins]],
     microbatch_sizes: frozenset[int],
 ) -> dict[int, list[_Lookup]]:
-    """Forget the origins of lookups that are others with a larger batch."""
+    """Drop the origins of lookups that differ in the trace for a larger batch."""
     try:
         gradients, origins = larger()
         others = {place: _lookups(gradients[place], origins) for place in found}
@@ -130,9 +132,9 @@ def _without_sizes(
             raise ValueError("it looks up other variables then")
     except Exception as error:  # noqa: BLE001  whatever a script's own code may raise
         log.warning(
-            "smp: the step was traced for a larger batch as well, to see which rows of its embeddings all microbatches "
-            "share, and that failed (%s: %.300s). Rows that seem to be shared by their shape are added up over the "
-            "microbatches, the others are concatenated; let the body of the step take batches of any size",
+            "smp: the step was also traced for a larger batch, to find which rows of its embeddings all microbatches "
+            "share, and that failed (%s: %.300s). Rows that seem to be shared by their shape are summed over the "
+            "microbatches, the others are concatenated; make the body of the step accept batches of any size",
             type(error).__name__,
             error,
         )
@@ -183,7 +185,7 @@ def _tensor(size: Any) -> Any:
 
 @contextmanager
 def _next_to(slices: tf.IndexedSlices, state: Tracer) -> Iterator[None]:
-    """Put the ops created inside where the variable of a gradient is."""
+    """Place the ops created inside this context with the variable of a gradient."""
     graph, handle = slices.indices.graph, _handle_of(slices.indices, state)
     before = len(graph.get_operations())
     with graph.as_default(), tf.name_scope("gradient_of_variable_rows"):

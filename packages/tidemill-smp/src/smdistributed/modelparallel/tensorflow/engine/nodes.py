@@ -1,4 +1,4 @@
-"""The traced graph as plain Python: what assigning, cutting and scheduling look at."""
+"""The traced graph as plain Python objects, for assignment, segmentation and scheduling."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Node:
     """One op of the graph."""
 
     index: int
-    """Its place in `read_nodes`' list, which is in topological order."""
+    """Its index in the list of `read_nodes`, which is in topological order."""
     name: str
     type: str
     inputs: tuple[Output, ...]
     controls: tuple[int, ...]
-    """Nodes that must have run before."""
+    """Nodes that must run before, by control dependencies."""
     handles: tuple[Output, ...]
     """The resource handles among its inputs."""
     work: float
@@ -34,9 +34,9 @@ class Node:
 
 
 def read_nodes(graph: Any) -> list[Node]:
-    """The ops of `graph`, sorted so that inputs come first.
+    """Return the ops of `graph` in topological order.
 
-    Creation order will not do: the gradient of a loop adds inputs to the loop's own op.
+    Creation order is not topological: the gradient of a loop adds inputs to the loop's op.
     """
     ops = _sorted(list(graph.get_operations()))
     index = {op.name: place for place, op in enumerate(ops)}
@@ -106,11 +106,11 @@ def _contracted(op: Any) -> float:
 
 
 def _products_of_convolution(op: Any) -> float:
-    """Of a convolution or one of its gradients: each result takes as many products as the filter has per channel."""
+    """Return the multiplications of a convolution or its gradients: per result, as many as the filter per channel."""
     inputs = list(op.inputs)
     if not op.type.endswith(("BackpropInput", "BackpropFilter", "BackpropInputV2", "BackpropFilterV2")):
         result, kernel = op.outputs[0], inputs[1]
-    else:  # the result's gradient comes last
+    else:  # the last input is the gradient of the result
         result, kernel = inputs[2], (inputs[1] if "BackpropInput" in op.type else op.outputs[0])
     channels_first = op.node_def.attr["data_format"].s.startswith((b"NC", b"CHANNELS_FIRST"))
     channels = result.shape[1 if channels_first else -1] if result.shape.rank else None

@@ -1,4 +1,4 @@
-"""How a tensor of a traced step is computed, as a hash: equal for equal computations, in this graph and in others."""
+"""Hashes how tensors of a traced step are computed: equal for equal computations, in this graph and in others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Origins"]
 
 _SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 _COUNTED = re.compile(rb"_\d+")
-"""The numbers in the names that TensorFlow gives to functions, which count all that the process has made."""
+"""Counters of the process that TensorFlow appends to the names of functions."""
 
 
 class Origins:
@@ -31,14 +31,14 @@ class Origins:
         captures: Mapping[str, Any],
         inputs: Mapping[str, int],
     ) -> None:
-        """Take a graph.
+        """Prepare to hash tensors of a graph.
 
         Args:
             graph: The traced graph.
             nodes: Its ops.
-            independent: The tensors that do not depend on the batch, as `invariance_of` finds them.
-            captures: Name of a placeholder -> the captured tensor.
-            inputs: Name of a placeholder -> its number among the inputs of the step.
+            independent: The tensors that do not depend on the batch, from `invariance_of`.
+            captures: Name of a placeholder -> captured tensor.
+            inputs: Name of a placeholder -> its index among the inputs of the step.
         """
         self._graph = graph
         self._index = {node.name: node.index for node in nodes}
@@ -48,7 +48,7 @@ class Origins:
         self._known: dict[str, bytes] = {}
 
     def of(self, tensor: Any) -> str | None:
-        """The hash of a tensor's computation; None if it depends on the batch."""
+        """Return the hash of a tensor's computation; None if the tensor depends on the batch."""
         if (self._index[tensor.op.name], tensor.value_index) not in self._independent:
             return None
         return self._hash(tensor).hex()
@@ -61,7 +61,7 @@ class Origins:
 
     def _parts(self, tensor: Any) -> list[bytes]:
         op = tensor.op
-        # An element of a constant shape, say, is the same whatever the other elements are.
+        # Equal values may be computed differently, such as an element of constant shapes: hash known values as such.
         folded = tensor_util.constant_value(tensor)
         folded = tensor_util.try_evaluate_constant(tensor) if folded is None else folded
         if folded is not None:
@@ -69,7 +69,7 @@ class Origins:
         if op.type == "Placeholder":
             return self._parts_of_placeholder(op)
         head = [op.type.encode(), str(tensor.value_index).encode()]
-        if op.type in _SIZES:  # of an activation, which depends on the batch, but for one of its sizes
+        if op.type in _SIZES:  # sizes of an activation may be independent although the activation is not
             return [*head, *(part.name.encode() for part in op.inputs)]
         attributes = op.node_def.attr
         head += [self._attribute(name, attributes[name]) for name in sorted(attributes) if not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""What one rank runs of a step: its segments, its messages, and their order."""
+"""The plan of a step on one rank: its segments, its messages, and their order."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Plan:
     """One rank's part of a step."""
 
     number: int
-    """Which plan of the job it is, counted alike on all ranks of a replica."""
+    """Number of the plan, counted alike on all ranks of a replica."""
     partition: int
     trace: Trace
     assignment: Assignment
     cut: Cut
     schedule: Schedule
     functions: Mapping[tuple[int, int], SegmentFunction]
-    """By level and microbatch. Microbatches share one, unless it draws random numbers from a seed."""
+    """Functions by level and microbatch. Microbatches share a function unless it contains seeded random ops."""
     extractor: Extractor
-    homes: Sequence[int]
-    """Where each result is: a partition, or `ALL`."""
+    placements: Sequence[int]
+    """The partition of each result, or `ALL`."""
 
     def fingerprint(self) -> list[str]:
-        """Lines that are equal on all ranks if and only if they made the same plan."""
+        """Return lines that are equal on all ranks if and only if their plans are equal."""
         owners = self.assignment.owners
         lines: list[str] = []
         for node in self.trace.nodes:
-            # TensorFlow may put a number into the name of what is captured that counts all that this process made.
+            # The name of a captured placeholder may contain a counter of this process.
             name = "that stands for a captured tensor" if (node.index, 0) in self.trace.captures else node.name
             lines.append(f"op {name} ({node.type}) on {owners[node.index]}")
         lines += [
@@ -48,11 +48,11 @@ class Plan:
         return lines + [f"task {task.partition}.{task.level}.{task.microbatch}" for task in self.schedule.tasks]
 
     def digest(self) -> str:
-        """A hash of `fingerprint`."""
+        """Return a hash of `fingerprint`."""
         return hashlib.sha256("\n".join(self.fingerprint()).encode()).hexdigest()
 
     def label(self, message: Message) -> str:
-        """The tensor that a message carries, by the name of its op."""
+        """Return the name of the op whose output a message carries."""
         return f"{self.trace.nodes[message.output[0]].name}:{message.output[1]}"
 
 
@@ -69,9 +69,13 @@ def make_plan(
     recompute: Set[int] = frozenset(),
     jit_compile: bool = False,
 ) -> Plan:
-    """Plan the step of one rank; every rank comes to the same cut and schedule."""
-    homes = _homes(trace, assignment)
-    results = [(output, home) for result, home in zip(trace.results, homes, strict=True) for output in result.outputs]
+    """Plan the step of one rank; all ranks compute the same segments and schedule."""
+    placements = _placements(trace, assignment)
+    results = [
+        (output, placement)
+        for result, placement in zip(trace.results, placements, strict=True)
+        for output in result.outputs
+    ]
     pieces = cut(
         trace.nodes,
         assignment.owners,
@@ -94,19 +98,19 @@ def make_plan(
         for level, segment in pieces.of(partition).items()
         for microbatch, function in enumerate(extractor.functions(segment, num_microbatches))
     }
-    return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, homes)
+    return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, placements)
 
 
-def _homes(trace: Trace, assignment: Assignment) -> list[int]:
-    """Gradients of variables, and what is made of them, stay where the variable is; all else goes to all ranks."""
+def _placements(trace: Trace, assignment: Assignment) -> list[int]:
+    """Return where each result is: gradients, and what is computed from them, with their variable; others on `ALL`."""
     carries = set()
     for node in trace.nodes:
         if node.name in trace.tracer.gradients or any(source in carries for source, _ in node.inputs):
             carries.add(node.index)
-    return [_home(result, trace, assignment, carries) for result in trace.results]
+    return [_placement(result, trace, assignment, carries) for result in trace.results]
 
 
-def _home(result: Result, trace: Trace, assignment: Assignment, carries: set[int]) -> int:
+def _placement(result: Result, trace: Trace, assignment: Assignment, carries: set[int]) -> int:
     owners = {assignment.owners[index] for index, _ in result.outputs}
     if len(owners) != 1 or not any(index in carries for index, _ in result.outputs):
         return ALL
@@ -116,7 +120,7 @@ def _home(result: Result, trace: Trace, assignment: Assignment, carries: set[int
 
 
 def stages_of(pieces: Cut) -> list[Stage]:
-    """The segments as the schedule sees them."""
+    """Return the segments as inputs of the schedule."""
     needs: dict[tuple[int, int], set[tuple[int, int]]] = {(s.partition, s.level): set() for s in pieces.segments}
     for segment in pieces.segments:
         earlier = [s.level for s in pieces.segments if s.partition == segment.partition and s.level < segment.level]
@@ -137,6 +141,6 @@ def _check_messages(trace: Trace, pieces: Cut, extractor: Extractor) -> None:
         if tensor.dtype in (tf.string, tf.variant, tf.resource):
             raise SMPPartitionError(
                 f"the {tensor.dtype.name} tensor {tensor.name} is made in partition {message.source} and used in "
-                f"partition {message.target}; only numbers and booleans can travel between ranks: put both into one "
+                f"partition {message.target}; only numbers and booleans can be sent between ranks: put both into one "
                 "partition"
             )

@@ -1,15 +1,15 @@
-"""How long the units of a trace take, measured one by one.
+"""Measures the times of the units of a trace one by one; units with equal ops and shapes are measured once.
 
-Each unit's ops, forward alone and forward with backward, are run as a function of their own on zeros of the right
-shapes. No variable of the model is read: where ops take a resource, they get one made for the purpose. So a model can
-be measured before it is cut, by a process that could not hold it.
+The ops of each unit are run as a separate function on zeros of the right shapes, once forward alone and once forward
+and backward. No variable of the model is read: ops on resources get temporary ones. So a model can be measured before
+it is partitioned, by a process that could not hold it.
 """
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,55 +18,71 @@ from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
-from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
+from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 from tensorflow.python.framework import importer
 from tensorflow.python.ops import handle_data_util
 
 __all__ = ["LOSS", "Times", "measure", "scaled"]
 
 LOSS = "(loss)"
-"""Instead of a unit: what is computed outside the models."""
+"""Pseudo-unit for all ops outside the models."""
 _REPEATS = 5
 _CALLS_S = 0.01
-"""How long the calls of one reading last at least, so that the clock and the scheduler count for little."""
+"""Least duration of the calls of one measurement, so that clock resolution and scheduling hardly matter."""
 _LEAST_US = 0.1
+_REACHING_OUT = ("PyFunc", "EagerPyFunc", "Print", "Write", "Save", "Collective", "Horovod", "Send", "Recv", "Xla")
+"""Parts of the types of ops with effects outside the graph, which run only if the script requests profiling."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Of one unit and one microbatch, in microseconds."""
+    """Times of one unit for one microbatch, in microseconds."""
 
     forward_us: float
     backward_us: float
 
     def least(self, other: Times | None) -> Times:
-        """The shorter of two readings: what is longer was disturbed."""
+        """Return the shorter of two measurements: the longer one was disturbed."""
         if other is None:
             return self
         return Times(min(self.forward_us, other.forward_us), min(self.backward_us, other.backward_us))
 
 
-def measure(trace: Trace) -> dict[str, Times]:
-    """Measure the units of a trace, and what is in none as `LOSS`.
+def measure(trace: Trace, *, budget_s: float = math.inf, reaching_out: bool = True) -> dict[str, Times]:
+    """Measure the units of a trace, and the ops outside all units as `LOSS`.
 
-    Those that take what cannot be made up, such as strings, are left out.
+    Units whose inputs cannot be fabricated, such as strings, and units that fail on zeros are omitted.
 
     Args:
-        trace: A step traced with automatic partitioning, with its gradients, whose shapes are known.
+        trace: A step traced with automatic partitioning and its gradients, with static shapes.
+        budget_s: Time limit in seconds; units that are not reached in time are omitted.
+        reaching_out: Whether to run units that call Python, print or write.
     """
     members: dict[str, list[int]] = {}
     for node in trace.nodes:
         unit = trace.tracer.units.get(node.name)
         if node.type != "Placeholder":
-            members.setdefault(LOSS if unit in (None, EVERYWHERE) else str(unit), []).append(node.index)
+            members.setdefault(LOSS if unit in (None, REPLICATED) else str(unit), []).append(node.index)
     probe = _Probe(trace)
     call_us = probe.call_us()
-    return {unit: times for unit, nodes in members.items() if (times := _times(probe, nodes, call_us)) is not None}
+    end_s = time.monotonic() + budget_s
+    kinds = {unit: probe.kind(nodes) for unit, nodes in members.items()}
+    alike: dict[Hashable, Times | None] = {}
+    for unit, nodes in members.items():
+        if time.monotonic() > end_s:
+            break
+        if kinds[unit] not in alike and (reaching_out or not probe.reaches_out(nodes)):
+            alike[kinds[unit]] = _times(probe, nodes, call_us)
+    found = {unit: alike.get(kind) for unit, kind in kinds.items()}
+    return {unit: times for unit, times in found.items() if times is not None}
 
 
 def _times(probe: _Probe, nodes: Sequence[int], call_us: float) -> Times | None:
-    forward = probe.microseconds([index for index in nodes if not is_backward(probe.trace.nodes[index])])
-    whole = probe.microseconds(nodes)
+    try:
+        forward = probe.microseconds([index for index in nodes if not is_backward(probe.trace.nodes[index])])
+        whole = probe.microseconds(nodes)
+    except tf.errors.OpError:  # an assertion that zeros do not satisfy
+        return None
     if forward is None or whole is None:
         return None
     return Times(max(forward - call_us, _LEAST_US), max(whole - max(forward, call_us), 0.0))
@@ -76,21 +92,55 @@ class _Probe:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._graph = WholeGraph(trace.graph)
+        self._reaching_out = _functions_reaching_out(self._graph.definition.library)
         self._constants: set[int] = set()
-        """What needs nothing, such as the axes that a gradient sums over: copied to whatever takes it."""
+        """Nodes without inputs, such as the axes that a gradient sums over, which are copied to their users."""
         for node in trace.nodes:
             free = not (node.stateful or node.handles or node.type == "Placeholder")
             if free and all(source in self._constants for source, _ in node.inputs):
                 self._constants.add(node.index)
 
     def call_us(self) -> float:
-        """What calling a function costs that does nothing."""
+        """Return the time of calling an empty function."""
         nothing = tf.function(tf.identity, autograph=False).get_concrete_function(tf.TensorSpec([], tf.float32))
         value = tf.zeros([])
-        return _median_us(lambda: nothing(value))
+        return _least_us(lambda: nothing(value))
+
+    def reaches_out(self, nodes: Sequence[int]) -> bool:
+        """Return whether an op of `nodes`, or a function that it calls, has an effect outside the graph."""
+        operations = (self.trace.graph.get_operation_by_name(self.trace.nodes[index].name) for index in nodes)
+        return any(_calls(operation.node_def, self._reaching_out) for operation in operations)
+
+    def kind(self, nodes: Sequence[int]) -> Hashable:
+        """Return a key of everything the time of `nodes` depends on: ops, connections, and shapes of inputs."""
+        place = {index: number for number, index in enumerate(nodes)}
+        return tuple(
+            (
+                self._attributes(index),
+                tuple(
+                    (place[output[0]], output[1]) if output[0] in place else self._form(output)
+                    for output in self.trace.nodes[index].inputs
+                ),
+            )
+            for index in nodes
+        )
+
+    def _attributes(self, index: int) -> Hashable:
+        definition = self.trace.graph.get_operation_by_name(self.trace.nodes[index].name).node_def
+        own = {name: value for name, value in definition.attr.items() if not name.startswith("_")}
+        return definition.op, tuple((name, own[name].SerializeToString(deterministic=True)) for name in sorted(own))
+
+    def _form(self, output: Output) -> Hashable:
+        if output[0] in self._constants:
+            return self._attributes(output[0])
+        tensor = self._tensor(output)
+        if tensor.dtype != tf.resource:
+            return tensor.dtype.name, str(tensor.shape)
+        data = handle_data_util.get_resource_handle_data(tensor)
+        return "resource", b"" if data is None else data.SerializeToString(deterministic=True)
 
     def microseconds(self, nodes: Sequence[int]) -> float | None:
-        """How long `nodes` take, with the call; None if they need what cannot be made up."""
+        """Return the time of `nodes` including the call; None if an input cannot be fabricated."""
         mine, work = set(nodes), list(nodes)
         taken: set[Output] = set()
         while work:
@@ -105,12 +155,12 @@ class _Probe:
         if any(value is None for value in values):
             return None
         function = self._function(sorted(mine), inputs, values)
-        return _median_us(lambda: function(*values))
+        return _least_us(lambda: function(*values))
 
     def _must_be_made(self, output: Output) -> bool:
-        """Whether the op that makes it belongs to no unit, and makes what cannot be made up: the list of a loop."""
+        """Return whether a tensor's op must run: it is in no unit, and its result cannot be fabricated (loop lists)."""
         unit = self.trace.tracer.units.get(self.trace.nodes[output[0]].name)
-        return unit in (None, EVERYWHERE) and self._tensor(output).dtype == tf.variant
+        return unit in (None, REPLICATED) and self._tensor(output).dtype == tf.variant
 
     def _function(self, nodes: Sequence[int], inputs: Sequence[Output], values: Sequence[Any]) -> Any:
         trace = self.trace
@@ -127,9 +177,9 @@ class _Probe:
         return tf.function(body, autograph=False).get_concrete_function(*specs)
 
     def _results(self, nodes: Sequence[int]) -> tuple[list[str], list[str]]:
-        """The tensors that nothing among `nodes` takes, and the ops without any: what must be there at the end.
+        """Return the tensors that no node uses, and the ops without outputs: the results that force `nodes` to run.
 
-        An op that only a control dependency asks for is optimized away.
+        An op that is only a control dependency would be optimized away.
         """
         used = {output for index in nodes for output in self.trace.nodes[index].inputs}
         results: list[str] = []
@@ -149,8 +199,30 @@ class _Probe:
         return self.trace.graph.get_tensor_by_name(self._name(output))
 
 
+def _functions_reaching_out(library: Any) -> set[str]:
+    """Return the functions with an effect outside the graph, directly or through functions that they call."""
+    found: set[str] = set()
+    while True:
+        more = {
+            function.signature.name
+            for function in library.function
+            if function.signature.name not in found and any(_calls(node, found) for node in function.node_def)
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _calls(node: Any, functions: set[str]) -> bool:
+    """Return whether a node has an effect outside the graph, or calls one of `functions`."""
+    called = {node.op}
+    for value in node.attr.values():
+        called |= {value.func.name, *(function.name for function in value.list.func)}
+    return node.op.startswith(_REACHING_OUT) or not called.isdisjoint(functions)
+
+
 def _made_up(tensor: Any, kept: list[Any]) -> Any:
-    """A value that an op takes for `tensor`; None if there is none. `kept` keeps its resources alive."""
+    """Fabricate a value for `tensor`; None if impossible. `kept` keeps its resources alive."""
     if tensor.dtype == tf.resource:
         data = handle_data_util.get_resource_handle_data(tensor)
         shapes = data.shape_and_type if data is not None and data.is_set else ()
@@ -163,13 +235,13 @@ def _made_up(tensor: Any, kept: list[Any]) -> Any:
     return tf.zeros(tensor.shape, tensor.dtype) if tensor.shape.is_fully_defined() else None
 
 
-def _median_us(call: Callable[[], Any]) -> float:
+def _least_us(call: Callable[[], Any]) -> float:
     call()  # the first call optimizes the graph
     begin = time.perf_counter()
     call()
     once_s = max(time.perf_counter() - begin, 1e-6)
     calls = max(1, min(1000, int(_CALLS_S / once_s)))
-    return statistics.median(_reading_us(call, calls) for _ in range(_REPEATS))
+    return min(_reading_us(call, calls) for _ in range(_REPEATS))  # longer measurements were disturbed
 
 
 def _reading_us(call: Callable[[], Any], calls: int) -> float:
@@ -180,7 +252,7 @@ def _reading_us(call: Callable[[], Any], calls: int) -> float:
 
 
 def scaled(times: Mapping[str, Times], estimates: Mapping[str, Times]) -> tuple[dict[str, Times], float]:
-    """Times of all units of `estimates`: measured ones, and the others' estimates times the ratio returned with it."""
+    """Return times for all units, measured or else estimated times a ratio, and that ratio (measured / estimated)."""
     known = [unit for unit in estimates if unit in times]
     measured = sum(times[unit].forward_us + times[unit].backward_us for unit in known)
     estimated = sum(estimates[unit].forward_us + estimates[unit].backward_us for unit in known)

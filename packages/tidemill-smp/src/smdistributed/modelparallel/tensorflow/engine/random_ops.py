@@ -1,8 +1,8 @@
-"""Random ops with a seed of their own: other numbers for each microbatch.
+"""Gives seeded random ops different seeds per microbatch.
 
-The kernel of a stateful random op counts on from its seed. A step holds one copy of the kernel for each microbatch, all
-with one seed, so that all would draw the same numbers. The copies for the second and later microbatches get other
-seeds. Ops without a seed, and the stateless ones that Keras's layers use, need nothing.
+The kernel of a stateful random op generates numbers from its seed. A step has one copy of the kernel per microbatch,
+all with the same seed, so all would draw the same numbers. The copies for the second and later microbatches therefore
+get other seeds. Ops without a seed, and the stateless ops of Keras's layers, need no change.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SEEDED = frozenset(
 
 
 def draws_numbers(definition: graph_pb2.GraphDef) -> bool:
-    """Whether a graph, or a function that it calls, holds a random op with a seed."""
+    """Return whether a graph, or a function that it calls, contains a random op with a seed."""
     return _is_seeded(definition.node) or bool(_calls(definition.node) & _drawing_functions(definition))
 
 
 def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> list[Any]:
-    """Change the seeds of a graph, in place; the first microbatch keeps those of the script.
+    """Change the seeds of a graph in place; the first microbatch keeps the seeds of the script.
 
     Returns:
-        The functions that were made for it, which the graph calls in place of the script's.
+        New function definitions, which the graph calls instead of the script's.
     """
     if microbatch == 0:
         return []
     drawing = _drawing_functions(definition)
-    # Steps may share a function of the script: each gets a copy of its own, which ends with it.
+    # Steps may share a function of the script: each gets its own copy, whose lifetime is that of the step.
     names = {name: f"{name}_microbatch_{microbatch}_{next(_copies)}" for name in drawing}
     made = []
     for function in list(definition.library.function):
@@ -73,7 +73,7 @@ def _vary(nodes: Iterable[Any], names: dict[str, str], microbatch: int) -> None:
 
 
 def _drawing_functions(definition: graph_pb2.GraphDef) -> frozenset[str]:
-    """The functions that hold a seeded random op, or call one that does."""
+    """Return the functions that contain a seeded random op, or call one that does."""
     calls = {function.signature.name: _calls(function.node_def) for function in definition.library.function}
     found = {function.signature.name for function in definition.library.function if _is_seeded(function.node_def)}
     while more := {name for name, called in calls.items() if called & found} - found:

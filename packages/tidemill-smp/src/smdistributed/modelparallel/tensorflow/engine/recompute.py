@@ -1,9 +1,9 @@
-"""Compute the forward pass again in the backward pass, instead of keeping what it made.
+"""Activation recomputation: repeats forward ops in the backward pass instead of keeping their results.
 
-A backward segment takes tensors from earlier segments of its partition: the activations, which live from the one to the
-other. With `recompute` it takes copies of the ops that make them, and with those only what the forward segment took
-itself: what was received, variables, the batch. What an op with a state made, such as a random op, is kept: it would
-come out differently.
+A backward segment uses tensors of earlier segments of its partition, the activations, which stay in memory in between.
+With `recompute` it contains copies of the ops that compute them, and keeps only the inputs of the forward segment:
+received tensors, variables, the batch. Results of stateful ops, such as random ops, are kept: recomputed they would
+differ.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Mapping, Sequence, Set
 
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node
 
-__all__ = ["is_backward", "made_again"]
+__all__ = ["is_backward", "nodes_to_recompute"]
 
 
 def is_backward(node: Node) -> bool:
-    """Whether a node belongs to the backward pass: tapes and `tf.gradients` put it into a name scope of theirs."""
+    """Return whether a node belongs to the backward pass, by the name scopes that tapes and `tf.gradients` add."""
     return "gradient_tape/" in node.name or "gradients/" in node.name or node.name.startswith("gradient_of_variable")
 
 
-def made_again(
+def nodes_to_recompute(
     nodes: Sequence[Node], members: Set[int], earlier: Mapping[int, int], written: Set[tuple[int, int]]
 ) -> set[int]:
-    """The nodes that a segment should compute again.
+    """Return the nodes that a segment should recompute.
 
     Args:
         nodes: All nodes.
-        members: Those of the segment.
-        earlier: Node -> level, of the nodes in earlier segments of the partition.
-        written: Resource handles that the step writes to; a value read from one must be kept.
+        members: The nodes of the segment.
+        earlier: Node -> level, for nodes in earlier segments of the partition.
+        written: Resource handles that the step writes to; values read from them must be kept.
 
     Returns:
-        Nodes of the forward pass to add to the segment; none if it belongs to the forward pass itself.
+        Nodes of the forward pass to add to the segment; none for a segment of the forward pass.
     """
     if not any(is_backward(nodes[index]) for index in members):
         return set()
@@ -43,7 +43,7 @@ def made_again(
         if index in found or index in members or not _can_repeat(nodes[index], written):
             continue
         found.add(index)
-        # No farther back than to what that segment took.
+        # Stop at the inputs of that segment.
         work.extend((source, level) for source, _ in nodes[index].inputs if earlier.get(source) == level)
     return found
 

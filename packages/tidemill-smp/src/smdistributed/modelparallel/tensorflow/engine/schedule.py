@@ -1,7 +1,7 @@
-"""In which order the segments of all microbatches run, on all ranks at once.
+"""Schedules the segments of all microbatches on all ranks.
 
-Every rank simulates the whole pipeline and takes its own line out of the same plan: so all ranks emit their sends and
-receives in one global order, which cannot deadlock.
+Every rank simulates the whole pipeline, and extracts its own part from the same schedule. So all ranks emit their sends
+and receives in one global order, which cannot deadlock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["Schedule", "Stage", "Task", "make_schedule"]
 
 @dataclass(frozen=True)
 class Stage:
-    """One segment as the schedule sees it."""
+    """One segment, as input of the schedule."""
 
     partition: int
     level: int
     needs: tuple[tuple[int, int], ...]
-    """(partition, level) of the segments that must have run before, for the same microbatch."""
+    """(partition, level) of the segments that must run before, for the same microbatch."""
     work: float
     """Estimated or measured time; only ratios matter."""
 
@@ -37,19 +37,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The simulated run."""
+    """The simulated run of a step."""
 
     tasks: tuple[Task, ...]
-    """In order of their start."""
+    """Tasks in the order of their start."""
     span: float
-    """When the last task ends."""
+    """End of the last task."""
 
     def of(self, partition: int) -> tuple[Task, ...]:
-        """What one partition runs, in order."""
+        """Return the tasks of one partition, in order."""
         return tuple(task for task in self.tasks if task.partition == partition)
 
     def bubble(self, num_partitions: int) -> float:
-        """The idle share of the ranks' time, from 0 to 1."""
+        """Return the idle share of the ranks' time, from 0 to 1."""
         busy = sum(task.end - task.start for task in self.tasks)
         return 1.0 - busy / (self.span * num_partitions) if self.span else 0.0
 
@@ -66,12 +66,12 @@ def make_schedule(
 
     Args:
         stages: The segments of all partitions.
-        num_partitions: How many partitions there are.
-        num_microbatches: How many microbatches.
-        pipeline: `interleaved`: what lies later in the step goes first, so a backward pass runs as soon as it can, and
-            partition p (counted in pipeline order) has at most P - p microbatches alive. `simple`: what lies earlier
-            goes first: all forward passes, then all backward passes; all microbatches may be alive.
-        active_microbatches: A tighter or looser bound on the microbatches alive on any partition.
+        num_partitions: Number of partitions, P.
+        num_microbatches: Number of microbatches.
+        pipeline: `interleaved`: later segments of the step have priority, so that backward passes run as soon as they
+            can, and partition p (in pipeline order) has at most P - p microbatches alive. `simple`: earlier segments
+            have priority: all forward passes, then all backward passes; all microbatches may be alive.
+        active_microbatches: Overrides the largest number of microbatches alive on any partition.
     """
     simulation = _Simulation(stages, num_partitions, num_microbatches, pipeline, active_microbatches)
     return simulation.run()
@@ -106,7 +106,7 @@ class _Simulation:
         return Schedule(tuple(self.tasks), max(self.free, default=0.0))
 
     def _candidates(self) -> list[tuple[int, int, float]]:
-        """For each partition with something to do: the task it takes next, and when."""
+        """Return the next task of each partition that has one, and when it can start."""
         found = []
         for partition, line in enumerate(self.lines):
             ready = [(self._ready_at(partition, level), level) for level in line]
@@ -118,7 +118,7 @@ class _Simulation:
         return found
 
     def _ready_at(self, partition: int, level: int) -> float | None:
-        """When the next microbatch of a segment can start; None if that is not known yet."""
+        """Return when the next microbatch of a segment can start; None if that is not known yet."""
         microbatch = self.next[partition, level]
         if microbatch >= self.num_microbatches or not self._may_open(partition, level, microbatch):
             return None
@@ -148,7 +148,7 @@ class _Simulation:
 def _caps(
     lines: Sequence[Sequence[int]], num_microbatches: int, pipeline: str, active_microbatches: int | None
 ) -> Mapping[int, int]:
-    """How many microbatches a partition may have begun and not finished."""
+    """Return how many microbatches each partition may have begun and not finished."""
     order = sorted(range(len(lines)), key=lambda partition: (lines[partition][:1] or [0], partition))
     most = {p: len(lines) - place if pipeline != "simple" else num_microbatches for place, p in enumerate(order)}
     if active_microbatches is not None:

@@ -1,4 +1,4 @@
-"""Cut the graph into segments: what one rank can compute of one microbatch between two receives."""
+"""Cuts the graph into segments: the ops of one microbatch that a rank can compute between two receives."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
-from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, made_again
+from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, nodes_to_recompute
 
 __all__ = ["Cut", "Message", "Segment", "cut"]
 
 
 @dataclass(frozen=True, order=True)
 class Message:
-    """A tensor that another partition computes."""
+    """A tensor sent from the partition that computes it to another partition."""
 
     output: Output
     source: int
@@ -29,30 +29,30 @@ class Segment:
     partition: int
     level: int
     nodes: tuple[int, ...]
-    """In topological order; includes copies of the constants that it uses, and of what it computes again."""
+    """Nodes in topological order, including copies of constants and of recomputed nodes."""
     inputs: tuple[Output, ...]
-    """Tensors computed elsewhere: by an earlier segment of this partition, received, or given."""
+    """Tensors from outside: from an earlier segment of this partition, received, or fed."""
     outputs: tuple[Output, ...]
-    """Tensors that others need: later segments here, other partitions, or the caller."""
+    """Tensors used outside: by later segments of this partition, other partitions, or the caller."""
     work: float
     kind: str = "forward"
     """`forward`, `backward`, or `forward and backward`."""
     is_recomputed: bool = False
-    """Whether it computes parts of an earlier segment again."""
+    """Whether the segment recomputes parts of an earlier segment."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The whole graph, cut."""
+    """The segments of all partitions, and the messages between them."""
 
     segments: tuple[Segment, ...]
     messages: tuple[Message, ...]
-    """Sorted: their places in this tuple are their numbers, the same on all ranks."""
+    """Messages, sorted: their indices are their numbers, the same on all ranks."""
     levels: dict[tuple[int, int], int] = field(repr=False)
     """(partition, node) -> level of the segment that computes it there."""
 
     def of(self, partition: int) -> dict[int, Segment]:
-        """The segments of one partition by level."""
+        """Return the segments of one partition by level."""
         return {segment.level: segment for segment in self.segments if segment.partition == partition}
 
 
@@ -65,20 +65,20 @@ def cut(
     effects: Sequence[int],
     recompute: Set[int] = frozenset(),
 ) -> Cut:
-    """Cut the graph.
+    """Cut the graph into segments.
 
-    The level of a node on a partition is the highest level of its inputs, plus one for an input that another partition
-    computes. Nodes of one partition and level form a segment. The result has no cycles by construction, whatever way
-    the model goes forth and back between the partitions; forward pass, loss and backward pass of the last partition
-    come out as one segment.
+    The level of a node on a partition is the highest level of its inputs, plus one for inputs that another partition
+    computes. Nodes with the same partition and level form a segment. The result has no cycles by construction, even if
+    the model alternates between partitions; forward pass, loss and backward pass of the last partition become one
+    segment.
 
     Args:
-        nodes: In topological order.
+        nodes: The nodes in topological order.
         owners: Partition of each node, or `ALL`.
-        num_partitions: How many there are.
-        results: Tensors that the caller wants, and where: a partition, or `ALL`.
-        effects: Nodes that must run for what they do.
-        recompute: Partitions whose backward segments compute the forward pass again instead of keeping its tensors.
+        num_partitions: Number of partitions.
+        results: Tensors that the caller needs, each with a partition or `ALL`.
+        effects: Nodes that must run for their side effects.
+        recompute: Partitions whose backward segments recompute forward tensors instead of keeping them.
     """
     cutter = _Cutter(nodes, owners, num_partitions, recompute)
     for output, where in results:
@@ -119,7 +119,7 @@ class _Cutter:
         self.need(*self._source(partition, output))
 
     def need(self, partition: int, node: int) -> None:
-        """`partition` must compute `node`: and with it everything that the node depends on."""
+        """Make `partition` compute `node` and everything that the node depends on."""
         work = [(partition, node)]
         while work:
             where, index = work.pop()
@@ -127,7 +127,7 @@ class _Cutter:
                 continue
             self.needed[where].add(index)
             work.extend(self._source(where, output) for output in self.nodes[index].inputs)
-            # The order of two partitions is the order of their messages: a control edge between them has no meaning.
+            # Only messages order two partitions: control edges between them are dropped.
             work.extend((where, control) for control in self.nodes[index].controls if self.is_here(control, where))
 
     def _source(self, partition: int, output: Output) -> tuple[int, int]:
@@ -150,7 +150,7 @@ class _Cutter:
         return max([level, *(self.levels.get((partition, control), 0) for control in node.controls)])
 
     def sink(self) -> None:
-        """Compute what is used only later, later: a segment of odds and ends costs a call for nothing."""
+        """Move nodes that are used only later to later segments, which avoids calls of nearly empty segments."""
         fixed = [{message.output[0] for message in self.messages if message.source == p} for p in self.partitions]
         for partition in self.partitions:
             fixed[partition] |= {index for index, _ in self.wanted[partition]}
@@ -175,13 +175,13 @@ class _Cutter:
             if constants:
                 groups.setdefault(max(groups, default=0), set()).update(constants)
             members = {level: self._with_constants(group) for level, group in groups.items()}
-            again = self._again(members) if partition in self.recompute else {}
-            members |= {level: self._with_constants(members[level] | more) for level, more in again.items()}
+            recomputed = self._recomputed(members) if partition in self.recompute else {}
+            members |= {level: self._with_constants(members[level] | more) for level, more in recomputed.items()}
             for level in sorted(members):
-                yield self._segment(partition, level, members, again.get(level, frozenset()))
+                yield self._segment(partition, level, members, recomputed.get(level, frozenset()))
 
-    def _again(self, members: dict[int, set[int]]) -> dict[int, frozenset[int]]:
-        """What each level of a partition computes again."""
+    def _recomputed(self, members: dict[int, set[int]]) -> dict[int, frozenset[int]]:
+        """Return the nodes that each level of a partition recomputes."""
         written = written_handles(self.nodes)
         found = {}
         for level, group in members.items():
@@ -191,7 +191,7 @@ class _Cutter:
                 if before < level
                 for index in others - self.floating - group
             }
-            found[level] = frozenset(made_again(self.nodes, group, earlier, written))
+            found[level] = frozenset(nodes_to_recompute(self.nodes, group, earlier, written))
         return {level: more for level, more in found.items() if more}
 
     def _with_constants(self, group: set[int]) -> set[int]:
@@ -203,7 +203,7 @@ class _Cutter:
                     work.append(source)
         return members
 
-    def _segment(self, partition: int, level: int, members: dict[int, set[int]], again: frozenset[int]) -> Segment:
+    def _segment(self, partition: int, level: int, members: dict[int, set[int]], recomputed: frozenset[int]) -> Segment:
         mine = members[level]
         inputs = {output for index in mine for output in self.nodes[index].inputs if output[0] not in mine}
         asked = {message.output for message in self.messages if message.source == partition}
@@ -216,15 +216,15 @@ class _Cutter:
             level,
             tuple(sorted(mine)),
             tuple(sorted(inputs)),
-            tuple(sorted(output for output in asked if output[0] in mine - again)),
+            tuple(sorted(output for output in asked if output[0] in mine - recomputed)),
             sum(self.nodes[index].work for index in mine),
-            self._kind(mine - again - self.floating),
-            bool(again),
+            self._kind(mine - recomputed - self.floating),
+            bool(recomputed),
         )
 
     def _kind(self, members: Set[int]) -> str:
-        # What all ranks compute, such as a loss, says nothing; nor do odd nodes of no weight, such as a shape of the
-        # forward pass that sank into the backward one.
+        # Ignore replicated nodes, such as a loss. Weigh the others by work, so that cheap nodes hardly count, such as a
+        # shape of the forward pass that was moved to the backward pass.
         members = {index for index in members if self.owners[index] != ALL} or members
         backward = sum(self.nodes[index].work for index in members if is_backward(self.nodes[index]))
         forward = sum(self.nodes[index].work for index in members) - backward
@@ -234,7 +234,7 @@ class _Cutter:
 
 
 def _floating(nodes: Sequence[Node], owners: Sequence[int]) -> frozenset[int]:
-    """Constants, and what is computed of constants alone: copied into each segment that uses it."""
+    """Return constants, and nodes computed from constants only, which are copied into each segment that uses them."""
     floating: set[int] = set()
     for node in nodes:
         if node.stateful or node.controls or owners[node.index] != ALL or node.type == "Placeholder":

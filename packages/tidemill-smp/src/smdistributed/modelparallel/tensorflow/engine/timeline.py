@@ -1,11 +1,11 @@
-"""What each rank did when, and how much of the time it stood still.
+"""Timelines: what each rank did when, and its idle time.
 
-With a timeline, the steps that are traced carry ops that read the clock: around the receives, the segment and the sends
-of each task. At the end of a step the ranks of a replica send their readings to the rank of partition 0, which keeps
-those of the last steps and writes them as Chrome-trace JSON: ui.perfetto.dev, chrome://tracing and TensorBoard's trace
-viewer open it. Without a timeline nothing is added to a step.
+With a timeline, traced steps contain ops that read the clock: around the receives, the segment and the sends of each
+task. At the end of a step the ranks of a replica send their time stamps to the rank of partition 0, which keeps those
+of the last steps, and writes them as Chrome-trace JSON for ui.perfetto.dev, chrome://tracing and TensorBoard's trace
+viewer. Without a timeline no ops are added.
 
-Readings of several machines are as comparable as the clocks of the machines.
+Time stamps of several machines are as comparable as the clocks of the machines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorded", "Timeline", "active_timeline", "ideal_bubble", "timeline"]
 
 STAMPS_PER_TASK = 3
-"""Before its receives, between those and the call, after the call. The sends end where the next task begins."""
+"""Before the receives, before the call, and after the call. The sends end when the next task begins."""
 STEPS_KEPT = 50
 
 _log = logging.getLogger("smdistributed.modelparallel")
@@ -43,14 +43,14 @@ _active: Timeline | None = None
 
 @dataclass(frozen=True)
 class Span:
-    """Something that a rank did."""
+    """One activity of a rank."""
 
     partition: int
     rank: int
     what: str
     """`compute`, `wait` or `send`."""
     kind: str
-    """Of the segment: `forward`, `backward`, `forward and backward`; empty behind the last task."""
+    """Kind of the segment: `forward`, `backward`, `forward and backward`; empty after the last task."""
     level: int
     microbatch: int
     begin_s: float
@@ -67,7 +67,7 @@ class Recorded:
 
     @property
     def bubble(self) -> float:
-        """The share of the ranks' time, from the first segment's begin to the last one's end, in which none ran."""
+        """Idle share of the ranks' time, from the start of the first segment to the end of the last."""
         busy = [span for span in self.spans if span.what == "compute"]
         span_s = max(span.end_s for span in busy) - min(span.begin_s for span in busy)
         return max(0.0, 1.0 - sum(s.end_s - s.begin_s for s in busy) / (span_s * self.num_partitions))
@@ -79,16 +79,16 @@ class Recorded:
 
 
 def ideal_bubble(num_partitions: int, num_microbatches: int) -> float:
-    """The idle share of a pipeline with equal partitions and nothing to pay for messages."""
+    """Return the idle share of a pipeline with equal partitions and free communication, from 0 to 1."""
     return (num_partitions - 1) / (num_microbatches + num_partitions - 1)
 
 
 @dataclass
 class Timeline:
-    """The readings of the last steps."""
+    """The recorded last steps; usable as a context manager, which calls `stop` at its end."""
 
     path: Path
-    """Where `save` writes."""
+    """File that `save` writes."""
     steps: deque[Recorded] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     """Filled on the rank of partition 0."""
 
@@ -101,19 +101,19 @@ class Timeline:
         self.stop()
 
     def stop(self) -> None:
-        """Add nothing to steps that are traced from now on, and save."""
+        """Stop recording steps that are traced from now on, and save."""
         global _active
         if _active is self:
             _active = None
         self.save()
 
     def record(self, plan: Plan, ranks: Sequence[int], stamps: Sequence[Any]) -> None:
-        """Add an op that keeps the readings of a step.
+        """Add an op that records the time stamps of a step.
 
         Args:
-            plan: Of the step.
-            ranks: World rank of each partition.
-            stamps: The readings of each partition, in seconds.
+            plan: The plan of the step.
+            ranks: Global rank of each partition.
+            stamps: The time stamps of each partition, in seconds.
         """
         num_microbatches = len({task.microbatch for task in plan.schedule.tasks})
 
@@ -128,7 +128,7 @@ class Timeline:
         tf.numpy_function(keep, list(stamps), [])
 
     def save(self) -> None:
-        """Write the file, on the rank of partition 0, and log the bubble."""
+        """Write the file on the rank of partition 0, and log the bubble."""
         if not self.steps:
             return
         document = {"traceEvents": list(_events(self.steps)), "displayTimeUnit": "ms", "otherData": self.summary()}
@@ -141,7 +141,7 @@ class Timeline:
         _log.info("smp.timeline path=%s steps=%d bubble=%.3f ideal=%.3f", self.path, said["steps"], bubble, ideal)
 
     def summary(self) -> dict[str, Any]:
-        """`steps`, `bubble` (the median over steps) and `ideal`; on the rank of partition 0."""
+        """Return `steps` (their number), `bubble` (median over the steps) and `ideal`, on the rank of partition 0."""
         last = self.steps[-1] if self.steps else None
         alike = [one for one in self.steps if last is not None and len(one.spans) == len(last.spans)]
         return {
@@ -154,21 +154,21 @@ class Timeline:
 
 
 def timeline(path: str | os.PathLike[str]) -> Timeline:
-    """Keep a timeline of the steps that are traced from now on; to be called on all ranks, before the first step.
+    """Record a timeline of the steps that are traced from now on. All ranks call it, before the first step.
 
         with smp.timeline("timeline.json"):
             for x, y in batches:
                 train_step(x, y)
 
     Args:
-        path: The Chrome-trace JSON that the first rank of the replica writes at the end of the block, at `stop`, and at
-            `save`. Replicas other than the first put their number behind the name.
+        path: The Chrome-trace JSON file that the first rank of the replica writes at the end of the block, in `stop`,
+            and in `save`. Replicas other than the first append their number to the name.
 
     Returns:
-        The timeline. What it holds is filled on the rank of partition 0.
+        The timeline. Its steps are recorded on the rank of partition 0 only.
 
     Raises:
-        SMPUsageError: If there is a timeline already.
+        SMPUsageError: If a timeline is already active.
     """
     global _active
     if _active is not None:
@@ -178,7 +178,7 @@ def timeline(path: str | os.PathLike[str]) -> Timeline:
 
 
 def active_timeline() -> Timeline | None:
-    """The timeline that steps traced now belong to; begins that of the configuration."""
+    """Return the active timeline, starting that of the parameter `timeline` if necessary; None if there is none."""
     global _active
     path = current().config.timeline
     if _active is None and path is not None and path not in _begun:

@@ -1,4 +1,4 @@
-"""Trace the body of a step once, for one microbatch."""
+"""Traces the body of a step once, for one microbatch."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ __all__ = ["Result", "Trace", "trace"]
 
 @dataclass(frozen=True)
 class Result:
-    """One leaf of what the body returned."""
+    """One leaf of the structure that the body returned."""
 
     spec: tf.TypeSpec | None
     """The type of a tensor; None for a Python value."""
     outputs: tuple[Output, ...]
-    """The tensor's components in the graph, and `shared_rows`, if that is one."""
+    """The tensor's components in the graph, and `shared_rows` if it is an output."""
     value: Any = None
     """The Python value."""
     shared_rows: int | Output = 0
-    """Of `tf.IndexedSlices`: how many rows at the beginning belong to lookups that all microbatches share; `ALL_ROWS`,
-    or the output that tells."""
+    """For `tf.IndexedSlices`: number of leading rows whose lookups all microbatches share, as an int, `ALL_ROWS`, or
+    the output with the number."""
     origin: str = ""
-    """How the indices of those rows are computed: equal for equal computations."""
+    """Hash of the computation of those rows' indices: equal for equal computations."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class Trace:
     nodes: Sequence[Node]
     tracer: Tracer
     inputs: dict[Output, int]
-    """Placeholder -> its place among the flat leaves of the microbatch."""
+    """Placeholder -> its index among the flat leaves of the microbatch."""
     captures: dict[Output, Any]
-    """Placeholder -> the tensor outside: a variable's handle, an eager tensor, or a tensor of the caller's graph."""
+    """Placeholder -> the captured tensor: a variable's handle, an eager tensor, or a tensor of the caller's graph."""
     results: Sequence[Result]
     structure: Any
-    """What the body returned, for `tf.nest.pack_sequence_as` with one leaf for each result."""
+    """The structure that the body returned, for `tf.nest.pack_sequence_as` with one leaf per result."""
     effects: Sequence[int]
-    """Nodes that must run for what they do."""
+    """Nodes that must run for their side effects."""
     invariance: Invariance = field(default_factory=Invariance)
-    """Which tensors are equal in all microbatches; of none it is known if the trace was not made for a `Batch`."""
+    """Which tensors are equal in all microbatches; empty if the trace was made without a `Batch`."""
 
     def forget_handles(self) -> None:
-        """Let go of the variables: what a foreign one had before the model was cut can then be freed."""
+        """Drop references to variables, so that the memory of variables that become remote can be freed."""
         for output in [output for output, tensor in self.captures.items() if tensor.dtype == tf.resource]:
             del self.captures[output]
         self.graph.function_captures.clear()
@@ -83,12 +83,12 @@ def trace(
     Args:
         body: The user's function.
         specs: A `tf.TypeSpec` for each leaf that is a tensor, None for the others.
-        call: Calls its first argument with the arguments that the leaves make; those that are not tensors it knows.
+        call: Calls its first argument with arguments rebuilt from the leaves; it fills in leaves that are not tensors.
         automatic: Whether layers are the units.
-        batch: How the leaves were made of a batch. With it, what all microbatches share is found.
+        batch: How the leaves were split from a batch; required to find the tensors that all microbatches share.
 
     Raises:
-        SMPUsageError: If a step is being traced already.
+        SMPUsageError: If a step is already being traced.
     """
     if tracer() is not None:
         raise SMPUsageError("a function decorated with smp.step was called inside another one: call it outside")
@@ -115,23 +115,23 @@ def trace(
 
 @dataclass(frozen=True)
 class _Traced:
-    """A graph, and what the body returned."""
+    """A traced graph, and the structure that the body returned."""
 
     graph: Any
     state: Tracer
     structure: Any
 
     def captures(self) -> dict[str, Any]:
-        """Name of a placeholder -> the tensor outside."""
+        """Return name of a placeholder -> captured tensor."""
         return {internal.op.name: external for external, internal in self.graph.captures}
 
     def inputs(self) -> list[Any]:
-        """The placeholders of the leaves."""
+        """Return the placeholders of the leaves."""
         captured = self.captures()
         return [tensor for tensor in self.graph.inputs if tensor.op.name not in captured]
 
     def origins(self, specs: Sequence[Any], batch: Batch) -> tuple[Origins, Invariance]:
-        """Find out what depends on the batch."""
+        """Determine which tensors depend on the batch."""
         nodes = read_nodes(self.graph)
         index, inputs = {node.name: node.index for node in nodes}, self.inputs()
         pairs = zip(inputs, batch.feeds_of_components(specs), strict=True)
@@ -141,11 +141,11 @@ class _Traced:
         return Origins(self.graph, nodes, invariance.independent, self.captures(), places), invariance
 
     def read(self, invariance: Invariance, shared: Mapping[int, SharedRows]) -> Trace:
-        """Read the graph.
+        """Convert the graph to a `Trace`.
 
         Args:
-            invariance: Of the graph as it was traced: ops that were added since come last.
-            shared: What takes the place of some leaves.
+            invariance: Invariance of the graph as traced; ops added since then come last.
+            shared: Replacements for some leaves, by index.
         """
         graph = self.graph
         nodes = read_nodes(graph)
@@ -209,7 +209,7 @@ def _result(spec: Any, parts: Sequence[Any], shared: SharedRows | None, index: M
 
 @contextmanager
 def _keeping_inputs(models: Sequence[Any]) -> Iterator[None]:
-    """Keep what models note of the inputs that they are called with, from which `save_model` goes."""
+    """Preserve the inputs that models have recorded for `save_model`: this trace must not change them."""
     before = [model.__dict__.get("_smp_inputs") for model in models]
     try:
         yield
@@ -226,7 +226,7 @@ def _output(index: Mapping[str, int], tensor: Any) -> Output:
 
 
 def _skip_identity(tensor: Any) -> Any:
-    # func_graph_from_py_func puts an Identity on each output; the one of a gradient must stay where the gradient is.
+    # func_graph_from_py_func adds an Identity to each output, which would be placed elsewhere than its gradient.
     return tensor.op.inputs[0] if tensor.op.type == "Identity" and tensor.op.name.startswith("Identity") else tensor
 
 
@@ -244,7 +244,7 @@ def _as_tensor(leaf: Any) -> Any:
 
 
 def _spec_of(leaf: Any) -> Any:
-    # Not by reading it: the value of a variable may be on another rank.
+    # Do not read the variable: its value may be on another rank.
     variable = tensorflow_variable(leaf)
     if resource_variable_ops.is_resource_variable(variable):
         return tf.TensorSpec(variable.shape, variable.dtype)

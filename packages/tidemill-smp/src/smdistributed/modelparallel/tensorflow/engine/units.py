@@ -1,4 +1,4 @@
-"""The graph of units of a trace, with what each costs: what the automatic cut decides about."""
+"""Builds the graph of units, with costs, from a trace: the input of automatic partitioning."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
-from smdistributed.modelparallel.tensorflow.marks import EVERYWHERE
+from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 from smdistributed.modelparallel.tensorflow.partitioning import units as graph
 
 __all__ = ["unit_graph"]
 
 SLOTS_PER_PARAMETER = 3
-"""Two slots of the optimizer, as Adam has, and the accumulated gradient."""
+"""Two slots of the optimizer, as in Adam, and the accumulated gradient."""
 _HANDED_ON = frozenset({"Identity", "StopGradient", "Reshape", "Squeeze", "ExpandDims"})
 """Ops whose result shares the memory of their input."""
 
@@ -34,12 +34,12 @@ class _Sums:
 
 
 def unit_graph(trace: Trace, variables: Sequence[Any], times: Mapping[str, Times] | None = None) -> graph.UnitGraph:
-    """Read the units of a trace: times as measured, else by estimate; bytes as they are.
+    """Return the units of a trace with exact bytes, and measured or estimated times.
 
     Args:
         trace: A step traced with automatic partitioning.
         variables: The tf.Variables of the models.
-        times: Of those units that were measured.
+        times: Times of the units that were measured; the others are estimated.
     """
     read = _Reader(trace, variables).read()
     return read if not times else _with_times(read, times)
@@ -79,7 +79,7 @@ class _Reader:
         edges: dict[tuple[str, str, Output], int] = {}
         for node in self.nodes:
             here = self.unit[node.index]
-            if here is None or here == EVERYWHERE:
+            if here is None or here == REPLICATED:
                 continue
             self._add(here, node)
             edges |= {(source, here, output): self._bytes(output) for source, output in self._sources(here, node)}
@@ -92,19 +92,19 @@ class _Reader:
             tuple(
                 graph.Edge(source, target, size, self.nodes[output[0]].name)
                 for (source, target, output), size in edges.items()
-                if place[source] < place[target]  # a layer that is called again has been placed before
+                if place[source] < place[target]  # a second call of a layer would give an edge backward
             ),
             tuple(self._outputs()),
-            loss_us=sum(n.work for n in self.nodes if self.unit[n.index] in (None, EVERYWHERE)),
+            loss_us=sum(n.work for n in self.nodes if self.unit[n.index] in (None, REPLICATED)),
         )
 
     def _sources(self, here: str, node: Any) -> Iterator[tuple[str, Output]]:
-        """What a node of the forward pass takes from other units."""
+        """Yield the inputs of a forward node that come from other units."""
         if is_backward(node):
             return
         for output in node.inputs:
             source = self.unit[output[0]]
-            if source in (None, here, EVERYWHERE) or self.tensors[output].dtype == tf.resource:
+            if source in (None, here, REPLICATED) or self.tensors[output].dtype == tf.resource:
                 continue
             if not is_backward(self.nodes[output[0]]):
                 yield str(source), output
@@ -122,13 +122,13 @@ class _Reader:
                 sums.variables[self.names[id(variable)]] = variable
 
     def _keep_activations(self, node: Any) -> None:
-        """What a backward op takes from the forward pass is kept until then."""
+        """Charge a unit for the forward tensors that a backward op uses, which are kept until then."""
         for output in node.inputs:
             while self.nodes[output[0]].type in _HANDED_ON and self.nodes[output[0]].inputs:
                 output = self.nodes[output[0]].inputs[0]
             source = self.unit[output[0]]
             kept = self.nodes[output[0]].type not in ("Const", "Placeholder", "ReadVariableOp")
-            if source not in (None, EVERYWHERE) and kept and not is_backward(self.nodes[output[0]]):
+            if source not in (None, REPLICATED) and kept and not is_backward(self.nodes[output[0]]):
                 self.sums[source].activations[output] = self._bytes(output)
 
     def _unit(self, name: str, sums: _Sums) -> graph.Unit:

@@ -1,10 +1,10 @@
-"""Which partition each part of a model belongs to.
+"""Placement of a model's layers on partitions.
 
-units      what is cut: layers with their costs, and the tensors between them
-cost       what an assignment costs: `CutOptions`, `evaluate`
-cut        the automatic cut: `cut(graph, options)`; by way of groups, orders, lattice, bound and search
-report     the decision as a table, with a prediction; picture: as bars, Graphviz text, SVG
-file       the decision on disk
-manual     the decision by rules
-context    the decision in the script: `smp.partition`
+units      the graph to partition: layers with their costs, and the tensors between them
+cost       cost of an assignment: `CutOptions`, `evaluate`
+cut        automatic partitioning: `cut(graph, options)`, built on groups, orders, lattice, bound and search
+report     an assignment as a table and as bars, with predicted times
+file       an assignment on disk
+manual     assignment by rules on layer names
+context    assignment in the script: `smp.partition`
 """

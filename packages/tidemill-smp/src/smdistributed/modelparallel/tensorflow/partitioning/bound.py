@@ -1,8 +1,8 @@
-"""Branch and bound over the walks of a lattice: the last few per cent that dynamic programming cannot see.
+"""Branch and bound over the walks of a lattice, for the last few percent that dynamic programming misses.
 
-Dynamic programming undercounts one thing, the messages of a tensor that several later partitions use. So its value is
-a lower bound, and a good one: a walk is worth a full evaluation only where the bound is below the best known. Usually
-a few dozen walks are; beyond `MOST_VISITS` the search gives up and the best so far stands.
+Dynamic programming undercounts the messages of tensors that several later partitions use, so that its value is a tight
+lower bound: only walks whose bound is below the best known cost need a full evaluation. Usually a few dozen do; after
+`MOST_VISITS` the search stops with the best cut found so far.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Proven:
-    """What was found, and whether nothing better exists."""
+    """The best assignments found, and whether they are proven optimal."""
 
     least: tuple[int, ...]
-    """With the least first measure."""
+    """The assignment with the least first objective."""
     assignment: tuple[int, ...]
-    """The best one within its slack."""
+    """The assignment with the best second objective within the slack of the first."""
     exact: bool
 
 
@@ -48,13 +48,13 @@ class _Best:
 
 
 def prove(lattice: Downsets, costs: Costs, start: tuple[int, ...], *, bound: int) -> Proven:
-    """Improve on a known assignment until no better one is left, or too many were looked at.
+    """Improve on a known assignment until it is proven optimal, or `MOST_VISITS` walks were evaluated.
 
     Args:
         lattice: All closed sets.
-        costs: What an assignment really costs.
-        start: The best assignment known by its first measure.
-        bound: That measure.
+        costs: The exact costs of assignments.
+        start: The known assignment with the least first objective.
+        bound: Its first objective.
     """
     rows = [lattice.row(state, INFINITE) for state in range(lattice.states - 1)]
 
@@ -95,7 +95,7 @@ class _Search:
         self._ahead = ahead
 
     def run(self, key: Key, choose: Callable[[int, int, int], Key], *, limit: int) -> _Best:
-        """The walk with the least key among those whose first measure is within the limit."""
+        """Return the walk with the least key among those whose first objective is within the limit."""
         best = _Best(key, [])
         self._visit([0], (0, 0, 0), best, choose, limit)
         return best
@@ -128,7 +128,7 @@ class _Search:
         choose: Callable[[int, int, int], Key],
         limit: int,
     ) -> list[tuple[Key, tuple[int, int, int], int]]:
-        """Next states, with a lower bound of what a walk through each of them comes to; the most hopeful first."""
+        """Return the next states with a lower bound on the cost of walks through each, lowest bound first."""
         row = self._rows[state]
         ones = np.maximum(self._firsts[state][part], sofar[0])
         twos = np.maximum(self._seconds[state][part], sofar[1])

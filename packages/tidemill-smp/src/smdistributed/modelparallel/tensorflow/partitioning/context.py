@@ -1,4 +1,4 @@
-"""`smp.partition`: the script says where a part of the model goes."""
+"""`smp.partition`: manual placement of ops in the script."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = ["partition", "partition_of", "unit_of"]
 
 
 def unit_of(index: int) -> str:
-    """The name of the unit that is partition `index`."""
+    """Return the name of the unit that partition `index` forms under manual placement."""
     return f"partition:{index}"
 
 
 def partition_of(unit: str) -> int:
-    """The partition that a unit of this name is."""
+    """Return the partition of a unit that `unit_of` named."""
     return int(unit.removeprefix("partition:"))
 
 
 @contextmanager
 def partition(index: int) -> Iterator[None]:
-    """Place the ops created inside into partition `index`; nested, the innermost one counts.
+    """Place the ops created inside this context in partition `index`; the innermost context wins.
 
-    Without effect where the library finds the cut by itself (`auto_partition`), or rules do.
+    Has no effect if `auto_partition` is True, as in SageMaker, or if the model was wrapped with rules.
 
     Args:
-        index: 0 <= index < `partitions`; anything where it has no effect.
+        index: 0 <= index < `partitions`; not checked if the context has no effect.
 
     Raises:
         SMPPartitionError: If there is no such partition.
     """
     state = tracer()
     if current().config.auto_partition if state is None else state.automatic:
-        yield  # of any index: a model that was placed for another number of partitions runs, too
+        yield  # the index is not checked: the model may have been written for another number of partitions
         return
     place = _checked(index)
     if state is None or state.unit is None:

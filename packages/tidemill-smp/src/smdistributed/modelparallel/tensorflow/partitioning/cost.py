@@ -1,16 +1,16 @@
-"""What an assignment costs: time and bytes of each partition, and what travels.
+"""Cost of an assignment: time and bytes of each partition, and communication.
 
     time of a partition  = forward + backward of its units, + what it sends and receives, + its outputs' broadcast
                            (+ the loss, on the last one)                                          per microbatch
     bytes of a partition = parameters + slots + (activations + tensors received) x microbatches alive there
 
-A tensor is sent once to every other partition that uses it, and its gradient comes back: two messages, paid on both
-sides (a rank has one core for layers and sockets). An output goes to all other ranks and brings no gradient back: they
-compute it. Alive on partition p are P - p microbatches (`interleaved`) or all B (`simple`); one on the last, which
-runs each backward right behind its forward.
+A tensor is sent once to every other partition that uses it, and its gradient is sent back: two messages, each charged
+to both sides (a rank uses one core for layers and sockets). An output is sent to all other ranks without a gradient in
+return: each rank computes that itself. Partition p keeps P - p microbatches alive (`interleaved`) or all B (`simple`);
+the last partition keeps one, because it runs each backward pass directly after its forward pass.
 
-All arithmetic is on integers, nanoseconds and bytes: sums do not depend on their order, so ties are ties on every
-machine.
+All arithmetic is on integers (nanoseconds and bytes), so that sums do not depend on their order, and equal cuts are
+equal on every machine.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ __all__ = ["Costs", "CutOptions", "Evaluation", "evaluate"]
 
 @dataclass(frozen=True, kw_only=True)
 class CutOptions:
-    """What the decision depends on besides the graph.
+    """Options of automatic partitioning.
 
     Raises:
-        SMPPartitionError: If a value is out of its range.
+        SMPPartitionError: If a value is out of range.
     """
 
     partitions: int
     microbatches: int = 1
     optimize: Literal["memory", "speed"] = "memory"
-    """What is minimised first: bytes of the largest partition, or time of the slowest."""
+    """First objective to minimize: bytes of the largest partition, or time of the slowest."""
     pipeline: Literal["interleaved", "simple"] = "interleaved"
     active_microbatches: int | None = None
-    """A cap on the microbatches alive on any partition."""
+    """Largest number of microbatches alive on any partition; None leaves it to the schedule."""
     contiguous: bool = True
-    """Each partition is connected in the graph, its edges taken without direction (if the graph itself is)."""
+    """Whether each partition must be connected in the undirected graph (if the graph itself is)."""
     memory_slack: float = 0.05
-    """`memory`: by how much the largest partition may exceed its minimum where that buys time."""
+    """`memory`: fraction by which the largest partition may exceed its minimum to save time."""
     time_slack: float = 0.01
-    """`speed`: by how much the slowest partition may exceed its minimum where that buys bytes."""
+    """`speed`: fraction by which the slowest partition may exceed its minimum to save bytes."""
     message_us: float = 50.0
-    """A message's cost to each side: the measured order of the native transport on one machine."""
+    """Cost of a message to each side: the measured order of magnitude of the native transport on one machine."""
     byte_us: float = 0.0003
-    """A byte's cost to each side, i.e. 3.3 GB/s."""
+    """Cost of a byte to each side, i.e. 3.3 GB/s."""
 
     def __post_init__(self) -> None:
         for name in ("partitions", "microbatches", "active_microbatches"):
@@ -68,11 +68,11 @@ class CutOptions:
 
     @property
     def slack(self) -> float:
-        """How far the first measure may be from its minimum."""
+        """Fraction by which the first objective may exceed its minimum."""
         return self.memory_slack if self.optimize == "memory" else self.time_slack
 
     def alive(self, partition: int) -> int:
-        """Microbatches whose activations a partition keeps at the same time, at most."""
+        """Return the largest number of microbatches whose activations a partition keeps at the same time."""
         if partition == self.partitions - 1:
             return 1
         alive = self.microbatches
@@ -83,23 +83,23 @@ class CutOptions:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an assignment costs, per partition."""
+    """Costs of an assignment, per partition."""
 
     compute_ns: tuple[int, ...]
-    """Forward, backward and loss of one microbatch."""
+    """Time of forward pass, backward pass and loss of one microbatch."""
     time_ns: tuple[int, ...]
-    """The same with communication."""
+    """`compute_ns` plus communication."""
     bytes: tuple[int, ...]
-    """Parameters, slots, and activations of all microbatches alive."""
+    """Parameters, slots, and the activations of all microbatches that are alive."""
     sent_bytes: tuple[int, ...]
-    """Per microbatch, tensors and gradients."""
+    """Bytes of tensors and gradients sent per microbatch."""
     received_bytes: tuple[int, ...]
     messages: tuple[int, ...]
-    """Sent per microbatch."""
+    """Number of messages sent per microbatch."""
 
 
 class Costs:
-    """The integers behind the graph: what the algorithms work on."""
+    """Integer costs of a graph of groups, on which the algorithms work."""
 
     def __init__(self, groups: Groups, options: CutOptions) -> None:
         graph = groups.graph
@@ -119,11 +119,11 @@ class Costs:
         self._outputs()
 
     def message_ns(self, size: int) -> int:
-        """Cost of one message to each of its two sides."""
+        """Return the cost of one message to each of its two sides."""
         return _ns(self.options.message_us) + _ns(self.options.byte_us * size)
 
     def _outputs(self) -> None:
-        """The owner of an output sends P - 1 messages, all others receive one: a base, and the owner's rest."""
+        """Charge outputs: one message to each partition as a base, and P - 2 more to the owner, which sends P - 1."""
         graph, others = self.groups.graph, self.partitions - 1
         self.outputs = [(self.groups.of[graph.index[output.unit]], output.bytes) for output in graph.outputs]
         received = sum(self.message_ns(size) for _, size in self.outputs) if others else 0
@@ -134,7 +134,7 @@ class Costs:
             self.owner[group] += max(others - 1, 0) * self.message_ns(size)
 
     def measures(self, assignment: Sequence[int]) -> tuple[int, int, int]:
-        """What is minimised first and second, and the communication that depends on the assignment."""
+        """Return both objectives, and the communication that depends on the assignment."""
         result = self.evaluate(assignment)
         time, size = max(result.time_ns), max(result.bytes)
         compute, outputs = sum(self.compute) + sum(self.owner), sum(self.base)
@@ -142,7 +142,7 @@ class Costs:
         return (*((size, time) if self.options.optimize == "memory" else (time, size)), communication)
 
     def evaluate(self, assignment: Sequence[int]) -> Evaluation:
-        """Cost of an assignment of groups, from scratch."""
+        """Compute the costs of an assignment of groups from scratch."""
         parts = range(self.partitions)
         compute, time, held, kept = [0] * len(parts), list(self.base), [0] * len(parts), [0] * len(parts)
         sent, received, messages = [0] * len(parts), [0] * len(parts), [0] * len(parts)
@@ -153,22 +153,22 @@ class Costs:
             held[part] += self.static[group]
             kept[part] += self.activation[group]
         for tensor, transfer in zip(self.groups.tensors, self.transfer, strict=True):
-            home = assignment[tensor.producer]
-            for part in {assignment[consumer] for consumer in tensor.consumers} - {home}:
-                time[home] += transfer
+            placed = assignment[tensor.producer]
+            for part in {assignment[consumer] for consumer in tensor.consumers} - {placed}:
+                time[placed] += transfer
                 time[part] += transfer
                 kept[part] += tensor.bytes
-                for source, target in ((home, part), (part, home))[: self.trips]:
+                for source, target in ((placed, part), (part, placed))[: self.trips]:
                     sent[source] += tensor.bytes
                     received[target] += tensor.bytes
                     messages[source] += 1
         for group, size in self.outputs:
-            home = assignment[group]
+            placed = assignment[group]
             for part in parts:
-                if part != home:
-                    sent[home] += size
+                if part != placed:
+                    sent[placed] += size
                     received[part] += size
-                    messages[home] += 1
+                    messages[placed] += 1
         return Evaluation(
             compute_ns=tuple(compute),
             time_ns=tuple(time),
@@ -180,12 +180,12 @@ class Costs:
 
 
 def evaluate(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> Evaluation:
-    """Cost of any assignment, also one made by hand.
+    """Compute the costs of any assignment, also of one that was made by hand.
 
     Args:
         graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
-        options: Number of partitions, schedule, price of communication.
+        options: Number of partitions, schedule, cost of communication.
 
     Raises:
         SMPPartitionError: If the assignment does not fit the graph or the number of partitions.

@@ -1,13 +1,13 @@
-"""The automatic cut: balanced partitions with little communication.
+"""Automatic partitioning: balanced partitions with little communication.
 
-What is best has two measures, time and bytes, and they may disagree: an embedding is all bytes, a convolution all time.
-`optimize="speed"` asks for the slowest partition to be as fast as can be, `"memory"` for the largest to be as small as
-can be; among all cuts within a small slack of that, the other measure decides, then the bytes that travel. So time is
-not thrown away for the last kilobyte, nor memory for the last microsecond.
+There are two objectives, time and bytes, which may conflict: embeddings dominate bytes, convolutions dominate time.
+`optimize="speed"` minimizes the time of the slowest partition, `"memory"` the bytes of the largest. Among all
+cuts within a small slack of that minimum, the other objective decides, then the bytes sent. So the cut does not lose
+time for the last kilobyte, nor memory for the last microsecond.
 
-The way: group what must stay together (`groups`), cut several orders exactly (`lattice.Linear`), cut the graph itself
-exactly where it has few closed sets (`lattice.Downsets`), refine by local search (`search`), take the best. Chains are
-exact after the first step. The result is a pure function of graph and options.
+Steps: group units that must stay together (`groups`), cut several linear orders optimally (`lattice.Linear`), cut the
+graph itself optimally if it has few closed sets (`lattice.Downsets`), refine by local search (`search`), and return the
+best. Chains are optimal after the first step. The result is a pure function of graph and options.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 __all__ = ["Cut", "cut"]
 
 REVISIT_GAIN = 0.10
-"""A pipeline that goes back and forth fills more slowly than its slowest partition tells; it must be worth it."""
+"""Least relative gain for which a microbatch may visit a partition twice: such a pipeline fills more slowly than the
+time of its slowest partition predicts."""
 MANY_GROUPS = 600
 GROUPS_FOR_DOWNSETS = 300
 REFINED = 3
-"""Starts of the local search; one where there are many groups."""
+"""Number of starts of the local search; one if there are many groups."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The decision."""
+    """The result of automatic partitioning."""
 
     graph: UnitGraph
     options: CutOptions
     assignment: tuple[int, ...]
     """Partition per unit, numbered in the order of the pipeline."""
     exact: bool
-    """Whether no cut of the same groups is better by these costs: a chain always, most other graphs too."""
+    """Whether the cut is proven optimal for its groups and costs: always for chains, and for most other graphs."""
     revisits: bool
     """Whether a microbatch visits some partition more than once."""
 
     @property
     def partitions(self) -> dict[str, int]:
-        """Partition of each unit by name, in the order of the graph."""
+        """Return the partition of each unit by name, in the order of the graph."""
         return {unit.name: part for unit, part in zip(self.graph.units, self.assignment, strict=True)}
 
     @property
     def evaluation(self) -> Evaluation:
-        """What it costs."""
+        """Return the costs of the cut."""
         return evaluate(self.graph, self.assignment, self.options)
 
 
@@ -74,11 +75,11 @@ class _Candidate:
 
 
 def cut(graph: UnitGraph, options: CutOptions) -> Cut:
-    """Decide the partition of every unit.
+    """Assign every unit to a partition.
 
     Args:
         graph: The units with their costs, equal on all ranks.
-        options: Number of partitions and what is minimised.
+        options: Number of partitions, and the objective.
 
     Raises:
         SMPPartitionError: If there are fewer separable units than partitions.
@@ -136,7 +137,7 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
 
 
 def _proven(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> Proven | None:
-    """The best cut of the graph itself, if it has few closed sets."""
+    """Return the best cut of the graph itself; None if the graph has too many closed sets to enumerate."""
     start = min((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
     upper = slackened(start.first, costs.options.slack)
     lattice = Downsets(costs, connected=connected, upper=upper)
@@ -144,7 +145,7 @@ def _proven(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> P
 
 
 def _refined(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> _Candidate:
-    """Local search for the first measure, then, within its slack, for the second."""
+    """Improve the first objective by local search and then, within its slack, the second."""
     starts = sorted((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
     most = REFINED if len(costs.groups) <= MANY_GROUPS else 1
     for start in starts[:most]:
@@ -192,7 +193,7 @@ def _goes_back(groups: Groups, assignment: tuple[int, ...]) -> bool:
 
 def _too_few(groups: Groups, options: CutOptions) -> SMPPartitionError:
     units, joined = len(groups.graph.units), len(groups)
-    message = f"{options.partitions} partitions are asked for, but the model has {units} units"
+    message = f"{options.partitions} partitions were requested, but the model has {units} units"
     if joined < units:
         message += f", of which only {joined} can be separated"
         names = [groups.graph.units[i] for members in groups.members if len(members) > 1 for i in members]

@@ -1,8 +1,8 @@
-"""A decision on disk: `partition_file` writes it, `load_partition` takes it up again.
+"""Saves an assignment to `partition_file`, and loads it for `load_partition`.
 
-The file is JSON for people too: per unit its partition, where its inputs come from and which variables it uses. Those
-must be the model's; costs may have changed since. It is written beside its place, flushed to the disk and renamed, so
-that a reader finds the old decision or the new one.
+The file is readable JSON: per unit its partition, the sources of its inputs, and its variables. Inputs and variables
+must match the model on loading; costs may have changed. The file is written under a temporary name, flushed to the disk
+and renamed, so that a reader finds either the old assignment or the new one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VERSION = 1
 def save_partition(
     path: str | os.PathLike[str], graph: UnitGraph, assignment: Sequence[int], *, partitions: int
 ) -> None:
-    """Write a decision. One rank does this.
+    """Write an assignment. Only one rank calls it.
 
     Args:
-        path: The file; its directories are made.
+        path: The file; missing directories are created.
         graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
-        partitions: How many there are.
+        partitions: Number of partitions.
     """
     shapes = [shape for _, shape in graph.structure()]
     record = {
@@ -45,19 +45,19 @@ def save_partition(
 
 
 def load_partition(path: str | os.PathLike[str], graph: UnitGraph, *, partitions: int) -> tuple[int, ...]:
-    """Read a decision back.
+    """Read an assignment.
 
     Args:
-        path: What `save_partition` wrote.
-        graph: The units of the model at hand.
-        partitions: How many there are now.
+        path: A file that `save_partition` wrote.
+        graph: The units of the current model.
+        partitions: The current number of partitions.
 
     Returns:
         Partition per unit, in the order of `graph.units`.
 
     Raises:
-        SMPPartitionError: If the file cannot be read or was made for another model or number of partitions; names the
-            first unit that differs.
+        SMPPartitionError: If the file cannot be read, or belongs to another model or number of partitions; the message
+            names the first unit that differs.
     """
     record = _read(Path(path))
     if record["partitions"] != partitions:
@@ -72,7 +72,7 @@ def load_partition(path: str | os.PathLike[str], graph: UnitGraph, *, partitions
             "decide anew"
         )
     try:
-        # The hash covers the model, not the file: somebody may have edited it, which is welcome where it stays valid.
+        # The hash covers the model and not the assignment, which users may edit: so check the partitions.
         assigned = {unit["name"]: unit["partition"] for unit in units}
         assignment = tuple(assigned[unit.name] for unit in graph.units)
     except (KeyError, TypeError) as error:
@@ -110,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _difference(units: list[dict[str, Any]], graph: UnitGraph) -> str:
-    """The first unit that differs, in words."""
+    """Describe the first difference between the file and the model."""
     for number, (saved, (unit, shape)) in enumerate(zip(units, graph.structure(), strict=False)):
         if saved.get("name") != unit.name:
             return f"unit {number} is {saved.get('name')!r} in the file and {unit.name!r} in the model"

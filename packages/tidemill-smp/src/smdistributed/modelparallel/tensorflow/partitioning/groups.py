@@ -1,15 +1,15 @@
-"""What must stay together, and what comes before what.
+"""Groups of units that must stay together, and the order between groups.
 
 Units that share a variable or a colocation group become one *group*. Joining them can close a cycle (a tied embedding
-at both ends of a model); there are two ways on, and `cut` weighs them:
+at both ends of a model). `cut` compares two solutions:
 
 - **collapse**: every cycle (strongly connected component) becomes one group, so that a microbatch visits each partition
-  once. Simple, but a tied embedding swallows all that lies between its two uses.
+  once. Simple, but a tied embedding absorbs all units between its two uses.
 - **revisit**: groups stay small, and a tensor may flow back to an earlier partition, which is then visited twice. The
-  group stands in the order where its first (or last) unit stands; edges against that order are *return edges*: they
-  cost messages like all others and order nothing.
+  group has the position of its first (or last) unit; edges against that order are *return edges*, which cost messages
+  like all others but do not constrain the order.
 
-Linear in units and edges, but for a logarithm in the ordering.
+Complexity: linear in units and edges, with a logarithm for the ordering.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["Anchor", "Groups", "Tensor", "apart", "group"]
 
 
 class Anchor(StrEnum):
-    """Where a group of several units stands in the order of the pipeline."""
+    """Position of a group of several units in the order of the pipeline."""
 
     COLLAPSE = "collapse"
-    """Cycles are collapsed: the question does not arise."""
+    """Cycles are collapsed, so no group has a choice of positions."""
     FIRST = "first"
     LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Something one group makes and others use."""
+    """A tensor that one group produces and others consume."""
 
     producer: int
     consumers: tuple[int, ...]
-    """Ascending, without the producer."""
+    """Groups in ascending order, without the producer."""
     bytes: int
 
 
@@ -49,39 +49,39 @@ class Groups:
 
     graph: UnitGraph
     members: tuple[tuple[int, ...], ...]
-    """Per group, places of its units in the graph."""
+    """Per group, the indices of its units in the graph."""
     of: tuple[int, ...]
     """Per unit, its group."""
     tensors: tuple[Tensor, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    """By forward edges: a group may not stand on an earlier partition than any of these."""
+    """Per group, the sources of its forward edges; none of them may be on a later partition than the group."""
     successors: tuple[tuple[int, ...], ...]
     neighbours: tuple[tuple[int, ...], ...]
-    """By edges of either direction, return edges included."""
+    """Per group, the groups that share an edge of either direction with it, return edges included."""
     revisits: bool
-    """Whether there is any return edge."""
+    """Whether there are return edges."""
 
     def __len__(self) -> int:
         return len(self.members)
 
     def spread(self, assignment: Iterable[int]) -> tuple[int, ...]:
-        """Partition per unit, from partition per group."""
+        """Return the partition per unit, given the partition per group."""
         partitions = tuple(assignment)
         return tuple(partitions[group] for group in self.of)
 
     @property
     def is_chain(self) -> bool:
-        """Whether each group hands over to the next one and to no other."""
+        """Return whether each group sends tensors to the next group only."""
         following = (((i + 1,) if i + 1 < len(self) else ()) for i in range(len(self)))
         return not self.revisits and all(map(tuple.__eq__, self.successors, following))
 
 
 def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
-    """Join what must stay together.
+    """Join units that must stay together.
 
     Args:
         graph: The units.
-        anchor: What becomes of cycles.
+        anchor: How to resolve cycles.
     """
     joined = _joined(graph)
     if anchor is Anchor.COLLAPSE:
@@ -90,12 +90,12 @@ def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
 
 
 def apart(graph: UnitGraph) -> Groups:
-    """Every unit a group of its own: to judge an assignment that was made by hand."""
+    """Return a separate group for every unit, to evaluate assignments that were made by hand."""
     return _groups(graph, list(range(len(graph.units))), last=False)
 
 
 def _joined(graph: UnitGraph) -> list[int]:
-    """Per unit, the first unit of its group."""
+    """Return per unit the first unit of its group."""
     root = list(range(len(graph.units)))
 
     def find(i: int) -> int:
@@ -114,7 +114,7 @@ def _joined(graph: UnitGraph) -> list[int]:
 
 
 def _without_cycles(graph: UnitGraph, joined: list[int]) -> list[int]:
-    """Strongly connected components by Tarjan's algorithm, with a stack of its own instead of recursion."""
+    """Join strongly connected components by Tarjan's algorithm, with an explicit stack instead of recursion."""
     targets: dict[int, list[int]] = {root: [] for root in joined}
     for edge in graph.edges:
         source, target = joined[graph.index[edge.source]], joined[graph.index[edge.target]]
@@ -197,7 +197,7 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
 
 
 def _topological(place: dict[int, int], links: set[tuple[int, int]]) -> list[int]:
-    """Kahn's order, the earliest place first; groups on and behind a cycle are left out."""
+    """Return Kahn's topological order, earliest place first, without groups on or after a cycle."""
     targets: dict[int, list[int]] = {}
     waiting = dict.fromkeys(place, 0)
     for source, target in links:

@@ -1,18 +1,18 @@
 """Dynamic programming over cuts.
 
-A *state* is a set of groups that can come first: closed under predecessors. Partition after partition, a pipeline walks
-from the empty state to the full one, and what a partition costs depends only on the two states it lies between. So the
-best walk is found backwards, state by state, exactly, for any objective that combines partitions by a maximum or a sum.
-What differs is which states there are:
+A *state* is a set of groups that is closed under predecessors, and so can come first. With each partition the pipeline
+moves from one state to the next, from the empty state to the full one; the cost of a partition depends only on the
+states before and after it. So the best walk is found backward, state by state, for any objective that combines
+partitions by maximum or sum. The lattices differ in their states:
 
-- `Linear`: the prefixes of one order of the groups. n + 1 states, n * n / 2 slices: O(P n^2), in vectors of numpy. For
-  a chain these are all states there are, so the result is exact.
-- `Downsets`: all closed sets, which makes it exact for any graph (one thing aside: the sender of a tensor that several
-  later partitions use pays for one message here, and for all of them in `Costs`). A model with few parallel branches
-  has few of them; one with many has exponentially many, and the enumeration gives up.
+- `Linear`: the prefixes of one order of the groups. n + 1 states, n * n / 2 slices: O(P n^2), in NumPy vectors. A chain
+  has no other states, so the result is optimal.
+- `Downsets`: all closed sets, which is optimal for any graph, with one exception: if several later partitions use a
+  tensor, its sender is charged one message here, and all of them in `Costs`. A model with few parallel branches has few
+  closed sets; one with many has exponentially many, and the enumeration stops.
 
-Three sweeps: the least possible maximum of the first measure; then, within its slack, that of the second; then, within
-both, the least communication.
+There are three sweeps: minimize the maximum of the first objective; then, within its slack, that of the second; then,
+within both, communication.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ MOST_STEPS = 150_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The partitions that can begin at one state, one per entry."""
+    """The partitions that can begin at one state, one per array entry."""
 
     targets: np.ndarray
-    """State each of them ends at."""
+    """State at which each partition ends."""
     time: np.ndarray
     static: np.ndarray
     kept: np.ndarray
-    """Bytes per microbatch alive."""
+    """Bytes for each microbatch that is alive."""
     communication: np.ndarray
 
 
 class Lattice(Protocol):
-    """States in an order in which every step leads to a later one; the first is empty, the last is full."""
+    """States ordered so that every step leads to a later one; the first is empty, the last is full."""
 
     states: int
 
     def row(self, state: int, limit: int) -> Row:
-        """Partitions beginning at `state`; those above `limit` of the first measure may be left out."""
+        """Return the partitions that begin at `state`; those whose first objective exceeds `limit` may be omitted."""
         ...
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
-        """Partition per group, from the states at which the partitions begin and the final one."""
+        """Return the partition per group, given the states at which the partitions begin and the final state."""
         ...
 
 
@@ -77,15 +77,15 @@ class Walk:
     """The best assignment of one lattice."""
 
     first: int
-    """The least maximum of the first measure."""
+    """The least maximum of the first objective."""
     least: tuple[int, ...]
-    """An assignment that has it."""
+    """An assignment with that maximum."""
     assignment: tuple[int, ...]
-    """The best one within its slack."""
+    """The best assignment within the slack of that maximum."""
 
 
 def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk | None:
-    """The best assignment, or None if none has a first measure of at most `upper`."""
+    """Return the best assignment; None if the first objective exceeds `upper` for all of them."""
 
     def first(row: Row) -> np.ndarray:
         one = measures_of(row, costs)[0]
@@ -105,7 +105,7 @@ def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk 
     minimum, least_walk = found
     bound = slackened(minimum, costs.options.slack)
     found = _sweep(lattice, costs, second, np.maximum, bound)
-    assert found is not None  # the walk of the first sweep is within the bound
+    assert found is not None  # the walk of the first sweep satisfies the bound
     least = found[0]
     found = _sweep(lattice, costs, third, np.add, bound)
     assert found is not None
@@ -113,14 +113,14 @@ def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk 
 
 
 def measures_of(row: Row, costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """What is minimised first, and second, per partition and entry."""
+    """Return the first and the second objective, per partition and entry."""
     time = np.array(costs.base, np.int64)[:, None] + row.time
     size = row.static + np.array(costs.alive, np.int64)[:, None] * row.kept
     return (size, time) if costs.options.optimize == "memory" else (time, size)
 
 
 def slackened(minimum: int, slack: float) -> int:
-    """The most that the first measure may be."""
+    """Return the largest allowed value of the first objective."""
     return minimum + int(minimum * slack)
 
 
@@ -131,7 +131,7 @@ def _sweep(
     combine: Callable[[np.ndarray, np.ndarray], np.ndarray],
     limit: int,
 ) -> tuple[int, list[int]] | None:
-    """The least combined measure and the states of a walk that has it; equal walks: the earliest cuts."""
+    """Return the least combined objective and the states of its walk; ties go to the earliest cuts."""
     choice = np.zeros((costs.partitions, lattice.states), np.int64)
     value = values(lattice, costs, measure, combine, limit, choice)
     if value[0, 0] >= INFINITE:
@@ -150,7 +150,7 @@ def values(
     limit: int = INFINITE,
     choice: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Per partition and state, the least combined measure from there on; into `choice`, the first step of it."""
+    """Return per partition and state the least combined objective of the rest; write its first step to `choice`."""
     partitions, final = costs.partitions, lattice.states - 1
     value = np.full((partitions + 1, lattice.states), INFINITE, np.int64)
     value[partitions, final] = 0
@@ -177,7 +177,7 @@ class Linear:
         self._compute = _prefix(costs.compute[g] + costs.owner[g] for g in order)
         self._static = _prefix(costs.static[g] for g in order)
         self._kept = _prefix(costs.activation[g] for g in order)
-        # Rows may stop where what only grows with the slice exceeds the limit.
+        # A row may end as soon as a cost that only grows with the slice exceeds the limit.
         speed = costs.options.optimize == "speed"
         self._load = self._compute if speed else self._static + min(costs.alive) * self._kept
         self._crossing: list[list[tuple[list[int], int, int]]] = [[] for _ in range(self.states)]
@@ -185,7 +185,7 @@ class Linear:
         for tensor, transfer in zip(costs.groups.tensors, costs.transfer, strict=True):
             made = place[tensor.producer]
             uses = sorted(place[c] for c in tensor.consumers if place[c] > made)
-            if uses:  # what flows back is left to the local search, whose costs know it
+            if uses:  # tensors that flow back are left to the local search, whose costs include them
                 rise[made + 1] += transfer
                 rise[uses[-1] + 1] -= transfer
                 for state in range(made + 1, uses[-1] + 1):
@@ -201,7 +201,7 @@ class Linear:
             used = min(uses[bisect_left(uses, state)] - state, length)
             step[used] += transfer  # received by slices that reach this use
             kept[used] += size
-            step[0] -= transfer  # and not sent by them: it was made before they begin
+            step[0] -= transfer  # and not sent by them: it was produced before they begin
             step[min(uses[-1] - state, length)] += transfer
         targets = np.arange(state + 1, state + 1 + length)
         communication = self._cut[targets] + np.cumsum(step)[:length]
@@ -223,12 +223,12 @@ class Linear:
 
 
 class Slices:
-    """Which slices of an order are connected, for all n * n / 2 of them at once.
+    """Determines which slices of an order are connected, for all n * n / 2 slices at once.
 
-    From right to left, a forest spans the places seen so far, built of edges whose right ends lie as far left as can
-    be: a new edge that closes a ring puts out the edge of the ring whose right end is the farthest. Then a slice
-    [i, j) has as many components as places less forest edges that end before j. O(n^2) and, per edge that closes a
-    ring, the length of a search in the forest.
+    Going from right to left, a spanning forest of the visited places is kept whose edges have right ends as far left as
+    possible: when a new edge closes a cycle, the edge of the cycle with the farthest right end is removed. Then the
+    number of components of a slice [i, j) is its number of places minus the forest edges that end before j. O(n^2),
+    plus one search in the forest for each edge that closes a cycle.
     """
 
     def __init__(self, place: dict[int, int], neighbours: Sequence[Sequence[int]]) -> None:
@@ -291,7 +291,7 @@ class Downsets:
 
     @property
     def complete(self) -> bool:
-        """Whether there were few enough states and steps."""
+        """Whether all states and steps were enumerated, because there were few enough."""
         return bool(self._rows)
 
     def row(self, state: int, limit: int) -> Row:

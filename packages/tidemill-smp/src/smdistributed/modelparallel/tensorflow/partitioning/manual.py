@@ -1,11 +1,11 @@
-"""Partitions by rule: which layer goes where, written down instead of decided.
+"""Placement by rules: the partition of each layer, by its name or path.
 
     {"embedding": 0, "block_[0-5]": 0, "block_*": 1, "re:head.*": 1, re.compile("pool"): 1}
 
-A key is the name of a layer, its path (`encoder/block_3`), a glob, or a regular expression (compiled, or text behind
-`re:`). A pattern with a slash speaks of paths, one without of plain names. A rule for a layer holds for all layers in
-it; the innermost wins, as `smp.partition` contexts do. For one and the same layer a full path goes before a plain name,
-that before a pattern, and the earlier of two patterns wins.
+A key is the name of a layer, its path (`encoder/block_3`), a glob, or a regular expression (compiled, or text after
+`re:`). A pattern with a slash matches paths, one without matches names. A rule for a layer also applies to the layers
+inside it; the innermost rule wins, as with `smp.partition` contexts. If several rules match the same layer, a full path
+has precedence over a name, a name over a pattern, and an earlier pattern over a later one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ REGEX = "re:"
 def match_layers(
     layer_paths: Iterable[str], rules: Rules, *, partitions: int, default: int | None = None
 ) -> dict[str, int]:
-    """Partition of each layer.
+    """Return the partition of each layer by its path.
 
     Args:
-        layer_paths: `encoder/block_1/dense`, one per layer.
+        layer_paths: One path per layer, such as `encoder/block_1/dense`.
         rules: Partition by layer name, path, glob or regular expression.
-        partitions: How many there are.
-        default: Where layers go that no rule names; None: each must be named.
+        partitions: Number of partitions.
+        default: Partition of layers without a rule; None requires a rule for every layer.
 
     Raises:
         SMPPartitionError: If a partition does not exist, a rule names no layer, or a layer has no rule.
@@ -65,13 +65,13 @@ def match_layers(
 
 
 def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default: int | None = None) -> tuple[int, ...]:
-    """Partition of each unit. Glue goes where its inputs are: of several partitions, the last.
+    """Return the partition of each unit. Glue follows its inputs, to the last of their partitions.
 
     Args:
         graph: The units.
         rules: As for `match_layers`.
-        partitions: How many there are.
-        default: Where units go that no rule names and, as 0 if None, glue without inputs.
+        partitions: Number of partitions.
+        default: Partition of layers without a rule, and of glue without inputs (0 if None).
 
     Raises:
         SMPPartitionError: As `match_layers` does.
@@ -89,7 +89,7 @@ def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default:
 
 
 def split_variables(graph: UnitGraph, assignment: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Variables used on several partitions, each with these: legal, but such a weight is sent once per step.
+    """Return the partitions of each variable that several use: allowed, but such a weight is sent once per step.
 
     Args:
         graph: The units.
@@ -115,7 +115,7 @@ def _is_pattern(key: str | re.Pattern[str]) -> bool:
 
 
 def _compiled(key: str | re.Pattern[str]) -> re.Pattern[str] | str:
-    """A regular expression, or the glob as it is."""
+    """Return a compiled regular expression, or the glob unchanged."""
     if isinstance(key, re.Pattern):
         return key
     if not key.startswith(REGEX):
@@ -127,7 +127,7 @@ def _compiled(key: str | re.Pattern[str]) -> re.Pattern[str] | str:
 
 
 def _matches(pattern: re.Pattern[str] | str, name: str) -> bool:
-    """Whether a pattern names a layer. Without a slash it speaks of plain names, else of paths, level by level."""
+    """Return whether a pattern matches: without a slash it is compared with names, else with paths level by level."""
     if isinstance(pattern, re.Pattern):
         return ("/" in pattern.pattern or "/" not in name) and bool(pattern.fullmatch(name))
     levels, globs = name.split("/"), pattern.split("/")
@@ -135,12 +135,12 @@ def _matches(pattern: re.Pattern[str] | str, name: str) -> bool:
 
 
 def _forms(path: str) -> tuple[str, str]:
-    """What a rule may call a layer."""
+    """Return the path and the name by which a rule may refer to a layer."""
     return path, path.rpartition("/")[2]
 
 
 def _names(paths: Iterable[str]) -> list[str]:
-    """All that rules may call the layers, and the layers these lie in."""
+    """Return all paths and names by which rules may refer to the layers and their enclosing layers."""
     names: dict[str, None] = {}
     for path in paths:
         while path:

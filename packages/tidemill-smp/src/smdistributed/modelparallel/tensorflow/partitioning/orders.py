@@ -1,8 +1,8 @@
-"""Topological orders worth cutting, and a way to start where no order can be cut.
+"""Topological orders to cut, and a fallback for graphs whose orders cannot be cut.
 
-A slice of an order makes a good partition where the order keeps together what belongs together. Depth first finishes a
-branch before it begins the next; the order of the trace is the programmer's own; the narrow one keeps few bytes alive.
-Each takes O((units + edges) log units), the narrow one O(units x width).
+A slice of an order is a good partition if the order keeps related groups adjacent. Depth-first order finishes a branch
+before it begins the next; trace order follows the model's code; the narrow order keeps few bytes alive. Each takes
+O((units + edges) log units), the narrow one O(units x width).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["contraction", "orders"]
 
 
 def orders(groups: Groups, *, few: bool) -> list[tuple[int, ...]]:
-    """Different topological orders of the groups.
+    """Return different topological orders of the groups.
 
     Args:
-        groups: What is ordered.
-        few: Leave out those that seldom win.
+        groups: The groups to order.
+        few: Whether to omit orders that seldom give the best cut.
     """
     found = [tuple(range(len(groups))), _depth_first(groups.predecessors, groups.successors)]
     found.append(_depth_first(groups.successors, groups.predecessors)[::-1])
@@ -32,7 +32,7 @@ def orders(groups: Groups, *, few: bool) -> list[tuple[int, ...]]:
 
 
 def _depth_first(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]], sign: int = -1) -> tuple[int, ...]:
-    """Always on with what became ready last; of several, the lowest number (`sign` -1) or the highest."""
+    """Continue with the group that became ready last; among several, the lowest (`sign` -1) or highest number."""
     waiting = [len(inputs) for inputs in before]
     stack = sorted((i for i, inputs in enumerate(waiting) if not inputs), key=lambda i: sign * i)
     order = []
@@ -49,7 +49,7 @@ def _depth_first(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
 
 
 def _narrow(groups: Groups) -> tuple[int, ...]:
-    """Of all that is ready, what adds the fewest bytes (or frees the most) to what is still to be used."""
+    """Continue with the ready group that adds the fewest bytes to the tensors still in use, or frees the most."""
     made: list[list[int]] = [[] for _ in range(len(groups))]
     used: list[list[int]] = [[] for _ in range(len(groups))]
     left = [len(tensor.consumers) for tensor in groups.tensors]
@@ -79,11 +79,11 @@ def _narrow(groups: Groups) -> tuple[int, ...]:
 
 
 def contraction(groups: Groups, weights: Sequence[int], partitions: int) -> tuple[int, ...] | None:
-    """Connected partitions without a cycle between them, for any connected graph; balanced only by luck.
+    """Find connected partitions without a cycle between them, for any connected graph; balance is not guaranteed.
 
-    Of all edges into a cluster, the one from the predecessor that is last in a topological order can be contracted
-    without closing a cycle: any other way there would lead through a predecessor that is later still. So a connected
-    graph shrinks to any number of clusters. O(units x (units + edges)), for the rare graph whose orders cannot be cut.
+    Of all edges into a cluster, the edge from the predecessor that is last in a topological order can be contracted
+    without closing a cycle: any other path would pass through a still later predecessor. So a connected graph can be
+    contracted to any number of clusters. O(units x (units + edges)), for the rare graph whose orders cannot be cut.
 
     Returns:
         Partition per group, or None if the forward edges do not connect the graph.
@@ -114,7 +114,7 @@ def _links(groups: Groups, cluster: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _quotient(groups: Groups, cluster: Sequence[int]) -> list[int]:
-    """The clusters in a topological order."""
+    """Return the clusters in a topological order."""
     after: dict[int, list[int]] = {c: [] for c in cluster}
     waiting = dict.fromkeys(after, 0)
     for source, target in set(_links(groups, cluster)):

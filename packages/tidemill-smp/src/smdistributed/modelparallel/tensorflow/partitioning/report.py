@@ -1,8 +1,8 @@
-"""What a decision means, for people: a table, and the figures behind it.
+"""Reports on an assignment: a table, bars, and predicted times and memory.
 
-The prediction is that of a pipeline in which the slowest partition sets the pace: one microbatch goes through all of
-them, and each of the other B - 1 adds the time of the slowest. With balanced partitions that is the textbook
-(P - 1) / (B + P - 1) of idle time. It knows nothing of ranks that share a core.
+The prediction assumes that the slowest partition sets the pace of the pipeline: one microbatch passes through all P
+partitions, and each of the other B - 1 adds the time of the slowest partition. For balanced partitions the idle share
+is then (P - 1) / (B + P - 1). Ranks that share a core are not modeled.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions, evaluate
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["PartitionReport", "PartitionRow", "report"]
+__all__ = ["PartitionReport", "PartitionRow", "bars", "report"]
 
 MEGABYTE = 1e6
+_BLOCK, _SHADE = "█", "░"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,17 +26,17 @@ class PartitionRow:
     partition: int
     units: tuple[str, ...]
     compute_us: float
-    """Forward, backward and, on the last one, the loss."""
+    """Time of forward and backward pass and, on the last partition, the loss."""
     time_us: float
-    """The same with communication."""
+    """`compute_us` plus communication."""
     parameter_bytes: int
     slot_bytes: int
     activation_bytes: int
-    """Of one microbatch."""
+    """Activations of one microbatch."""
     alive: int
-    """Microbatches whose activations are kept at the same time."""
+    """Number of microbatches whose activations are kept at the same time."""
     bytes: int
-    """Parameters, slots, and activations and received tensors of all microbatches alive."""
+    """Parameters, slots, and the activations and received tensors of all microbatches that are alive."""
     sent_bytes: int
     received_bytes: int
     messages: int
@@ -43,7 +44,7 @@ class PartitionRow:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """A decision with its consequences."""
+    """An assignment with its predicted times and memory; `print` it for a table, figures and bars."""
 
     graph: UnitGraph
     options: CutOptions
@@ -53,49 +54,49 @@ class PartitionReport:
 
     @property
     def time_balance(self) -> float:
-        """Mean over slowest partition: 1 is perfect."""
+        """Mean time of the partitions / time of the slowest; 1 is balanced."""
         return _balance([row.time_us for row in self.rows])
 
     @property
     def memory_balance(self) -> float:
-        """Mean over largest partition: 1 is perfect."""
+        """Mean bytes of the partitions / bytes of the largest; 1 is balanced."""
         return _balance([row.bytes for row in self.rows])
 
     @property
     def single_us(self) -> float:
-        """A step of all microbatches on one rank."""
+        """Predicted time of a step of all microbatches on one rank, in microseconds."""
         return self.options.microbatches * sum(row.compute_us for row in self.rows)
 
     @property
     def step_us(self) -> float:
-        """A step of all microbatches through the pipeline."""
+        """Predicted time of a step of all microbatches through the pipeline, in microseconds."""
         times = [row.time_us for row in self.rows]
         return sum(times) + (self.options.microbatches - 1) * max(times)
 
     @property
     def bubble(self) -> float:
-        """Part of the step in which a partition is idle, on average."""
+        """Fraction of the step in which a partition is idle, averaged over the partitions."""
         busy = self.options.microbatches * sum(row.time_us for row in self.rows)
         return 1 - busy / (len(self.rows) * self.step_us) if self.step_us else 0.0
 
     @property
     def ideal_bubble(self) -> float:
-        """The same for perfectly balanced partitions and free communication."""
+        """`bubble` for balanced partitions and free communication: (P - 1) / (B + P - 1)."""
         others = len(self.rows) - 1
         return others / (self.options.microbatches + others)
 
     @property
     def speed_up(self) -> float:
-        """One rank's step over the pipeline's."""
+        """`single_us` / `step_us`."""
         return self.single_us / self.step_us if self.step_us else 1.0
 
     @property
     def ideal_speed_up(self) -> float:
-        """The same for perfectly balanced partitions and free communication: P B / (B + P - 1)."""
+        """`speed_up` for balanced partitions and free communication: P B / (B + P - 1)."""
         return len(self.rows) * (1 - self.ideal_bubble)
 
     def table(self) -> str:
-        """One line per partition, and what they come to."""
+        """Return a table with one line per partition, and the totals."""
         whole = sum(row.compute_us for row in self.rows) or 1.0
         head = ["part", "units", "time ms", "share", "param MB", "slots MB", "act MB", "alive", "total MB"]
         head += ["send MB", "recv MB", "msgs", "first unit", "last unit"]
@@ -117,7 +118,7 @@ class PartitionReport:
         return f"{_aligned([head, *lines], left=2)}\n{self.summary()}"
 
     def summary(self) -> str:
-        """The figures for the whole pipeline, in three lines."""
+        """Return the figures for the whole pipeline, in three lines."""
         return (
             f"{len(self.rows)} partitions, {self.options.microbatches} microbatches, optimize={self.options.optimize}, "
             f"pipeline={self.options.pipeline}\n"
@@ -132,12 +133,12 @@ class PartitionReport:
 
 
 def report(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> PartitionReport:
-    """Judge an assignment, whether decided, loaded or made by hand.
+    """Report on any assignment: automatic, loaded from a file, or made by hand.
 
     Args:
         graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
-        options: Number of partitions, microbatches, schedule, price of communication.
+        options: Number of partitions, microbatches, schedule, cost of communication.
 
     Raises:
         SMPPartitionError: If the assignment does not fit the graph or the number of partitions.
@@ -145,7 +146,7 @@ def report(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> 
     costs = evaluate(graph, assignment, options)
     rows = []
     for part in range(options.partitions):
-        units = [unit for unit, home in zip(graph.units, assignment, strict=True) if home == part]
+        units = [unit for unit, placed in zip(graph.units, assignment, strict=True) if placed == part]
         rows.append(
             PartitionRow(
                 partition=part,
@@ -165,6 +166,23 @@ def report(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> 
     return PartitionReport(graph, options, tuple(assignment), tuple(rows))
 
 
+def bars(judged: PartitionReport, *, width: int = 48) -> str:
+    """Draw bars of time and memory per partition; communication and activations are shaded.
+
+    Args:
+        judged: The report to draw.
+        width: Characters of the longest bar.
+    """
+    rows = judged.rows
+    times = [(row.compute_us, row.time_us - row.compute_us) for row in rows]
+    sizes = [(row.parameter_bytes + row.slot_bytes, _beyond_weights(row)) for row in rows]
+    lines = [f"time per microbatch ({_BLOCK} compute, {_SHADE} communication)"]
+    lines += _bar_lines(rows, times, [f"{row.time_us / 1000:.3f} ms" for row in rows], width)
+    lines.append(f"memory ({_BLOCK} parameters and slots, {_SHADE} activations)")
+    lines += _bar_lines(rows, sizes, [f"{row.bytes / 1e6:,.3f} MB" for row in rows], width)
+    return "\n".join(lines)
+
+
 def _balance(values: Sequence[float]) -> float:
     return sum(values) / len(values) / max(values) if max(values) else 1.0
 
@@ -174,7 +192,7 @@ def _megabytes(size: int) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]], *, left: int) -> str:
-    """Columns padded to their widest entry: figures to the right, the last `left` columns to the left."""
+    """Pad columns to their widest entry: right-aligned, but for the last `left` columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     first = len(widths) - left
     return "\n".join(
@@ -184,3 +202,18 @@ def _aligned(lines: Sequence[Sequence[str]], *, left: int) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def _bar_lines(
+    rows: Sequence[PartitionRow], values: Sequence[tuple[float, float]], labels: Sequence[str], width: int
+) -> list[str]:
+    largest = max(a + b for a, b in values) or 1
+    lines = []
+    for row, (a, b), label in zip(rows, values, labels, strict=True):
+        whole, solid = round(width * (a + b) / largest), round(width * a / largest)
+        lines.append(f"  {row.partition:>2} {_BLOCK * solid}{_SHADE * (whole - solid)} {label}")
+    return lines
+
+
+def _beyond_weights(row: PartitionRow) -> int:
+    return row.bytes - row.parameter_bytes - row.slot_bytes

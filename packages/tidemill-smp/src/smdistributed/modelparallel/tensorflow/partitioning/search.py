@@ -1,11 +1,11 @@
-"""Local search: what dynamic programming over a few orders missed, group by group.
+"""Local search that improves a cut by moving single groups.
 
-Passes in the manner of Fiduccia and Mattheyses: of all legal moves the best is made, even where it makes things worse,
-and its group is locked; at the end the pass is taken back to its best moment. Moves keep every forward edge pointing
-onward (so no partition waits for a later one), every partition non-empty and, where asked, connected.
+Passes follow Fiduccia and Mattheyses: each step makes the best legal move, even if it worsens the cut, and locks the
+moved group; at its end the pass is rolled back to its best position. Moves keep every forward edge pointing onward (so
+that no partition waits for a later one), every partition non-empty and, if required, connected.
 
-A move costs O(uses of the group's tensors), a step O(groups + moves x partitions); lists, not sets, are walked
-wherever order could matter.
+A move costs O(uses of the group's tensors), a step O(groups + moves x partitions). Wherever order could matter, lists
+are iterated and not sets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Key = tuple[int, ...]
 PASSES = 12
 GROUPS_FOR_SWAPS = 64
 LOOKS = 150_000
-"""Groups looked at in one search, over all its steps: a bound on its time that is the same on every machine."""
+"""Largest number of groups examined in one search, over all steps: unlike a time limit, equal on every machine."""
 
 
 class Position:
-    """An assignment and its measures, kept up to date move by move."""
+    """An assignment and its objectives, updated incrementally with each move."""
 
     def __init__(self, costs: Costs, assignment: Sequence[int], *, connected: bool) -> None:
         self.costs = costs
@@ -46,16 +46,16 @@ class Position:
 
     @property
     def bytes(self) -> list[int]:
-        """Of each partition."""
+        """Return the bytes of each partition."""
         return [a + b * n for a, b, n in zip(self._static, self._kept, self.costs.alive, strict=True)]
 
     @property
     def measures(self) -> tuple[list[int], list[int]]:
-        """What is minimised first, and second, per partition."""
+        """Return the first and the second objective, per partition."""
         return (self.bytes, self.time) if self.costs.options.optimize == "memory" else (self.time, self.bytes)
 
     def move(self, group: int, part: int) -> None:
-        """Give a group to another partition."""
+        """Move a group to another partition."""
         for i in self._of[group]:
             self._carry(i, -1)
         self._put(group, self.parts[group], -1)
@@ -65,42 +65,42 @@ class Position:
             self._carry(i, 1)
 
     def moves(self, group: int) -> list[int]:
-        """Partitions a group may move to; whether its old one stays connected is not looked at."""
-        home, parts, groups = self.parts[group], self.parts, self.costs.groups
-        if self.count[home] == 1:
+        """Return the partitions to which a group may move, without checking that its old partition stays connected."""
+        placed, parts, groups = self.parts[group], self.parts, self.costs.groups
+        if self.count[placed] == 1:
             return []
         lowest = max((parts[p] for p in groups.predecessors[group]), default=0)
         highest = min((parts[s] for s in groups.successors[group]), default=self.costs.partitions - 1)
         if lowest == highest:
             return []
         if not self.connected:
-            return [part for part in range(lowest, highest + 1) if part != home]
+            return [part for part in range(lowest, highest + 1) if part != placed]
         near = {parts[n] for n in groups.neighbours[group]}
-        return sorted(part for part in near if lowest <= part <= highest and part != home)
+        return sorted(part for part in near if lowest <= part <= highest and part != placed)
 
     def stays_whole(self, group: int) -> bool:
-        """Whether a group's partition remains connected without it."""
+        """Return whether a group's partition remains connected without the group."""
         if not self.connected:
             return True
-        home = self.parts[group]
-        start = next((n for n in self.costs.groups.neighbours[group] if self.parts[n] == home), None)
-        return start is not None and self._connected_to(start, {group}) == self.count[home]
+        placed = self.parts[group]
+        start = next((n for n in self.costs.groups.neighbours[group] if self.parts[n] == placed), None)
+        return start is not None and self._connected_to(start, {group}) == self.count[placed]
 
     def is_legal(self, group: int) -> bool:
-        """Whether a group that was moved without asking stands where it may, in a partition that is connected."""
-        groups, home = self.costs.groups, self.parts[group]
-        before = all(self.parts[p] <= home for p in groups.predecessors[group])
-        after = all(self.parts[s] >= home for s in groups.successors[group])
-        return before and after and (not self.connected or self._connected_to(group, set()) == self.count[home])
+        """Return whether a group that was moved without checks is at a legal place, in a connected partition."""
+        groups, placed = self.costs.groups, self.parts[group]
+        before = all(self.parts[p] <= placed for p in groups.predecessors[group])
+        after = all(self.parts[s] >= placed for s in groups.successors[group])
+        return before and after and (not self.connected or self._connected_to(group, set()) == self.count[placed])
 
     def _connected_to(self, start: int, reached: set[int]) -> int:
-        """How many groups of its partition a group leads to, itself and those reached before included."""
-        home, near = self.parts[start], self.costs.groups.neighbours
+        """Return the number of groups of its partition reachable from a group, including itself and `reached`."""
+        placed, near = self.parts[start], self.costs.groups.neighbours
         reached.add(start)
         stack = [start]
         while stack:
             for there in near[stack.pop()]:
-                if there not in reached and self.parts[there] == home:
+                if there not in reached and self.parts[there] == placed:
                     reached.add(there)
                     stack.append(there)
         return len(reached)
@@ -114,22 +114,22 @@ class Position:
 
     def _carry(self, i: int, sign: int) -> None:
         tensor, transfer = self.costs.groups.tensors[i], sign * self.costs.transfer[i]
-        home = self.parts[tensor.producer]
+        placed = self.parts[tensor.producer]
         for part in {self.parts[consumer] for consumer in tensor.consumers}:
-            if part != home:
-                self.time[home] += transfer
+            if part != placed:
+                self.time[placed] += transfer
                 self.time[part] += transfer
                 self._kept[part] += sign * tensor.bytes
                 self.communication += 2 * transfer
 
 
 def first_key(position: Position) -> Key:
-    """The first measure, largest partition first, so that a step that only helps the second largest counts too."""
+    """Return the first objective, largest partition first, so that improving only the second largest counts too."""
     return (*sorted(position.measures[0], reverse=True), position.communication)
 
 
 def second_key(bound: int) -> Callable[[Position], Key]:
-    """The second measure, once the first is within its bound."""
+    """Return a key that compares by the second objective if the first is within its bound."""
 
     def key(position: Position) -> Key:
         one, two = position.measures
@@ -139,7 +139,7 @@ def second_key(bound: int) -> Callable[[Position], Key]:
 
 
 def refine(position: Position, key: Callable[[Position], Key]) -> None:
-    """Improve a position as long as passes find something better."""
+    """Run passes while they improve the position."""
     size = len(position.parts)
     patience = size if size <= 64 else 12
     steps = max(LOOKS // size, 2 * patience)
@@ -151,7 +151,7 @@ def refine(position: Position, key: Callable[[Position], Key]) -> None:
 
 
 def _pass(position: Position, key: Callable[[Position], Key], patience: int, most: int) -> tuple[bool, int]:
-    """Whether the position is better than before, and how many steps were made."""
+    """Run one pass; return whether the position improved, and the number of steps."""
     start = best = key(position)
     trail: list[tuple[int, int]] = []
     kept = 0
@@ -172,7 +172,7 @@ def _pass(position: Position, key: Callable[[Position], Key], patience: int, mos
 
 
 def _swap(position: Position, key: Callable[[Position], Key]) -> bool:
-    """Exchange the two groups for which that is best: what no row of moves does between partitions of one group."""
+    """Exchange the best pair of groups: single moves cannot exchange partitions that have one group each."""
     parts, best = position.parts, (key(position), 0, 0)
     for a, b in combinations(range(len(parts)), 2):
         if parts[a] != parts[b]:
@@ -193,12 +193,12 @@ def _exchange(position: Position, a: int, b: int) -> None:
 
 def _best_move(position: Position, key: Callable[[Position], Key], locked: set[int]) -> tuple[Key, int, int] | None:
     found = []
-    for group, home in enumerate(position.parts):
+    for group, placed in enumerate(position.parts):
         if group in locked:
             continue
         for part in position.moves(group):
             position.move(group, part)
             found.append((key(position), group, part))
-            position.move(group, home)
+            position.move(group, placed)
     found.sort()
     return next((move for move in found if position.stays_whole(move[1])), None)

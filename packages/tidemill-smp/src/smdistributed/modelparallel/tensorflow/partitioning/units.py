@@ -1,9 +1,9 @@
-"""What is cut: the units of a model, what each costs, and what flows between them.
+"""The graph to partition: the units of a model, their costs, and the tensors between them.
 
-A *unit* is the smallest piece that can be given to a partition: one leaf layer, or a piece of glue between two layer
-calls. The engine makes the graph of units from one traced step; nothing here knows TensorFlow. All that follows from a
-graph (the cut, the report, the file) is a pure function of it, so ranks that hold equal graphs reach equal decisions.
-Measured times never come out equal on two ranks: measure on one rank and hand its graph to the others.
+A *unit* is the smallest piece that is placed: one leaf layer, or the ops between two layer calls (glue). The engine
+builds the graph of units from one traced step; this package does not import TensorFlow. Everything derived from a graph
+(cut, report, file) is a pure function of it, so ranks with equal graphs compute equal results. Measured times differ
+between ranks: measure on one rank, and send its graph to the others.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ class Unit:
     name: str
     """Unique in its graph, and the same in every trace of the same model."""
     layer_path: str = ""
-    """`encoder/block_1/dense`; empty for glue."""
+    """Path of the layer, such as `encoder/block_1/dense`; empty for glue."""
     forward_us: float = 0.0
     backward_us: float = 0.0
     parameter_bytes: int = 0
-    """Of the variables charged here. A variable used by several units is charged to the first of them."""
+    """Bytes of the variables charged to this unit. A variable that several units use is charged to the first."""
     slot_bytes: int = 0
-    """Of what the optimizer and the accumulated gradient keep for those variables."""
+    """Bytes of optimizer slots and accumulated gradients of those variables."""
     activation_bytes: int = 0
-    """What one microbatch keeps from its forward until its backward pass."""
+    """Bytes that one microbatch keeps from its forward to its backward pass."""
     op_count: int = 0
     variable_count: int = 0
     variables: frozenset[str] = frozenset()
-    """All variables it uses: units that share one are never cut apart."""
+    """Names of all variables that the unit uses; units that share a variable are placed together."""
     colocation: frozenset[str] = frozenset()
-    """Names of groups: units that share one are never cut apart."""
+    """Names of colocation groups; units that share a group are placed together."""
 
     @property
     def time_us(self) -> float:
-        """Forward and backward together."""
+        """Time of forward and backward pass, in microseconds."""
         return self.forward_us + self.backward_us
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A tensor that one unit makes and another one uses; its gradient flows back with the same size."""
+    """A tensor that one unit produces and another consumes; its gradient flows back and has the same size."""
 
     source: str
     target: str
     bytes: int
-    """Of one microbatch."""
+    """Size of the tensor for one microbatch."""
     tensor: str = ""
-    """Which of the source's results. Edges of equal source and tensor cost one message per partition reached."""
+    """Name of the result of the source. Edges of equal source and tensor cost one message per receiving partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A result of the model: broadcast to all ranks, which compute the loss and its gradient for themselves."""
+    """A result of the model, broadcast to all ranks: each rank computes the loss and its gradient."""
 
     unit: str
     bytes: int
@@ -85,13 +85,13 @@ class UnitGraph:
     edges: tuple[Edge, ...] = ()
     outputs: tuple[Output, ...] = ()
     loss_us: float = 0.0
-    """Loss and metrics of one microbatch; charged to the last partition, whose end the step waits for."""
+    """Time of loss and metrics of one microbatch, charged to the last partition, for whose end the step waits."""
 
     def __post_init__(self) -> None:
         index = {unit.name: i for i, unit in enumerate(self.units)}
         if len(index) != len(self.units):
             repeated = next(unit.name for i, unit in enumerate(self.units) if index[unit.name] != i)
-            raise SMPPartitionError(f"unit {repeated!r} stands in the graph twice: names of units must be unique")
+            raise SMPPartitionError(f"unit {repeated!r} is in the graph twice: names of units must be unique")
         for unit in self.units:
             for field in _AMOUNTS:
                 _check_amount(getattr(unit, field), f"{field} of unit {unit.name!r}")
@@ -111,21 +111,21 @@ class UnitGraph:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Place of each unit in `units`."""
+        """Index of each unit in `units`, by name."""
         return {unit.name: i for i, unit in enumerate(self.units)}
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the canonical JSON, costs included: equal graphs, equal cuts."""
+        """SHA-256 of the canonical JSON with costs; graphs with equal hashes are cut equally."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @cached_property
     def structure_hash(self) -> str:
-        """SHA-256 of names, variables and edges alone: unchanged when the model only got faster or wider."""
+        """SHA-256 of names, variables and edges without costs: unchanged if only times or sizes change."""
         return hashlib.sha256(_canonical([shape for _, shape in self.structure()]).encode()).hexdigest()
 
     def structure(self) -> Iterator[tuple[Unit, dict[str, Any]]]:
-        """Each unit with what a saved decision depends on: its name, its variables, where its inputs come from."""
+        """Yield each unit with a record of its name, its variables and the sources of its inputs."""
         inputs: dict[str, set[tuple[str, str]]] = {unit.name: set() for unit in self.units}
         for edge in self.edges:
             inputs[edge.target].add((edge.source, edge.tensor))
@@ -140,7 +140,7 @@ class UnitGraph:
             )
 
     def to_json(self) -> str:
-        """One canonical text: byte-equal for equal graphs, whatever order edges and sets were built in."""
+        """Return canonical JSON: byte-equal for equal graphs, regardless of the order of edges and sets."""
         return _canonical(
             {
                 "format": FORMAT,
@@ -153,7 +153,7 @@ class UnitGraph:
 
     @classmethod
     def from_json(cls, text: str) -> UnitGraph:
-        """The graph that `to_json` wrote.
+        """Return the graph that `to_json` serialized.
 
         Raises:
             SMPPartitionError: If the text is not such a graph.

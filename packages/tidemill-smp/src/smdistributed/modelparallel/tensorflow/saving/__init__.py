@@ -1,1 +1,1 @@
-"""One file of the whole model: as a SavedModel, and in Keras's own format."""
+"""Writes the whole model as a SavedModel or in Keras's formats."""

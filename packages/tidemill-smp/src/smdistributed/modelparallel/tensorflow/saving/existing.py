@@ -1,4 +1,4 @@
-"""What `save` and its like refuse: options that cannot be honored, and files that must not be replaced."""
+"""Checks of the saving methods: options that cannot be honored, and files that must not be replaced."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from smdistributed.modelparallel.tensorflow.session import current
 __all__ = ["refuse_existing", "refuse_options", "without_defaults"]
 
 _SAVED_MODEL = {"save_format": "tf", "include_optimizer": False}
-"""What `save_model` does anyway."""
+"""Options that request the only form that `save_model` writes."""
 
 
 def refuse_options(what: str, options: Mapping[str, Any]) -> None:
     """Refuse options of Keras that a model spread over ranks cannot honor.
 
     Args:
-        what: The call, for the message.
-        options: By name; None counts as not given.
+        what: The call, for the error message.
+        options: Options by name; None means not given.
 
     Raises:
-        SMPUsageError: If one is given.
+        SMPUsageError: If an option is given.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if given:
         words = ", ".join(f"{name}={value!r:.80}" for name, value in given.items())
         raise SMPUsageError(
-            f"{what}: {words} cannot be honored for a model that is spread over ranks: leave it out. With save_keras "
-            "the whole model goes into a file, which one process can load and save as it likes"
+            f"{what}: {words} cannot be honored for a model that is spread over ranks: leave it out. save_keras writes "
+            "the whole model to a file, which one process can load and save with any options"
         )
 
 
 def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `Model.save` that ask for something else than `save_model` writes.
+    """Return the options of `Model.save` that request something other than `save_model` writes.
 
-    tf_keras's `ModelCheckpoint` passes `tf.saved_model.SaveOptions()` where the script has given none.
+    tf_keras's `ModelCheckpoint` passes a default `tf.saved_model.SaveOptions()` if the script passes none.
     """
     asked = {name: value for name, value in options.items() if _SAVED_MODEL.get(name, ...) != value}
     if _settings(asked.get("options")) == _settings(tf.saved_model.SaveOptions()):
@@ -47,7 +47,7 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse a path that exists. Collective: the first rank, which writes, looks.
+    """Refuse a path that exists. Collective: rank 0, which writes, checks it.
 
     Raises:
         SMPCheckpointError: If it exists; raised on all ranks.

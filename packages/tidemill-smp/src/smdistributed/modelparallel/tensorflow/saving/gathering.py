@@ -1,6 +1,6 @@
-"""Give one rank the values of all variables, one at a time, when it asks for them.
+"""Gathers the values of all variables on one rank, one at a time on request.
 
-The ranks of its replica have them all, but for slots of optimizers that replicas share out.
+The ranks of one replica have all of them, except slots of optimizers that the replicas shard.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.slots import is_sharding
-from smdistributed.modelparallel.tensorflow.engine.variables import (
-    ForeignVariable,
-    is_foreign,
-    standing_in,
+from smdistributed.modelparallel.tensorflow.optimizers.slots import is_sharding
+from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.variables import (
+    RemoteVariable,
+    is_remote,
+    reading_remote,
     tensorflow_variable,
 )
-from smdistributed.modelparallel.tensorflow.session import Session
 
 __all__ = ["Values", "on_first_rank"]
 
 
 class Values:
-    """Stands in for foreign variables on the rank that gathers."""
+    """Provides the values of remote variables on the gathering rank."""
 
     def __init__(self, session: Session, variables: Sequence[Any], holders: Sequence[int]) -> None:
-        """Fetch from `holders`, which has a global rank for each variable."""
+        """Fetch variables from `holders`, which contains a global rank per variable."""
         self._objects = session.objects
         self._variables = variables
         self._holders = holders
         self._numbers = {id(variable): number for number, variable in enumerate(variables)}
 
-    def value(self, variable: ForeignVariable) -> Any:
-        """The value, from the rank that has it."""
+    def value(self, variable: RemoteVariable) -> Any:
+        """Return the value from the rank that holds the variable."""
         return tf.convert_to_tensor(self.fetch(self.number(variable)))
 
-    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
-        """What is written to a checkpoint."""
+    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
+        """Return the tensors to write to a checkpoint."""
         return {"VARIABLE_VALUE": self.value(variable)}
 
-    def number(self, variable: ForeignVariable) -> int:
-        """The place of a variable among all.
+    def number(self, variable: RemoteVariable) -> int:
+        """Return the index of a variable among all variables.
 
         Raises:
-            SMPForeignVariableError: If it is none of the model's.
+            SMPRemoteVariableError: If the variable does not belong to the model.
         """
         if id(variable) not in self._numbers:
             variable._refuse("save")
         return self._numbers[id(variable)]
 
     def fetch(self, number: int) -> Any:
-        """The value of a variable, as an array."""
+        """Return the value of the variable of that index, as an array."""
         holder = self._holders[number]
         doing = f"fetch {self._variables[number].name} from rank {holder}"
         self._objects.send(number, (holder,), doing=doing)
@@ -63,14 +63,14 @@ class Values:
 def on_first_rank(
     session: Session, variables: Sequence[Any], work: Callable[[Values], Any], *, doing: str, error: type[SMPError]
 ) -> None:
-    """Do `work` on the first rank of the first replica, while the others send it what it asks for. Collective.
+    """Call `work` on the first rank of the first replica, while the others send it the values it requests. Collective.
 
     Args:
         session: The session.
-        variables: All variables that `work` may ask for, the same on all ranks.
-        work: Takes the `Values`; runs where they stand in for foreign variables.
-        doing: What it is, for messages.
-        error: What is raised on all ranks if it fails.
+        variables: All variables that `work` may request, the same on all ranks.
+        work: Called with the `Values`, which provide the values of remote variables meanwhile.
+        doing: Description of the work, for error messages.
+        error: Class of the exception raised on all ranks if the work fails.
 
     Raises:
         SMPUsageError: If variables have no values before the first step.
@@ -82,7 +82,7 @@ def on_first_rank(
             raise SMPUsageError(f"could not {doing}: {lacking}")
     group = session.world_group if is_sharding(session) else session.mp_group
     if group is session.world_group or session.placement.dp_rank == 0:
-        held = [not is_foreign(variable) for variable in inner]
+        held = [not is_remote(variable) for variable in inner]
         holding = dict(zip(group.ranks, group.allgather_objects(held, what="save a whole model"), strict=True))
         first = session.placement.rank_at(0, 0)
         if session.world.rank == first:
@@ -93,7 +93,7 @@ def on_first_rank(
                         "same"
                     )
                 values = Values(session, inner, _holders(holding, first))
-                with standing_in(values):
+                with reading_remote(values):
                     work(values)
             except Exception as caught:  # noqa: BLE001 - it is raised again on all ranks
                 failure, said = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
@@ -114,7 +114,7 @@ def _serve(session: Session, variables: Sequence[Any], asking: int, doing: str) 
 
 
 def _holders(holding: Mapping[int, Sequence[bool]], first: int) -> list[int]:
-    """For each variable a rank that has it; the first one where it does."""
+    """Return for each variable a rank that holds it, preferably `first`."""
     order = [first, *(rank for rank in holding if rank != first)]
     places = range(len(holding[first]))
     return [next((rank for rank in order if holding[rank][place]), first) for place in places]

@@ -1,4 +1,4 @@
-"""What a model was called with: the inputs of the SavedModel that is made of it."""
+"""Records the arguments with which steps call a model, as the inputs of its SavedModel."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ __all__ = ["Inputs", "inputs_of", "merged"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of one call, tensors as specs with an open batch axis."""
+    """The arguments of one call; tensors are specs with an unknown batch size."""
 
     names: tuple[str, ...]
-    """The names of the arguments that hold tensors."""
+    """Names of the arguments that contain tensors."""
     specs: tuple[Any, ...]
-    """For each its structure of `tf.TypeSpec`."""
+    """Per name, the argument's structure of `tf.TypeSpec`."""
     constants: Mapping[str, Any]
-    """The other arguments."""
+    """The other arguments by name."""
     positional: tuple[str, ...] = ()
-    """Of both, those that went by position."""
+    """Names of all arguments that were passed by position."""
 
     def call(self, function: Any, values: Sequence[Any], **options: Any) -> Any:
-        """Call `function` as the model was called, with these tensors."""
+        """Call `function` with the recorded form of arguments and the given tensors."""
         given = {**self.constants, **dict(zip(self.names, values, strict=True))}
         args = [given.pop(name) for name in self.positional]
         return function(*args, **given, **options)
 
 
 def inputs_of(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
-    """Read the inputs off a call.
+    """Record the inputs of a call.
 
     Args:
-        call: The model's `call`, for the names of its arguments.
-        args: As the model was called.
-        kwargs: As the model was called; `training` is left out.
+        call: The model's `call`, for the names of its parameters.
+        args: Positional arguments of the call.
+        kwargs: Keyword arguments of the call; `training` is omitted.
     """
     kwargs = {name: value for name, value in kwargs.items() if name != "training"}
     names = _names(call, len(args))
@@ -56,7 +56,7 @@ def inputs_of(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inpu
 
 
 def merged(one: Inputs | None, other: Inputs) -> Inputs:
-    """Inputs that allow for both; the first where they have nothing in common."""
+    """Return inputs compatible with both calls; `one` if they have nothing in common, `other` if `one` is None."""
     if one is None or one.names != other.names:
         return one or other
     try:

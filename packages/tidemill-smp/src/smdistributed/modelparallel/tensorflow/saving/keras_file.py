@@ -1,4 +1,4 @@
-"""`model.save_keras`: the whole model in Keras's own format."""
+"""`model.save_keras` and `model.save_weights`: the whole model in Keras's file formats."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
-from smdistributed.modelparallel.tensorflow.engine.variables import variables_of
 from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.variables import variables_of
 
 __all__ = ["save_keras", "save_weights"]
 
 
 def save_keras(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
-    """Write the whole model as a `.keras` file; every rank calls it, the first one writes.
+    """Write the whole model as a `.keras` file. Collective; rank 0 writes.
 
     Args:
-        model: A plain Keras model some of whose variables other ranks may hold.
-        path: Ends in `.keras`.
-        overwrite: Whether a file that is there is replaced.
-        **options: Those of `keras.Model.save`.
+        model: A plain Keras model, some of whose variables other ranks may hold.
+        path: The file; ends in `.keras`.
+        overwrite: Whether to replace an existing file.
+        **options: Options of `keras.Model.save`.
 
     Raises:
-        SMPUsageError: If the model cannot be described in a file, or `path` has another ending.
-        SMPCheckpointError: If it could not be written, or must not be replaced; raised on all ranks.
+        SMPUsageError: If the model cannot be serialized, or `path` has another ending.
+        SMPCheckpointError: If the file could not be written or must not be replaced; raised on all ranks.
     """
     target = _checked(path, ".keras", "model.save")
     if not overwrite:
@@ -39,25 +39,25 @@ def save_keras(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Tr
     except (NotImplementedError, TypeError, ValueError) as error:
         raise SMPUsageError(
             f"the model {model.name!r} of class {type(model).__name__} cannot be saved as {target}: a .keras file "
-            "holds what the class is made with, so give it a get_config() (and a from_config, "
-            "where arguments are objects); or "
-            f"save it by save_model, which needs none. Keras says: {error}"
+            "stores the constructor arguments of the class, so give it a get_config() (and a from_config, "
+            "if arguments are objects); or "
+            f"use save_model, which needs neither. Keras says: {error}"
         ) from error
     _save(model, target, functools.partial(tf.keras.Model.save, model, **options))
 
 
 def save_weights(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
-    """Write all weights as a `.weights.h5` file; every rank calls it, the first one writes.
+    """Write all weights as a `.weights.h5` file. Collective; rank 0 writes.
 
     Args:
-        model: A Keras model some of whose variables other ranks may hold.
-        path: Ends in `.weights.h5`.
-        overwrite: Whether a file that is there is replaced.
-        **options: Those of `keras.Model.save_weights`.
+        model: A Keras model, some of whose variables other ranks may hold.
+        path: The file; ends in `.weights.h5`.
+        overwrite: Whether to replace an existing file.
+        **options: Options of `keras.Model.save_weights`.
 
     Raises:
         SMPUsageError: If `path` has another ending.
-        SMPCheckpointError: If it could not be written, or must not be replaced; raised on all ranks.
+        SMPCheckpointError: If the file could not be written or must not be replaced; raised on all ranks.
     """
     target = _checked(path, ".weights.h5", "model.save_weights")
     if not overwrite:
@@ -87,7 +87,7 @@ def _save(model: Any, target: Path, write: Any) -> None:
         finally:
             fresh.unlink(missing_ok=True)
 
-    # Keras writes what metrics have counted, too; those of layers are on the ranks of the layers.
+    # Keras also writes the variables of metrics; the metrics of a layer are on the rank of that layer.
     counts = [variable for metric in model.metrics for variable in metric.variables]
     variables = [*variables_of([model]), *counts, *slots]
     on_first_rank(current(), variables, save, doing=f"save {target}", error=SMPCheckpointError)

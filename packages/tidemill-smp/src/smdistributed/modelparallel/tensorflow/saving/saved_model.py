@@ -1,4 +1,4 @@
-"""`model.save_model`: one SavedModel of the whole model, as if it had never been cut."""
+"""`model.save_model`: one SavedModel of the whole model, equivalent to that of the unpartitioned model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
-from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, standing_in, variables_of
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
 from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, reading_remote, variables_of
 from tensorflow.python.saved_model import fingerprinting_utils
 
 __all__ = ["save_model"]
@@ -27,23 +27,23 @@ _MARK = b"smp: the value of variable "
 
 
 def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) -> None:
-    """Write the whole model with its latest weights; every rank calls it.
+    """Write the whole model with its current weights. Collective.
 
-    The first rank writes. It takes the variables of the others one by one, and never holds the whole model. A
-    SavedModel that is at `path` is replaced when the new one is complete; other files there stay.
+    Rank 0 writes. It fetches the variables of the other ranks one by one, and never holds the whole model. A SavedModel
+    at `path` is replaced when the new one is complete; other files in the directory stay.
 
     Args:
         model: The distributed model.
-        inputs: What it was called with.
+        inputs: The inputs with which steps called it.
         path: The directory of the SavedModel.
 
     Raises:
-        SMPUsageError: If the model has not been called yet, so that its inputs are not known.
-        SMPCheckpointError: If it could not be written; raised on all ranks.
+        SMPUsageError: If the model has not been called yet, so that its inputs are unknown.
+        SMPCheckpointError: If the SavedModel could not be written; raised on all ranks.
     """
     if inputs is None:
         raise SMPUsageError(
-            f"the model {model.name!r} cannot be saved yet: it is built, and its inputs known, in the first smp.step; "
+            f"the model {model.name!r} cannot be saved yet: the first smp.step builds it and determines its inputs; "
             "run one step before"
         )
     target = Path(path)
@@ -59,32 +59,32 @@ def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) 
             shutil.rmtree(staged, ignore_errors=True)
 
     doing = f"save the model in {target}"
-    # Layers that keep metrics update them in the saved graph, too.
+    # Layers with metrics also update them in the saved graph.
     counts = [variable for metric in model.metrics for variable in metric.variables]
     on_first_rank(current(), [*variables_of([model]), *counts], write, doing=doing, error=SMPCheckpointError)
 
 
 class _Marked:
-    """Puts a mark where the value of a foreign variable belongs."""
+    """Writes a mark in place of the value of each remote variable."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    def value(self, variable: ForeignVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> Any:
         return self._values.value(variable)
 
-    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
+    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
         return {"VARIABLE_VALUE": tf.constant(_MARK + str(self._values.number(variable)).encode())}
 
 
 def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
     def serve(*tensors: Any) -> Any:
-        # Keras hands it on to the layers inside, where the model's own `call` does not take it.
+        # Keras passes `training` to the layers inside, even if the model's own `call` does not accept it.
         return inputs.call(model, tensors, training=False)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
-    with standing_in(_Marked(values)), _one_endpoint(model):
+    with reading_remote(_Marked(values)), _one_endpoint(model):
         archive = tf.keras.export.ExportArchive()
         archive.track(model)
         archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
@@ -94,7 +94,7 @@ def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep tf_keras from saying where the model is: it is moved from there."""
+    """Keep tf_keras from printing the path of the SavedModel, which is a temporary one."""
     keras = tf.keras.utils
     if not (IS_TF_KERAS and keras.is_interactive_logging_enabled()):
         yield
@@ -108,7 +108,7 @@ def _quietly() -> Iterator[None]:
 
 @contextmanager
 def _one_endpoint(model: Any) -> Iterator[None]:
-    """Keep Keras 3 from tracing an endpoint of its own for each model inside: it takes a single input for granted."""
+    """Keep Keras 3 from tracing an endpoint for each nested model, which fails for models with several inputs."""
     name = "_default_save_signature"
     kind = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)
     if kind is None:
@@ -123,7 +123,7 @@ def _one_endpoint(model: Any) -> Iterator[None]:
 
 
 def _write_values(prefix: Path, room: Path, values: Values) -> None:
-    """Write the variables again, with values in the place of marks."""
+    """Write the variables again, with values in place of marks."""
     bundle = Bundle(prefix)
     writer = BundleWriter(room)
     for key, (dtype, shape) in bundle.forms.items():
@@ -135,7 +135,7 @@ def _write_values(prefix: Path, room: Path, values: Values) -> None:
 
 
 def _move_in(staged: Path, target: Path) -> None:
-    """Replace a SavedModel by another: there is the old one, or none for a moment, or the new one; never a mixture."""
+    """Replace a SavedModel: readers find the old one, briefly none, or the new one, but never a mixture."""
     heart = "saved_model.pb"
     (target / heart).unlink(missing_ok=True)
     for entry in sorted(staged.iterdir(), key=lambda entry: entry.name == heart):

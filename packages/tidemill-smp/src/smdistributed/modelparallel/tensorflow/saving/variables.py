@@ -1,4 +1,4 @@
-"""Which variables a model has, and which of them are here."""
+"""Lists the variables of a model, and those that this rank holds."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from typing import Any
 
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
 __all__ = ["VariableSpec", "local_variables", "variable_specs"]
 
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """What every rank knows of a variable, whoever holds it."""
+    """Description of a variable, available on every rank, whichever rank holds the variable."""
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
     trainable: bool
     partition: int | None
-    """Who holds it; None if every rank does, or the model is not cut yet."""
+    """The partition that holds the variable; None if every rank does, or if the model is not partitioned yet."""
 
 
 def local_variables(model: Any) -> list[Any]:
-    """The variables of `model` that this rank holds, in the order of `model.variables`; they can be read and assigned.
+    """Return the variables of `model` that this rank holds, and can read and assign, in the order of `model.variables`.
 
     Args:
         model: A model, a layer or an optimizer.
+
+    Returns:
+        Variables of Keras or TensorFlow; none of them belongs to another rank.
     """
     listed = model.variables() if callable(model.variables) else model.variables  # Keras 2 and 3
-    return [variable for variable in listed if not is_foreign(variable)]
+    return [variable for variable in listed if not is_remote(variable)]
 
 
 def variable_specs(model: Any) -> list[VariableSpec]:
-    """What variables the whole model has, in the order of `model.variables`."""
+    """Return a spec for each variable of the whole model, in the order of `model.variables`."""
     owners = engine().owners
     return [_spec(variable, owners.get(id(tensorflow_variable(variable)), ALL)) for variable in model.variables]
 

@@ -1,7 +1,7 @@
-"""`model.get_weights()` and `set_weights()`: what this rank holds, and markers in the place of the rest.
+"""`model.get_weights()` and `set_weights()`: the weights that this rank holds, and markers for the others.
 
-They are enough to put weights back later, as `EarlyStopping(restore_best_weights=True)` does. A marker is no value:
-whatever wants one of it raises.
+That suffices to restore weights later, as `EarlyStopping(restore_best_weights=True)` does. Using a marker as a value
+raises an error.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError, SMPUsageError
+from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.session import is_initialized
+from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
-__all__ = ["HeldElsewhere", "get_weights", "set_weights"]
+__all__ = ["RemoteWeight", "get_weights", "set_weights"]
 
 
-class HeldElsewhere:
-    """In a list of weights, the place of one that another rank holds."""
+class RemoteWeight:
+    """Marker in a list of weights for a weight that another rank holds."""
 
     def __init__(self, variable: Any) -> None:
-        """Stand for a tf.Variable of another rank."""
+        """Create the marker of a remote tf.Variable."""
         self.name: str = variable.name
         self.shape: tuple[int, ...] = tuple(variable.shape)
         self._owner: str = variable._smp_owner
@@ -34,14 +34,14 @@ class HeldElsewhere:
     def __reduce__(self) -> NoReturn:
         self._refuse()
 
-    def __deepcopy__(self, memo: Any) -> HeldElsewhere:
+    def __deepcopy__(self, memo: Any) -> RemoteWeight:
         return self
 
     def __repr__(self) -> str:
         return f"<weight {self.name} shape={self.shape}, held by {self._owner}>"
 
     def _refuse(self) -> NoReturn:
-        raise SMPForeignVariableError(
+        raise SMPRemoteVariableError(
             f"cannot read the weight {self.name} (shape {self.shape}) here: it is held by {self._owner}. "
             "model.get_weights() has the values that this rank holds; save with smp.CheckpointManager or "
             "model.save_weights, which collect from all ranks"
@@ -49,7 +49,7 @@ class HeldElsewhere:
 
 
 def get_weights(variables: Sequence[Any]) -> list[Any]:
-    """The values of variables, as arrays; of those of other ranks a `HeldElsewhere`.
+    """Return the values of variables as arrays, and a `RemoteWeight` for each variable of another rank.
 
     Raises:
         SMPUsageError: If variables have no values before the first step.
@@ -58,31 +58,31 @@ def get_weights(variables: Sequence[Any]) -> list[Any]:
     if lacking:
         raise SMPUsageError(f"cannot get the weights: {lacking}")
     return [
-        HeldElsewhere(tensorflow_variable(variable)) if is_foreign(variable) else np.array(variable)
+        RemoteWeight(tensorflow_variable(variable)) if is_remote(variable) else np.array(variable)
         for variable in variables
     ]
 
 
 def set_weights(variables: Sequence[Any], weights: Sequence[Any]) -> None:
-    """Give variables the values that `get_weights` gave; what is of other ranks stays as it is.
+    """Assign the values that `get_weights` returned; variables of other ranks are skipped.
 
     Raises:
-        SMPUsageError: If the weights do not fit, or were taken where another cut was.
-        SMPForeignVariableError: If there is a value for a variable of another rank.
+        SMPUsageError: If numbers or shapes do not match, or the weights come from another partitioning.
+        SMPRemoteVariableError: If there is a value for a variable of another rank.
     """
     if len(weights) != len(variables):
         raise SMPUsageError(f"set_weights got {len(weights)} weights; the model has {len(variables)}")
     for place, (variable, weight) in enumerate(zip(variables, weights, strict=True)):
-        if tuple(np.shape(weight) if not isinstance(weight, HeldElsewhere) else weight.shape) != tuple(variable.shape):
+        if tuple(np.shape(weight) if not isinstance(weight, RemoteWeight) else weight.shape) != tuple(variable.shape):
             raise SMPUsageError(
                 f"set_weights got a weight of shape {tuple(weight.shape)} at place {place}; {variable.name} has shape "
                 f"{tuple(variable.shape)}"
             )
-        if isinstance(weight, HeldElsewhere) and not is_foreign(variable):
+        if isinstance(weight, RemoteWeight) and not is_remote(variable):
             raise SMPUsageError(
-                f"set_weights got {weight!r} for {variable.name}, which this rank holds: weights that get_weights gave "
-                "fit the model that they are of"
+                f"set_weights got {weight!r} for {variable.name}, which this rank holds: pass weights that get_weights "
+                "returned for the same model on the same rank"
             )
     for variable, weight in zip(variables, weights, strict=True):
-        if not isinstance(weight, HeldElsewhere):
+        if not isinstance(weight, RemoteWeight):
             variable.assign(weight)

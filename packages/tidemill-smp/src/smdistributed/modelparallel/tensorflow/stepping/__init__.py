@@ -1,1 +1,1 @@
-"""smp.step: cutting a batch into microbatches, and what comes back."""
+"""`smp.step`: splits batches into microbatches, runs the step, and packs its results."""

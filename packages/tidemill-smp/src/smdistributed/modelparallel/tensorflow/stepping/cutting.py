@@ -1,4 +1,4 @@
-"""Cuts the tensors of a batch, after their sizes have been compared."""
+"""Splits the tensors of a batch into microbatches, after comparing their batch sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Cutter"]
 
 @dataclass
 class _Cut:
-    """A tensor to be cut: checked with the others before it is."""
+    """A tensor to split, once the sizes of all tensors have been compared."""
 
     name: str
     tensor: Any
@@ -57,7 +57,7 @@ class Cutter:
         with tf.control_dependencies(self.checks):
             return [self._cut(leaf) if isinstance(leaf, _Cut) else leaf for leaf in self.found]
 
-    # Which of the four
+    # Kinds of leaves
 
     def _leaf(self, item: Any, path: str, *, axis: int, whole: bool, parameter: str) -> Node:
         if is_sliceable(item) and not whole:
@@ -79,7 +79,7 @@ class Cutter:
         if isinstance(value, (tf.data.Iterator, tf.TensorArray, tf.data.Dataset)):
             return self._add(Whole(path, value, spec_of(value)))
         raise SMPSplitError(
-            f"argument {path!r} is a {type(value).__name__}, and it is not known how to cut one: give its class "
+            f"argument {path!r} is a {type(value).__name__}, which cannot be cut into microbatches: give its class "
             f"a method smp_slice(self, num_mb, mb, axis), or name {parameter!r} in non_split_inputs to pass it whole"
         )
 
@@ -89,7 +89,7 @@ class Cutter:
         return self._uniform(pieces, path) or self._add(Sliced(path, pieces))
 
     def _uniform(self, pieces: tuple[Any, ...], path: str) -> Node | None:
-        """Take pieces that differ in nothing but the values of tensors for cut tensors: one trace then serves all."""
+        """Convert pieces that differ only in tensor values to split tensors: one trace then serves all microbatches."""
         per_piece: list[list[Leaf]] = []
         structures: list[Node] = []
         for piece in pieces:
@@ -127,7 +127,7 @@ class Cutter:
         return _Cut(path, tensor, axis, size)
 
     def check_sizes(self) -> None:
-        """Compare the sizes with B and with each other: here where they are known, else when the graph runs."""
+        """Compare the batch sizes with B and with each other: here if they are static, else when the graph runs."""
         cuts = [leaf for leaf in self.found if isinstance(leaf, _Cut)]
         known = [cut for cut in cuts if cut.size is not None]
         for cut in known:
@@ -140,7 +140,7 @@ class Cutter:
 
     def _check_when_run(self, cut: _Cut, reference: _Cut) -> Any:
         size = cut.dynamic_size()
-        # Data of int32 keep TensorFlow from wrapping the assertion in a conditional.
+        # With int32 data TensorFlow does not wrap the assertion in a conditional.
         divides = tf.debugging.Assert(
             tf.equal(size % self.num_microbatches, 0), [self._indivisible(cut), tf.cast(size, tf.int32)]
         )
@@ -165,14 +165,14 @@ class Cutter:
     def _cut(self, cut: _Cut) -> Split:
         count = self.num_microbatches
         if count == 1:
-            # Through the assertions, which an unused control dependency would not hold back.
+            # Make the pieces depend on the assertions: an unused control dependency would be pruned.
             held = tf.nest.map_structure(tf.identity, cut.tensor, expand_composites=True) if self.checks else cut.tensor
             pieces = (held,)
         elif isinstance(cut.tensor, tf.SparseTensor):
             pieces = _cut_sparse(cut, count)
         else:
-            # No tf.split: TensorFlow's graph optimizer moves what is done to each of its results up before it, and with
-            # that the wait for earlier microbatches: a cycle.
+            # Not tf.split: TensorFlow's graph optimizer hoists ops on its results above the split, together with their
+            # control dependencies on earlier microbatches, which closes a cycle.
             length = (cut.dynamic_size() if cut.size is None else cut.size) // count
             before = [slice(None)] * cut.axis
             pieces = tuple(cut.tensor[(*before, slice(mb * length, (mb + 1) * length))] for mb in range(count))
@@ -196,7 +196,7 @@ def _cut_sparse(cut: _Cut, count: int) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Renumbered:
-    """A structure whose leaves lie elsewhere in the list."""
+    """A structure whose leaves have other indices in the list of leaves."""
 
     structure: Node
     places: tuple[Node, ...]
@@ -231,7 +231,7 @@ def _merge(group: tuple[Leaf, ...]) -> Leaf | None:
 
 
 def _unequal(cuts: Sequence[_Cut]) -> str:
-    # No quotation marks: an assertion op prints them with a backslash.
+    # Without quotation marks: an assertion op prints them with a backslash.
     names = ", ".join(cut.name for cut in cuts)
     return (
         f"arguments {names} have different batch sizes: pass batches of one size, name what is no batch in "

@@ -1,7 +1,7 @@
-"""Whether the ranks of a replica get the same batches: on the first calls of a step they compare checksums.
+"""Checks that the ranks of a replica receive the same batches, by checksums on the first calls of a step.
 
-Each partition sees its own copy of the batch, so ranks that shard or shuffle their data differently would train on
-examples with the labels of others, and nothing would fail.
+Each rank reads its own copy of the batch. Ranks that shard or shuffle differently would pair examples with the labels
+of other examples, without any error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from smdistributed.modelparallel.tensorflow.session import Session
 __all__ = ["InputCheck"]
 
 CALLS = 4
-"""So many calls of a step are checked."""
+"""Number of calls of a step that are checked."""
 _numbers = itertools.count()
 
 
@@ -31,18 +31,18 @@ class InputCheck:
     def __init__(self, step: str) -> None:
         self._step = step
         self._number = next(_numbers)
-        """Tells steps of one name apart; the same on all ranks, which run the same script."""
+        """Distinguishes steps with the same name; equal on all ranks, which run the same script."""
         self._calls: Any = None
 
     def emit(self, named: Sequence[tuple[str, Any]], session: Session) -> list[Any]:
-        """Compare tensors with those of the other ranks of the replica, when the graph runs, on its first runs.
+        """Add ops that compare tensors with those of the replica's other ranks, on the first runs of the graph.
 
         Args:
-            named: Names of arguments and dense tensors; of the same kinds on all ranks.
-            session: This process among the others.
+            named: Names of arguments with dense tensors, of the same kinds on all ranks.
+            session: The session of this process.
 
         Returns:
-            The ops after which the step may begin.
+            The ops that must run before the step.
         """
         named = [(name, tensor) for name, tensor in named if tensor.dtype not in (tf.resource, tf.variant)]
         if session.config.partitions == 1 or not session.config.check_inputs or not named:
@@ -72,10 +72,10 @@ class InputCheck:
             if others:
                 first, *rest = (session.world.name_of(session.mp_group.ranks[rank]) for rank in (0, *others))
                 raise SMPInputMismatchError(
-                    f"call {call} of {self._step}: '{name}' on {' and '.join(rest)} is not what {first} got. "
+                    f"call {call} of {self._step}: '{name}' on {' and '.join(rest)} differs from that on {first}. "
                     "All ranks of a replica must read the same examples in the same order: shard by smp.dp_rank() "
-                    "and smp.dp_size(), seed shuffles with smp.dp_rank(), and sort lists of files. If it is meant, "
-                    "set 'check_inputs' to False"
+                    "and smp.dp_size(), seed shuffles with smp.dp_rank(), and sort lists of files. If the difference "
+                    "is intended, set 'check_inputs' to False"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Kinds of values in a batch: what can be cut, and what describes it."""
+"""Kinds of values in a batch: predicates for splittable values, and their type specs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Sliceable", "common_spec", "is_composite", "is_sliceable", "is_tenso
 
 @runtime_checkable
 class Sliceable(Protocol):
-    """An object that knows how to cut itself."""
+    """An object with its own method for splitting, as SageMaker's library defines it."""
 
     def smp_slice(self, num_mb: int, mb: int, axis: int) -> Any:
-        """The piece of microbatch `mb` of `num_mb`."""
+        """Return the piece of microbatch `mb` (from 0) of `num_mb`, split on `axis`."""
         ...
 
 
@@ -34,7 +34,7 @@ def is_composite(value: Any) -> bool:
 
 
 def spec_of(tensor: Any) -> tf.TypeSpec:
-    # The spec of a symbolic tensor carries its name, which must not keep equal arguments apart.
+    # The spec of a symbolic tensor includes its name, which would distinguish otherwise equal arguments.
     return (
         tf.TensorSpec(tensor.shape, tensor.dtype)
         if tf.is_tensor(tensor) and not is_composite(tensor)

@@ -1,4 +1,4 @@
-"""What a call's arguments are taken apart into: cut tensors, whole ones, and Python values."""
+"""Leaves of the arguments of a call: split tensors, whole tensors, and Python values."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ __all__ = ["Leaf", "Sliced", "Split", "Static", "Whole"]
 
 @dataclass(frozen=True)
 class Split:
-    """A tensor that was cut."""
+    """A tensor that was split."""
 
     name: str
-    """Where it stands in the call, such as `x['image']`."""
+    """Its path in the call, such as `x['image']`."""
     pieces: tuple[Any, ...]
     """One tensor (`tf.Tensor`, `tf.RaggedTensor` or `tf.SparseTensor`) per microbatch."""
     spec: tf.TypeSpec
-    """Fits every piece; the cut axis is None where the size of the batch is not known."""
+    """Compatible with every piece; the split axis is None if the batch size is unknown."""
     axis: int = 0
-    """On which it was cut."""
+    """The axis on which the tensor was split."""
 
     def value(self, microbatch: int) -> Any:
-        """What microbatch `microbatch` gets."""
+        """Return the value for microbatch `microbatch`."""
         return self.pieces[microbatch]
 
     def key(self) -> Hashable:
-        """What a trace depends on."""
+        """Return the properties of the leaf that a trace depends on."""
         return "split", self.spec
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A tensor that goes to every microbatch."""
+    """A tensor that every microbatch receives whole."""
 
     name: str
     tensor: Any
@@ -44,46 +44,46 @@ class Whole:
     spec: tf.TypeSpec
 
     def value(self, microbatch: int) -> Any:
-        """What microbatch `microbatch` gets."""
+        """Return the value for microbatch `microbatch`."""
         del microbatch
         return self.tensor
 
     def key(self) -> Hashable:
-        """What a trace depends on."""
+        """Return the properties of the leaf that a trace depends on."""
         return "whole", self.spec
 
 
 @dataclass(frozen=True)
 class Static:
-    """A Python value that goes to every microbatch."""
+    """A Python value that every microbatch receives."""
 
     name: str
     static: Any
 
     def value(self, microbatch: int) -> Any:
-        """What microbatch `microbatch` gets."""
+        """Return the value for microbatch `microbatch`."""
         del microbatch
         return self.static
 
     def key(self) -> Hashable:
-        """What a trace depends on."""
+        """Return the properties of the leaf that a trace depends on."""
         return "static", static_key(self.static)
 
 
 @dataclass(frozen=True)
 class Sliced:
-    """What `smp_slice` gave, where the pieces differ in more than the values of tensors: trace each microbatch."""
+    """Results of `smp_slice` that differ in more than tensor values, so that each microbatch is traced separately."""
 
     name: str
     pieces: tuple[Any, ...]
     """Anything, one per microbatch."""
 
     def value(self, microbatch: int) -> Any:
-        """What microbatch `microbatch` gets."""
+        """Return the value for microbatch `microbatch`."""
         return self.pieces[microbatch]
 
     def key(self) -> Hashable:
-        """What a trace depends on: the very pieces, which may hold tensors of the graph that is being built."""
+        """Return the identity of the pieces, which may contain tensors of the graph under construction."""
         return "sliced", tuple(Identity(piece) for piece in self.pieces)
 
 

@@ -1,21 +1,21 @@
-"""What a step returns: one value per microbatch, and the ways to make one of them.
+"""`StepOutput`, the result of a step: one value per microbatch, and methods that combine them.
 
     grads, loss = forward_backward(x, y)
     grads = [grad.accumulate() for grad in grads]   # the mean over the microbatches
     loss.reduce_mean()
 
-**Means.** A mean over microbatches is the value of the whole batch only for what is itself a mean over equal pieces, as
-a mean loss and its gradients are.
+**Means.** The mean over the microbatches equals the value for the whole batch only if that value is itself a mean over
+pieces of equal size, such as a mean loss and its gradients.
 
-**None.** The gradient of a variable that another rank holds, or that nothing leads to, is None in every microbatch, and
-every method then gives None, which `apply_gradients` passes over.
+**None.** The gradient of a variable that another rank holds, or on which the loss does not depend, is None in every
+microbatch. Every method then returns None, which `apply_gradients` skips.
 
-**Sparse gradients.** `tf.IndexedSlices` stay sparse. Rows that all microbatches look up, whatever the batch, as those
-of position embeddings, are added up; rows that are looked up by indices from the batch are concatenated. So an
-optimizer gets as many rows as of the model in one piece, which matters to Keras 3: it squares each by itself.
+**Sparse gradients.** `tf.IndexedSlices` stay sparse. Rows that all microbatches look up regardless of the batch, such
+as those of position embeddings, are summed; rows whose indices come from the batch are concatenated. So an optimizer
+receives as many rows as from the unpartitioned model, which matters because Keras 3 squares each row separately.
 
-**Sums** are made one after the other, in the order of the microbatches, so that each value can be freed as soon as it
-is added, and so that all methods and the plain loop over microbatches agree to the last bit.
+**Sums** are computed sequentially in the order of the microbatches, so that each value can be freed as soon as it is
+added, and so that all methods are bit-equal to a plain loop over the microbatches.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ METHODS = ("variable", "add_n", "accumulate_n")
 
 
 class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
-    """One value per microbatch.
+    """One value per microbatch, as SageMaker's "TensorFlow API" of smp documents it.
 
-    A composite tensor, so that a `tf.function` can return it and take it; `tf.nest` keeps it whole.
+    A composite tensor, so that a `tf.function` can accept and return it; `tf.nest` treats it as one leaf.
     """
 
     def __init__(self, outputs: Sequence[Any], *, shared_rows: Any = 0) -> None:
-        """Take the values.
+        """Create an output from the values of all microbatches.
 
         Args:
-            outputs: One per microbatch, in order: tensors of one kind (dense, ragged, sparse or `tf.IndexedSlices`), or
-                all None.
-            shared_rows: Of `tf.IndexedSlices`, how many rows at the beginning have the same indices in all microbatches
-                and are added up: an int, `ALL_ROWS`, or a scalar tensor.
+            outputs: One value per microbatch, in order: tensors of one kind (dense, ragged, sparse or
+                `tf.IndexedSlices`), or all None.
+            shared_rows: For `tf.IndexedSlices`, the number of leading rows that have the same indices in all
+                microbatches and are summed: an int, `ALL_ROWS`, or a scalar tensor.
         """
         if not outputs:
             raise SMPUsageError("a StepOutput needs the value of at least one microbatch, received none")
@@ -55,48 +55,47 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
 
     @property
     def outputs(self) -> list[Any]:
-        """The values, by microbatch."""
+        """The values, ordered by microbatch."""
         return list(self._outputs)
 
     def reduce_mean(self) -> Any:
-        """Give the mean over the microbatches.
+        """Return the mean over the microbatches.
 
         Returns:
-            A tensor of a microbatch's shape and dtype; integers are divided as by `tf.reduce_mean`. `tf.IndexedSlices`
-            stay sparse.
+            A tensor with the shape and dtype of one microbatch's value; integers are divided as in `tf.reduce_mean`.
+            `tf.IndexedSlices` stay sparse. None if the values are None.
         """
         return self._over_pieces(self._mean)
 
     def reduce_sum(self) -> Any:
-        """Give the sum over the microbatches; `tf.IndexedSlices` stay sparse."""
+        """Return the sum over the microbatches; `tf.IndexedSlices` stay sparse."""
         return self._over_pieces(self._sum)
 
     def concat(self) -> Any:
-        """Give the values behind each other on axis 0; scalars make a vector."""
+        """Concatenate along axis 0; scalars are stacked into a vector."""
         return self._over_pieces(_concat)
 
     def merge(self) -> Any:
-        """Give the values of the whole batch: put together on the batch axis, 0; scalars make a vector."""
+        """Return the value of the whole batch: concatenate along the batch axis 0; stack scalars into a vector."""
         return self._over_pieces(_concat)
 
     def stack(self) -> Any:
-        """Give the values along a new axis 0, one entry per microbatch."""
+        """Stack the values along a new axis 0, whose size is the number of microbatches."""
         return self._over_pieces(_stack)
 
     def accumulate(self, method: str = "variable", var: Any = None) -> Any:
-        """Give the mean over the microbatches, summed up as they come.
+        """Return the mean over the microbatches, summed as they arrive.
 
-        All methods give the same value to the last bit. Without `var` no method needs a variable: in a graph each sum
-        takes the place of the one before, which is what an accumulating variable would do, without its memory staying
-        allocated between the steps.
+        All methods are bit-equal. Without `var` none of them needs a variable: in a graph each partial sum reuses the
+        memory of the one before, as an accumulator variable would, but does not stay allocated between steps.
 
         Args:
-            method: `variable`, `add_n` or `accumulate_n`.
-            var: With `variable`: the `tf.Variable` (or Keras variable) to sum up in, of a microbatch's shape and dtype.
-                It holds the mean afterwards. Ignored by the other methods.
+            method: `variable` (default), `add_n` or `accumulate_n`, the names of SageMaker's library.
+            var: If `method` is `variable`, the `tf.Variable` or Keras variable in which to sum, with the shape and
+                dtype of one microbatch's value. It contains the mean afterwards. The other methods ignore it.
 
         Returns:
-            The mean. `tf.IndexedSlices` stay sparse without `var` and become dense in it.
+            The mean. `tf.IndexedSlices` stay sparse without `var`, and become dense with it.
 
         Raises:
             ValueError: If there is no such method.
@@ -130,10 +129,10 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         return combine(self._outputs)
 
     def __repr__(self) -> str:
-        """Say what it holds and how to get at it."""
+        """Describe the values and the methods that combine them."""
         first = self._outputs[0]
         if first is None:
-            held = "None (the value lives on another rank, or nothing leads to it)"
+            held = "None (the value is on another rank, or the loss does not depend on it)"
         else:
             held = f"{type(first).__name__} of {first.dtype.name if hasattr(first.dtype, 'name') else first.dtype}"
             held += f"{first.shape.as_list() if first.shape.rank is not None else ', shape unknown'}"
@@ -144,15 +143,15 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         )
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
-        """Refuse to be taken for a tensor: which of the values would it be?"""
+        """Refuse conversion to a tensor, which would be ambiguous: there is one value per microbatch."""
         del dtype, name
         raise TypeError(
-            f"a StepOutput holds {len(self._outputs)} values, one per microbatch, and is no tensor itself: call "
+            f"a StepOutput holds {len(self._outputs)} values, one per microbatch, and is not a tensor itself: call "
             ".accumulate() on a gradient, .reduce_mean() on a loss, .merge() on predictions, or take .outputs"
         )
 
     def __iter__(self) -> Any:
-        """Refuse to be unpacked in place of what it was returned in."""
+        """Refuse iteration, so that unpacking a StepOutput instead of a tuple of them fails."""
         raise TypeError(
             "a StepOutput cannot be iterated over: take .outputs for the values by microbatch (a step that returns a "
             "tuple returns a tuple of StepOutputs)"
@@ -166,17 +165,17 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
 
     def _shape_invariant_to_type_spec(self, shape: Any) -> Any:
         raise NotImplementedError(
-            f"a StepOutput has no shape of its own to relax to {shape}: carry .outputs in the loop"
+            f"a StepOutput has no shape that could be relaxed to {shape}: carry .outputs in the loop"
         )
 
 
 class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
-    """The spec of a `StepOutput`: those of its values; None where there is none."""
+    """The type spec of a `StepOutput`: one spec per value, or None for a None."""
 
     __slots__ = ("_shared_rows", "_specs")
 
     def __init__(self, specs: tuple[Any, ...], shared_rows: Any = 0) -> None:
-        """Take the specs by microbatch, and the number of shared rows or the spec of the tensor that tells it."""
+        """Create a spec from those of the microbatches, and the number of shared rows or the spec of its tensor."""
         self._specs = tuple(specs)
         self._shared_rows = shared_rows
 
@@ -234,16 +233,16 @@ def _sum(pieces: list[Any]) -> Any:
 def _sum_dense(pieces: list[Any]) -> Any:
     total = pieces[0]
     for mb, piece in enumerate(pieces[1:]):
-        # TensorFlow's graph optimizer melts chains of additions, AddN ones too, into one AddN over all microbatches. It
-        # would keep all of them alive until the last has come, and add in another order. It does not see through
-        # Snapshot, which hands its input's memory on where nobody else reads it.
+        # TensorFlow's graph optimizer fuses chains of Add and AddN ops into one AddN over all microbatches, which would
+        # keep all values alive until the last one arrives, and add in another order. It does not fuse across Snapshot,
+        # which forwards its input's memory if no other op reads it.
         total = tf.add(total if mb == 0 else tf.raw_ops.Snapshot(input=total), piece)
     return total
 
 
 def _over(total: Any, count: int) -> Any:
-    # Not a division: in graphs the optimizer makes this multiplication of a division by a constant, and eager calls are
-    # to give the same. For powers of two there is no difference.
+    # Not a division: the graph optimizer replaces a division by a constant with this multiplication, and eager calls
+    # must give the same result. For powers of two both are equal.
     return total if count == 1 else total * tf.constant(1 / count, total.dtype)
 
 
@@ -287,7 +286,7 @@ def _tf_variable(var: Any) -> Any:
     raise SMPUsageError(f"accumulate: var must be a tf.Variable or a Keras variable. Received: {var!r}")
 
 
-# --- put together -----------------------------------------------------------------------------------------------------
+# --- concatenating and stacking ---------------------------------------------------------------------------------------
 
 
 def _concat(pieces: list[Any]) -> Any:

@@ -1,16 +1,17 @@
-"""A batch, cut into microbatches.
+"""Splits the arguments of a step into microbatches.
 
     split = split_arguments(inspect.signature(body), args, kwargs, num_microbatches=4)
-    plan = plans.get(split.piece_key())             # everything of a microbatch that a trace depends on
+    plan = plans.get(split.piece_key())             # all properties of a microbatch that a trace depends on
     for mb in range(4):
         args, kwargs = split.rebuild(split.values(mb))
 
-What is cut: tensors, variables (read), NumPy arrays and what else offers `__array__`, ragged and sparse tensors, and
-objects with `smp_slice(num_mb, mb, axis)`; all of them also inside lists, tuples, namedtuples, mappings and sets. Other
-Python values go to every microbatch as they are. The axis is 0, or the argument's in `input_split_axes`; arguments
-named in `non_split_inputs` are passed whole.
+These arguments are split: tensors, variables (their values), NumPy arrays and other objects with `__array__`, ragged
+and sparse tensors, and objects with `smp_slice(num_mb, mb, axis)`, also inside lists, tuples, namedtuples, mappings
+and sets.
+Every microbatch receives other Python values unchanged. The axis is 0 unless `input_split_axes` names the argument;
+arguments in `non_split_inputs` are passed whole.
 
-Sizes that are known when the graph is built are checked there; the others by an assertion op when the graph runs.
+Static sizes are checked when the graph is built, the others by an assertion op when the graph runs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["SplitArguments", "split_arguments"]
 
 @dataclass(frozen=True)
 class SplitArguments:
-    """The arguments of a step function, cut."""
+    """The arguments of a step function, split into microbatches."""
 
     num_microbatches: int
     leaves: tuple[Leaf, ...]
@@ -41,11 +42,11 @@ class SplitArguments:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether one trace serves every microbatch."""
+        """Return whether one trace serves every microbatch."""
         return not any(isinstance(leaf, Sliced) for leaf in self.leaves)
 
     def values(self, microbatch: int) -> list[Any]:
-        """The leaves of one microbatch.
+        """Return the leaves of one microbatch.
 
         Args:
             microbatch: 0 <= microbatch < `num_microbatches`.
@@ -53,10 +54,10 @@ class SplitArguments:
         return [leaf.value(microbatch) for leaf in self.leaves]
 
     def rebuild(self, microbatch_leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments to call the body with.
+        """Return the arguments with which to call the body.
 
         Args:
-            microbatch_leaves: One value per leaf: those of `values`, or what stands for them, such as placeholders.
+            microbatch_leaves: One value per leaf: those of `values`, or placeholders for them.
 
         Returns:
             `(args, kwargs)`, in the form in which the step function was called.
@@ -67,7 +68,7 @@ class SplitArguments:
         return tuple(args), kwargs
 
     def piece_key(self) -> Hashable:
-        """A key by which the plan of a microbatch can be kept: structure, specs of the pieces, Python values."""
+        """Return a cache key for the plan of a microbatch: structure, specs of the pieces, and Python values."""
         return self.num_microbatches, self.structure.key(), tuple(leaf.key() for leaf in self.leaves)
 
 
@@ -81,28 +82,27 @@ def split_arguments(
     input_split_axes: Mapping[str, int] | None = None,
     input_signature: Sequence[Any] | None = None,
 ) -> SplitArguments:
-    """Cut the arguments of a step function.
+    """Split the arguments of a step function.
 
-    To be called where the pieces are to live: inside the graph that is being built, or eagerly.
+    Call it in the context of the pieces: inside the graph under construction, or eagerly.
 
     Args:
-        function_signature: The body's signature; names in the next arguments are names in it.
-        args: Positional arguments of the call, of the whole batch.
-        kwargs: Keyword arguments of the call, of the whole batch.
+        function_signature: The signature of the body, to whose parameters the names below refer.
+        args: Positional arguments of the call, for the whole batch.
+        kwargs: Keyword arguments of the call, for the whole batch.
         num_microbatches: B >= 1.
-        non_split_inputs: Names of the arguments that every microbatch gets whole.
-        input_split_axes: The axis to cut on, by name of the argument; 0 for those not named. Negative ones count from
-            the end.
-        input_signature: Specs of the whole batch, one nest per positional parameter, as `tf.function` takes them.
-            Arrays and Python numbers are converted to their dtypes.
+        non_split_inputs: Names of the arguments that every microbatch receives whole.
+        input_split_axes: Split axis by argument name; default 0. Negative axes count from the end.
+        input_signature: Specs of the whole batch, one nest per positional parameter, as in `tf.function`. Arrays and
+            Python numbers are converted to their dtypes.
 
     Returns:
         The pieces.
 
     Raises:
-        SMPSplitError: If a name is not a parameter, or an argument cannot be cut evenly. Where the size of the batch is
-            not known yet, `tf.errors.InvalidArgumentError` with the same text when the graph runs.
-        TypeError: If the call does not fit the signature.
+        SMPSplitError: If a name is not a parameter, or an argument cannot be split evenly. If the batch size is not
+            static, `tf.errors.InvalidArgumentError` with the same text is raised when the graph runs.
+        TypeError: If the call does not match the signature.
     """
     whole = (non_split_inputs,) if isinstance(non_split_inputs, str) else tuple(non_split_inputs or ())
     axes = dict(input_split_axes or {})
@@ -173,7 +173,7 @@ def _convert_to_specs(name: str, value: Any, specs: Any) -> Any:
     """Convert arrays and numbers to the dtypes of an `input_signature`."""
 
     def convert(spec: Any, item: Any) -> Any:
-        # A tensor keeps its dtype: tf.function refuses to cast one, and so the caller hears of it.
+        # A tensor is not converted: tf.function refuses a wrong dtype, and reports it to the caller.
         if not isinstance(spec, tf.TensorSpec) or tf.is_tensor(item) or is_sliceable(item):
             return item
         tensor = tf.convert_to_tensor(item, spec.dtype)

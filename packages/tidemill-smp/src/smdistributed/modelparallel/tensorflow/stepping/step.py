@@ -1,4 +1,4 @@
-"""`smp.step`: a function that runs once per microbatch, pipelined over the ranks of the replica."""
+"""`smp.step`: runs a function once per microbatch, pipelined over the ranks of the replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["StepFunction", "step"]
 
 log = logging.getLogger("smdistributed.modelparallel")
 _RETRACING = ("reduce_retracing", "experimental_relax_shapes")
-"""The name of today and the old one."""
+"""The current name of the option, and its deprecated alias."""
 _HEEDED = ("input_signature", "jit_compile", *_RETRACING)
 
 
@@ -43,24 +43,25 @@ def step(
     input_split_axes: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Any:
-    """Decorate the function that runs the model: forward pass, and for training the gradients.
+    """Decorate the function that runs the model: the forward pass and, for training, the gradients.
 
-    The batch is cut into `microbatches` pieces, the function runs once for each, and every tensor it returns comes back
-    as a `StepOutput`, which holds one value per microbatch. Clipping and `apply_gradients` belong outside.
+    The batch is split into `microbatches` pieces, and the function runs once for each. Every tensor that it returns
+    becomes a `StepOutput` with one value per microbatch. Clip and apply gradients outside the step. Follows SageMaker's
+    "TensorFlow API" of smp.
 
     Args:
-        function: The function; left out when arguments are given.
-        non_split_inputs: Names of the arguments that every microbatch gets whole.
-        input_split_axes: The axis to cut on, by name of the argument; 0 for those not named.
-        **options: Those of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` (formerly
-            `experimental_relax_shapes`) counts where the step is called eagerly; the others have no effect, and a
-            warning says so.
+        function: The function; omit it when passing arguments to the decorator.
+        non_split_inputs: Names of the arguments that every microbatch receives whole.
+        input_split_axes: Split axis by argument name; default 0.
+        **options: Options of `tf.function`. `input_signature` describes the whole batch; `reduce_retracing` (formerly
+            `experimental_relax_shapes`) applies if the step is called eagerly; the others have no effect and log a
+            warning.
 
     Returns:
-        A `StepFunction`, or a decorator that makes one.
+        A `StepFunction`, or a decorator that returns one.
 
     Raises:
-        SMPUsageError: If `tf.function` has no such option, or with `jit_compile`.
+        SMPUsageError: If `tf.function` has no such option, or if `jit_compile` is True.
     """
     _check_options(options)
     make = functools.partial(
@@ -79,8 +80,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
         )
     if options.get("jit_compile"):
         raise SMPUsageError(
-            "smp.step: jit_compile=True would compile all ranks' parts as one, which they are not; compile each by "
-            "tf.config.optimizer.set_jit(True) with TF_XLA_FLAGS=--tf_xla_cpu_global_jit"
+            "smp.step: jit_compile=True would compile the parts of all ranks as one function; compile the part of each "
+            "rank with tf.config.optimizer.set_jit(True) and TF_XLA_FLAGS=--tf_xla_cpu_global_jit"
         )
     idle = sorted(name for name, value in options.items() if name not in _HEEDED and value is not None)
     if idle:
@@ -92,12 +93,12 @@ class _Emitted:
     """The tensors of one call."""
 
     plans: Sequence[Plan]
-    """One for all microbatches, or one for each."""
+    """One plan for all microbatches, or one for each."""
     values: Sequence[Sequence[Any]]
-    """For each result and microbatch its components; None where another rank has them."""
+    """Per result and microbatch, its components; None if another rank has them."""
 
     def pack(self) -> Any:
-        """Make what the caller gets: the structure that the body returned, with a `StepOutput` for each tensor."""
+        """Return the structure that the body returned, with a `StepOutput` for each tensor."""
         traces = [plan.trace for plan in self.plans]
         if current().config.strict:
             self._require_equal()
@@ -113,13 +114,13 @@ class _Emitted:
             values = [result.value for result in results if result.spec is None]
             if not all(_is_equal(value, values[0]) for value in values):
                 raise SMPUsageError(
-                    f"a result of the step that is no tensor differs between microbatches: {values!r:.300}; return a "
-                    "tensor, or leave 'strict' out to get the first one"
+                    f"a result of the step that is not a tensor differs between microbatches: {values!r:.300}; "
+                    "return a tensor, or leave 'strict' out to get the first one"
                 )
 
 
 class StepFunction:
-    """A function decorated with `smp.step`; called inside a `tf.function`, or eagerly."""
+    """A function decorated with `smp.step`; call it inside a `tf.function`, or eagerly."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class StepFunction:
         options: Mapping[str, Any],
     ) -> None:
         functools.update_wrapper(self, function)
-        # Where a step is an argument of a tf.function, that would take what it wraps in its place.
+        # If a step is an argument of a tf.function, TensorFlow would replace the step by its __wrapped__ function.
         del vars(self)["__wrapped__"]
         self._body = function
         self._signature = self.__signature__ = inspect.signature(function)
@@ -143,12 +144,12 @@ class StepFunction:
         self._check = InputCheck(self._name)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Make a step function of a method."""
+        """Bind the step to an instance, if it decorates a method."""
         return self if instance is None else _bound(self, instance)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the step on a whole batch."""
+        """Run the step on a whole batch, and return its results as `StepOutput` objects."""
         if tracer() is not None:
             raise SMPUsageError(
                 f"{self._name} is decorated with smp.step and was called inside another smp.step: call it outside"
@@ -164,7 +165,7 @@ class StepFunction:
 
     @property
     def _name(self) -> str:
-        # The same on all ranks, which compare inputs under this name: a repr would have an address in it.
+        # Equal on all ranks, which compare inputs under this name: a repr would contain an address.
         body = self._body
         while isinstance(body, functools.partial):
             body = body.func
@@ -182,13 +183,13 @@ class StepFunction:
             input_signature=self._input_signature,
         )
         pieces = [_flat(split, microbatch) for microbatch in range(split.num_microbatches)]
-        # Where the microbatches differ in more than the values of tensors, each is traced and runs by itself.
+        # If the microbatches differ in more than tensor values, each is traced and run separately.
         groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
         plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
         emitted = []
         checked = self._check.emit(_named(split), session)
-        # Nothing may wait for another rank before the check: that would hold back its error, or with XLA the check
-        # itself. And a tape around the step would only make it slow: gradients belong inside.
+        # No op may wait for another rank before the check: that would delay its error or, with XLA, the check itself.
+        # Recording stops because a tape around the step would only slow it down: gradients are computed inside.
         with tf.control_dependencies(checked), record.stop_recording():
             for plan, group in zip(plans, groups, strict=True):
                 emitted.append(emit(plan, group, transport=session.transport, ranks=session.placement.mp_group))
@@ -212,7 +213,7 @@ class StepFunction:
         batch = Batch(feeds, split.num_microbatches * current().dp_group.size)
         plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches, batch=batch)
         if all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in plan.trace.captures.values()):
-            # A plan that uses tensors of the caller's graph is of no use in another graph.
+            # A plan that captures tensors of the caller's graph cannot be reused in another graph.
             self._plans[key] = plan
         return plan
 
@@ -230,7 +231,7 @@ class StepFunction:
 
 
 def _bound(function: StepFunction, instance: Any) -> Any:
-    # One step function per object, kept on it: its plans are those of this object's model.
+    # One step function per object, stored on it, because its plans belong to this object's model.
     kept = instance.__dict__.setdefault("_smp_steps", {})
     if id(function) not in kept:
         kept[id(function)] = StepFunction(
@@ -243,7 +244,7 @@ def _bound(function: StepFunction, instance: Any) -> Any:
 
 
 def _named(split: SplitArguments) -> list[tuple[str, Any]]:
-    """The tensors of all microbatches, with the names of the arguments that they came in."""
+    """Return the tensors of all microbatches, with the names of their arguments."""
     return [
         (leaf.name, tensor)
         for leaf in split.leaves
@@ -271,7 +272,7 @@ def _spec(leaf: Any) -> list[Any]:
 
 
 def _specs(piece: Any) -> list[Any]:
-    """The types of what an `smp_slice` gave; None for what is no tensor."""
+    """Return the specs of the leaves of an `smp_slice` result; None for leaves that are not tensors."""
     return [tf.type_spec_from_value(part) if tf.is_tensor(part) else None for part in tf.nest.flatten(piece)]
 
 
@@ -282,7 +283,7 @@ def _feed(leaf: Any) -> Feed:
 
 
 def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
-    """A leaf with placeholders in the place of its tensors."""
+    """Return a leaf with its tensors replaced by placeholders."""
     nested = tf.nest.is_nested(known)
     parts = tf.nest.flatten(known) if nested else [known]
     filled = [_choose(spec, part, next(tensors)) for spec, part in zip(specs, parts, strict=True)]
@@ -300,11 +301,11 @@ def _is_equal(value: Any, other: Any) -> bool:
 
 
 def _packed(results: Sequence[Result], parts: Sequence[Any]) -> Any:
-    """What the caller gets of one result: of all microbatches, or of each."""
+    """Pack one result for the caller: the values of all microbatches from one plan, or from one plan each."""
     result = results[0]
     if result.spec is not None:
         return StepOutput([_component(result.spec, part) for part in parts], shared_rows=_shared_rows(results, parts))
-    # Where a gradient is None because nothing leads to its variable, scripts call accumulate() all the same.
+    # A gradient may be None because the loss does not depend on its variable: scripts call accumulate() on it anyway.
     return StepOutput([None] * len(parts)) if result.value is None else result.value
 
 

@@ -1,8 +1,8 @@
-"""Nested arguments, taken apart and put together again.
+"""Flattens and rebuilds nested arguments.
 
-`tf.nest` would do but for three things that a step function needs: sets are opened (tensors cannot be hashed, so they
-come in sets as `tensor.ref()`), a structure has a hashable key, and containers of the user's own classes come back as
-what they were. Dataclasses are leaves, as in `tf.nest`.
+A step function needs three features that `tf.nest` does not have: sets are flattened (they contain tensors as
+`tensor.ref()`, since tensors are not hashable), a structure has a hashable key, and containers of user-defined classes
+are rebuilt in their own class. Dataclasses are leaves, as in `tf.nest`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Node(Protocol):
     """A structure without its leaves."""
 
     def key(self) -> Hashable:
-        """What equal structures have in common."""
+        """Return a key that is equal for equal structures."""
         ...
 
     def build(self, values: Sequence[Any]) -> Any:
-        """The structure around the leaves' `values`."""
+        """Rebuild the structure with `values` as its leaves."""
         ...
 
 
 Visitor = Callable[[Any, str], Node]
-"""What `take_apart` calls with each leaf and its path, such as `x['image'][0]`."""
+"""Function that `take_apart` calls with each leaf and its path, such as `x['image'][0]`."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class LeafNode:
 
 @dataclass(frozen=True)
 class Container:
-    """Something that holds other things."""
+    """A container and the structures of its children."""
 
     kind: type
     names: tuple[Hashable, ...]
     """The keys of a mapping; the positions of anything else."""
     children: tuple[Node, ...]
     make: Callable[[list[Any]], Any]
-    """Gives the container again, around the children's values."""
+    """Rebuilds the container from the children's values."""
 
     def key(self) -> Hashable:
         """See `Node`."""
@@ -71,7 +71,7 @@ class Container:
 
 
 class Identity:
-    """A key for what cannot be hashed: equal to itself alone. It keeps the object, so that its id is not given anew."""
+    """A key for unhashable objects, equal only to itself. It keeps the object alive, so that its id is not reused."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -84,7 +84,7 @@ class Identity:
 
 
 def static_key(value: object) -> Hashable:
-    """A key that tells Python values apart: by value and type (1, 1.0 and True differ) where there is a hash."""
+    """Return a key for a Python value: its value and type if it is hashable (1, 1.0 and True differ), else its id."""
     if isinstance(value, float):
         return float, value.hex()
     if isinstance(value, complex):
@@ -97,13 +97,13 @@ def static_key(value: object) -> Hashable:
 
 
 def take_apart(value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], bool] = lambda _: False) -> Node:
-    """Open lists, tuples, namedtuples, mappings and sets, and visit what lies in them.
+    """Flatten lists, tuples, namedtuples, mappings and sets, and visit their leaves.
 
     Args:
-        value: Anything.
-        path: How messages call it.
-        visit: Called with each leaf, in an order that is the same on every rank wherever Python's own order is.
-        is_leaf: Says which containers are not to be opened.
+        value: Any object.
+        path: Its name in error messages.
+        visit: Called with each leaf, in an order that is equal on all ranks if Python's own iteration order is.
+        is_leaf: Returns True for containers to treat as leaves.
 
     Returns:
         The structure.
@@ -137,7 +137,7 @@ def _take_mapping_apart(value: Mapping[Any, Any], path: str, visit: Visitor, is_
             for name, item in pairs.items():
                 same[name] = item
             return same
-        return kind(pairs)  # one that cannot be written takes its pairs, as in tf.nest
+        return kind(pairs)  # an immutable mapping is constructed from its pairs, as in tf.nest
 
     return Container(kind, names, children, make)
 
@@ -151,7 +151,7 @@ def _take_set_apart(value: AbstractSet[Any], path: str, visit: Visitor, is_leaf:
 
 def _rank_in_set(item: Any) -> tuple[str, str]:
     # The order of a set differs between processes: strings hash by a seed of the process, tensors by their address.
-    # The leaves become the inputs of a graph that all ranks must build alike, so order by what is alike.
+    # The leaves become inputs of a graph that all ranks must build alike, so sort by properties equal on all ranks.
     if _is_reference(item):
         tensor = item.deref()
         return "tensor", f"{getattr(tensor, 'dtype', '')}{getattr(tensor, 'shape', '')}"
@@ -166,7 +166,7 @@ def _maker_of_sequence(value: Sequence[Any]) -> Callable[[list[Any]], Any]:
         return lambda items: kind(*items)
     if isinstance(value, tuple):
         return kind
-    return list  # TensorFlow's tracking lists wrap a plain one
+    return list  # TensorFlow's tracking lists wrap a plain list
 
 
 def _is_reference(value: object) -> bool:

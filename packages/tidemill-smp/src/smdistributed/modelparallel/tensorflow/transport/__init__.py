@@ -1,1 +1,1 @@
-"""How tensors travel between ranks."""
+"""Transports of tensors between ranks."""

@@ -1,4 +1,4 @@
-"""Which transport a job takes: the fastest that every rank has."""
+"""Chooses the fastest transport that every rank has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smdistributed.modelparallel.tensorflow.world.communicator import Group
 __all__ = ["TRANSPORT_VARIABLE", "choose_transport"]
 
 TRANSPORT_VARIABLE = "SMP_TRANSPORT"
-"""Overrides the parameter `transport` where that is `auto`."""
+"""Environment variable that overrides the parameter `transport` if that is `auto`."""
 _log = logging.getLogger("smdistributed.modelparallel")
 
 
@@ -29,17 +29,17 @@ def choose_transport(
     hang_timeout_s: float,
     name_of: Callable[[int], str],
 ) -> Transport:
-    """Make the transport that all ranks of `group` have. Collective.
+    """Create the best transport that all ranks of `group` have. Collective.
 
     Raises:
-        SMPConfigurationError: If `native` was asked for and a rank does not have it.
+        SMPConfigurationError: If `native` was requested and a rank does not have it.
     """
     if wanted == "auto":
         wanted = os.environ.get(TRANSPORT_VARIABLE, "auto")
     problems = _native_problems(wanted, group)
     if wanted == "native" and problems:
         raise SMPConfigurationError(
-            f"'transport' is 'native', but {problems[0]}: mend that, or set 'transport' to 'auto' or 'python'"
+            f"'transport' is 'native', but {problems[0]}: fix that, or set 'transport' to 'auto' or 'python'"
         )
     if wanted == "python" or problems:
         why = problems[0] if problems else "as asked for"
@@ -54,14 +54,14 @@ def choose_transport(
 
 
 def _native_problems(wanted: str, group: Group) -> list[str]:
-    """Why ranks cannot take the native transport; ranks that did not ask for it say so too."""
+    """Return why ranks cannot use the native transport, one text per rank; also checks that all ranks want the same."""
     asked = group.allgather_objects(wanted, what="choice of transport")
     if any(one != wanted for one in asked):
         raise SMPConfigurationError(f"'transport' must be the same on all ranks; received {asked}")
     if wanted == "python" or group.size == 1:
         return []
     problem = ""
-    # Where there is something to compile, one rank of a machine does it and the others find it done.
+    # One rank per machine loads the library first: if it has to compile it, the others then find the result.
     first = group.world.local_rank == 0
     if first:
         problem = _try_native()

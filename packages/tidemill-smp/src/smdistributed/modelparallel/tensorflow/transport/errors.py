@@ -1,4 +1,4 @@
-"""From the errors that TensorFlow raises for a failed op to the library's own."""
+"""Converts the errors that TensorFlow raises for failed transport ops into the library's exceptions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from smdistributed.modelparallel.backend.exceptions import (
 __all__ = ["DEADLOCK_MARK", "END_MARK", "LOST_MARK", "as_library_error", "library_errors"]
 
 LOST_MARK = "SMPPeerLostError: "
-"""What the text of an op's error begins with if a rank is gone. It ends at `END_MARK`."""
+"""Start of an op's error text if a rank was lost. The text ends at `END_MARK`."""
 DEADLOCK_MARK = "SMPDeadlockError: "
-"""The same if a rank did not answer in time."""
+"""Start of an op's error text if a rank did not answer in time."""
 END_MARK = " [smp]"
 _MARKS: tuple[tuple[str, type[SMPError]], ...] = (
     (LOST_MARK, SMPPeerLostError),
@@ -27,10 +27,10 @@ _MARKS: tuple[tuple[str, type[SMPError]], ...] = (
 
 
 def as_library_error(error: BaseException) -> SMPError | None:
-    """What a failed op of a transport means; None if the error is something else.
+    """Return the library's exception for the error of a failed transport op; None for other errors.
 
-    TensorFlow wraps the text of an op's error in lines of its own, and errors of Python code in a graph all come as
-    UnknownError. So the text is looked for, not the class.
+    TensorFlow adds lines to the text of an op's error, and reports all errors of Python code in a graph as
+    UnknownError. So the text is matched, not the class.
     """
     text = str(error)
     for mark, kind in _MARKS:
@@ -43,7 +43,7 @@ def as_library_error(error: BaseException) -> SMPError | None:
 
 @contextmanager
 def library_errors() -> Iterator[None]:
-    """Raise the library's exceptions where an op of a transport fails inside."""
+    """Convert errors of transport ops inside this context into the library's exceptions."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""The form of a tensor on the wire: the same for the native transport and the one in Python.
+"""Wire format of a tensor, shared by the native and the Python transport.
 
 offset  bytes  what
 0       4      magic "TMTN"
 4       1      version, 1
-5       1      dtype, TensorFlow's number of it
+5       1      dtype, as TensorFlow's number
 6       1      number of dimensions
 7       1      reserved, 0
 8       8      channel
@@ -37,16 +37,16 @@ class Header(NamedTuple):
 
 
 def pack_header(dtype: int, shape: tuple[int, ...], channel: int, size: int) -> bytes:
-    """The whole header, dimensions included."""
+    """Return the whole header, including dimensions."""
     fixed = _HEADER.pack(_MAGIC, _VERSION, dtype, len(shape), 0, channel, size)
     return fixed + struct.pack(f"<{len(shape)}q", *shape)
 
 
 def read_header(data: bytes | bytearray) -> Header:
-    """The fixed part.
+    """Parse the fixed part of a header.
 
     Raises:
-        OSError: If this is no header: the stream is out of step.
+        OSError: If this is not a header: the stream is out of sync.
     """
     magic, version, dtype, dimensions, _, channel, size = _HEADER.unpack(data)
     if magic != _MAGIC or version != _VERSION:
@@ -55,7 +55,7 @@ def read_header(data: bytes | bytearray) -> Header:
 
 
 def check_dtype(dtype: Any) -> None:
-    """Refuse what has no plain bytes.
+    """Refuse dtypes whose tensors are not plain bytes.
 
     Raises:
         TypeError: For strings, resources, variants and quantized or sub-byte types.
@@ -63,6 +63,6 @@ def check_dtype(dtype: Any) -> None:
     is_plain = dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
     if not is_plain or dtype.is_quantized or dtype.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn"):
         raise TypeError(
-            f"a tensor of dtype {dtype.name} cannot travel between ranks; allowed are bool, int8 to uint64, the "
-            "floating and the complex types. Keep what makes it and what uses it on one partition, or outside the model"
+            f"a tensor of dtype {dtype.name} cannot be sent between ranks; allowed are bool, int8 to uint64, the "
+            "floating and the complex types. Put its producer and its users on one partition, or outside the model"
         )

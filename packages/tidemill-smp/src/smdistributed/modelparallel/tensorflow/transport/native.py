@@ -1,4 +1,4 @@
-"""Tensors over sockets by ops of our own: a waiting receive occupies no thread, and no byte passes through Python."""
+"""Native transport: custom ops over sockets. Waiting receives occupy no thread, and no data passes through Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NativeTransport:
         self._ops = library.ops
         self._functions = library.functions
         for rank, connection in connections.items():
-            descriptor = os.dup(connection.fileno())  # the library's own, whatever becomes of the Python object
+            descriptor = os.dup(connection.fileno())  # owned by the library, independent of the Python object
             connection.close()
             limit = ctypes.c_double(hang_timeout_s)
             self._functions.tidemill_smp_open(rank, descriptor, name_of(rank).encode(), limit)
@@ -53,15 +53,15 @@ class NativeTransport:
             return self._ops.tidemill_smp_receive(T=dtype, peer=peer, channel=channel, label=label)
 
     def lose_all(self, why: str) -> None:
-        """Fail all that waits, now and later: a rank of the job died, as `why` says."""
+        """See `Transport.lose_all`."""
         self._functions.tidemill_smp_lose_all(why.encode())
 
     def waiting(self) -> str:
-        """What this rank waits to receive; empty if for nothing."""
+        """See `Transport.waiting`."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         self._functions.tidemill_smp_waiting(text, _TEXT_BYTES)
         return text.value.decode(errors="replace")
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until what was sent is in the network, or its receiver is gone."""
+        """See `Transport.flush`."""
         self._functions.tidemill_smp_flush(ctypes.c_double(timeout_s))

@@ -1,4 +1,4 @@
-"""Tensors over sockets in Python: needs no compiler; several times the time of the native one on tiny tensors."""
+"""Python transport over sockets: needs no compiler, but takes several times as long as `native` on tiny tensors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.errors import DEADLOCK_MARK, END_MARK, LOST_MARK
+from smdistributed.modelparallel.tensorflow.world.wire import read_exactly
 
 __all__ = ["PythonTransport"]
 
 
 class _Peer:
-    """One connection: a queue of what goes out, mailboxes of what came in, and a thread for each."""
+    """One connection: a queue of outgoing messages, mailboxes of received messages, and a thread for each direction."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.connection = connection
@@ -32,7 +33,7 @@ class _Peer:
         self.incoming: defaultdict[int, deque[np.ndarray]] = defaultdict(deque)
         self.waiting: dict[int, str] = {}
         self.lost = ""
-        """Why nothing comes or goes any more."""
+        """Why the peer is lost; empty while it is connected."""
 
     def start(self) -> None:
         for target in (self._read, self._write):
@@ -50,26 +51,17 @@ class _Peer:
                 with self.changed:
                     self.incoming[channel].append(array)
                     self.changed.notify_all()
+        except EOFError:
+            self.lose(f"{self.name} is gone: its connection ended")
         except (OSError, ValueError, MemoryError) as error:
             self.lose(f"{self.name} is gone: {error}")
 
     def _read_message(self) -> tuple[int, np.ndarray]:
-        header = messages.read_header(self._read_exactly(messages.HEADER_BYTES))
-        shape = struct.unpack(
-            f"<{header.dimensions}q", self._read_exactly(header.dimensions * messages.DIMENSION_BYTES)
-        )
+        header = messages.read_header(read_exactly(self.connection, messages.HEADER_BYTES))
+        dimensions = read_exactly(self.connection, header.dimensions * messages.DIMENSION_BYTES)
+        shape = struct.unpack(f"<{header.dimensions}q", dimensions)
         dtype = tf.dtypes.as_dtype(header.dtype).as_numpy_dtype
-        return header.channel, np.frombuffer(self._read_exactly(header.size), dtype=dtype).reshape(shape)
-
-    def _read_exactly(self, size: int) -> bytearray:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
-        while view:
-            got = self.connection.recv_into(view)
-            if not got:
-                raise OSError("its connection ended")
-            view = view[got:]
-        return buffer
+        return header.channel, np.frombuffer(read_exactly(self.connection, header.size), dtype=dtype).reshape(shape)
 
     def _write(self) -> None:
         while True:
@@ -88,7 +80,7 @@ class _Peer:
 
 
 class PythonTransport:
-    """The `Transport` that runs everywhere."""
+    """The `Transport` that needs no native library."""
 
     name = "python"
 
@@ -110,7 +102,7 @@ class PythonTransport:
         connection = self._peers[peer]
 
         def queue(value: Any) -> None:
-            array = np.asarray(value)  # a scalar comes as a NumPy scalar
+            array = np.asarray(value)  # TensorFlow passes scalars as NumPy scalars
             data = array.tobytes()  # a copy: TensorFlow may reuse the memory after the op
             header = messages.pack_header(number, array.shape, channel, len(data))
             with connection.changed:
@@ -138,7 +130,7 @@ class PythonTransport:
             return tf.numpy_function(take, [], dtype, name="smp_receive")
 
     def _close_in_child(self) -> None:
-        # A child is no rank, and a connection that it keeps would hide its parent's death.
+        # A child process is not a rank, and a connection that it keeps open would hide the exit of its parent.
         for peer in self._peers.values():
             peer.connection.close()
 
@@ -164,12 +156,12 @@ class PythonTransport:
                 connection.waiting.pop(channel, None)
 
     def lose_all(self, why: str) -> None:
-        """Fail all that waits, now and later: a rank of the job died, as `why` says."""
+        """See `Transport.lose_all`."""
         for peer in self._peers.values():
             peer.lose(why)
 
     def waiting(self) -> str:
-        """What this rank waits to receive; empty if for nothing."""
+        """See `Transport.waiting`."""
         for peer in self._peers.values():
             label = next(iter(list(peer.waiting.values())), "")
             if label:
@@ -177,7 +169,7 @@ class PythonTransport:
         return ""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until what was sent is in the network, or its receiver is gone."""
+        """See `Transport.flush`."""
         deadline = time.monotonic() + timeout_s
         for peer in self._peers.values():
             with peer.changed:

@@ -1,1 +1,1 @@
-"""The processes of a job: how they find each other, exchange Python objects and arrays, and notice a death."""
+"""The ranks of a job: how they connect, exchange Python objects and arrays, and detect lost ranks."""

@@ -1,9 +1,9 @@
-"""A group of ranks and what they do together: exchange objects, and reduce arrays.
+"""Collective operations of a group of ranks on Python objects and arrays.
 
-Every collective call takes the next number of its group, and its messages carry that number and the name of the call.
-So calls that do not match are told apart instead of mixed up.
+Every collective call gets the group's next sequence number, and its messages contain that number and the name of the
+call. So mismatched calls raise an error instead of mixing their data.
 
-Messages come from ranks that have proved that they know the job's secret: only theirs are unpickled.
+Only messages of ranks that have proved to know the job's secret are unpickled.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from smdistributed.modelparallel.tensorflow.world.world import World
 __all__ = ["Communicator", "Group"]
 
 _SMALL_BYTES = 64 << 10
-"""Up to here everybody sends everything to everybody, which is one exchange instead of 2 (n - 1)."""
+"""Up to this size every rank sends its array to all others: one exchange instead of 2 (n - 1) steps."""
 
 
 class Communicator(Protocol):
-    """What data parallelism needs of a group of ranks."""
+    """The operations of a group of ranks that data parallelism needs."""
 
     rank: int
     size: int
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The element-wise `sum` or `mean` over the group, bit-equal on all of it."""
+        """Return the element-wise `sum` or `mean` over the group, bit-equal on all ranks."""
         ...
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all ranks, by rank; their shapes may differ."""
+        """Return the arrays of all ranks, by rank; their shapes may differ."""
         ...
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of `root`; elsewhere the argument is not read."""
+        """Return the array of rank `root`; the argument of other ranks is ignored."""
         ...
 
     def barrier(self) -> None:
-        """Return when all are here."""
+        """Wait until all ranks have called this."""
         ...
 
 
 class Group:
-    """Some ranks of a world. Every member makes the same group, with the same name, and calls it in the same order."""
+    """A subset of the ranks. All members create it with the same ranks and name, and call it in the same order."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], name: str) -> None:
         self.world = world
         self.ranks = ranks
-        """The members, as global ranks."""
+        """Global ranks of the members."""
         self.name = name
         self.rank = ranks.index(world.rank)
-        """This process, counted in the group."""
+        """Rank of this process in the group."""
         self.size = len(ranks)
         key = hashlib.sha256(repr((name, ranks)).encode()).digest()
         self._key = (int.from_bytes(key[:3], "little") | 1) << 40  # tag 0 belongs to point-to-point messages
@@ -64,21 +64,21 @@ class Group:
         self._lock = threading.RLock()
 
     def allgather_objects(self, value: Any, *, what: str = "allgather") -> list[Any]:
-        """The objects of all members, by rank in the group. Collective."""
+        """Return the objects of all members, by rank in the group. Collective."""
         gathered = self._exchange(pickle.dumps(value, protocol=5), what)
         return [value if rank == self.rank else pickle.loads(data) for rank, data in enumerate(gathered)]  # noqa: S301
 
     def barrier(self) -> None:
-        """Return when all members are here."""
+        """Wait until all members have called this. Collective."""
         self._exchange(b"", "barrier")
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all members, by rank in the group. Collective."""
+        """Return the arrays of all members, by rank in the group. Collective."""
         gathered = self._exchange(_pack(np.asarray(array)), "allgather of arrays")
         return [_unpack(data) for data in gathered]
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of member `root`. Collective."""
+        """Return the array of member `root`. Collective."""
         doing = f"broadcast from rank {root} of the {self.name} group"
         with self._lock:
             tag = self._next_tag()
@@ -90,7 +90,7 @@ class Group:
             return _unpack(self._receive(self.ranks[root], tag, doing, doing))
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The sum or mean over the members, bit-equal on all of them. Collective."""
+        """Return the element-wise sum or mean over the members, bit-equal on all of them. Collective."""
         array = np.asarray(array)
         if op not in ("sum", "mean"):
             raise SMPUsageError(f"'op' is {op!r}; allowed is 'sum' or 'mean'")
@@ -106,12 +106,12 @@ class Group:
             first, *others = [_unpack(data) for data in self._exchange(_pack(array), f"allreduce of {_form(array)}")]
             total = first.copy()
             for other in others:
-                total = total + other  # in the order of ranks, so all get the same bits
+                total = total + other  # in rank order, so that all ranks get the same bits
             return total.astype(array.dtype, copy=False)
         return self._ring_sum(array)
 
     def _ring_sum(self, array: np.ndarray) -> np.ndarray:
-        """Each chunk is summed on its way round the ring, then goes round once more."""
+        """Sum with a ring all-reduce: reduce-scatter, then all-gather of the chunks."""
         doing = f"allreduce of {_form(array)} in the {self.name} group"
         total = np.array(array, copy=True, order="C").reshape(-1)
         chunks = np.array_split(total, self.size)  # views
@@ -141,7 +141,7 @@ class Group:
             ]
 
     def _others(self) -> list[int]:
-        # Each begins behind itself, so that not all call on the same one first.
+        # Each rank begins with its successor, so that not all ranks contact the same one first.
         return [self.ranks[(self.rank + step) % self.size] for step in range(1, self.size)]
 
     def _receive(self, peer: int, tag: int, what: str, doing: str) -> memoryview:

@@ -1,4 +1,4 @@
-"""The names of groups of ranks, and of the ways to count ranks."""
+"""The names of groups of ranks, and of the ways to number ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["DP_GROUP", "MP_GROUP", "PP_GROUP", "RDP_GROUP", "TP_GROUP", "WORLD",
 
 
 class CommGroup(Enum):
-    """Groups of ranks; PP is MP and RDP is DP here, and a TP group is one rank alone."""
+    """Groups of ranks. PP is the same as MP, RDP the same as DP, and a TP group has a single rank."""
 
     WORLD = "world"
     MP_GROUP = "mp"
@@ -19,7 +19,7 @@ class CommGroup(Enum):
 
 
 class RankType(Enum):
-    """How a rank is counted: among all, or inside the caller's own group."""
+    """How a rank is numbered: globally, or within one of the caller's groups."""
 
     WORLD_RANK = "world"
     MP_RANK = "mp"

@@ -1,4 +1,4 @@
-"""The sockets between every two ranks: unix sockets on one machine, TCP between machines."""
+"""Connect every two ranks: unix sockets on one machine, TCP between machines."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from smdistributed.modelparallel.tensorflow.world.stores import connect_until
 __all__ = ["SOCKETS_VARIABLE", "Mesh", "connect_all"]
 
 SOCKETS_VARIABLE = "SMP_SOCKETS"
-"""`unix` (default: unix sockets where they reach) or `tcp` (TCP on one machine too)."""
+"""`unix` (default: unix sockets between ranks of one machine) or `tcp` (TCP on one machine too)."""
 _BUFFER_BYTES = 4 << 20
 _HANDSHAKE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """The connections of one rank, shaken hands over."""
+    """The connections of one rank, after their handshakes."""
 
     objects: dict[int, socket.socket]
     """By peer, for Python objects."""
     tensors: dict[int, socket.socket]
     """By peer, for tensors."""
     machines: tuple[str, ...]
-    """By rank: on which machine it runs."""
+    """The machine of each rank, by rank."""
 
 
 def connect_all(rendezvous: Rendezvous, *, timeout_s: float) -> Mesh:
-    """Connect this rank with all others. Collective.
+    """Connect this rank to all others. Collective.
 
     Raises:
-        SMPDeadlockError: If another rank does not come in time.
+        SMPDeadlockError: If another rank does not connect in time.
     """
     machines = tuple(
         json.loads(text) for text in rendezvous.store.allgather("machine", json.dumps(_machine()).encode())
@@ -73,7 +73,7 @@ def connect_all(rendezvous: Rendezvous, *, timeout_s: float) -> Mesh:
 def _machine() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     name = boot.read_text().strip() if boot.exists() else ""
-    # Two containers on one host share the boot id but no file system, so the temporary directory speaks too.
+    # Containers on one host share the boot id but not the file system, so the temporary directory is included.
     place = Path(tempfile.gettempdir()).stat()
     return f"{socket.gethostname()} {name} {place.st_dev}:{place.st_ino}"
 
@@ -111,7 +111,7 @@ def _call(
 
 
 class _Listener:
-    """Takes the calls of the ranks above this one, in a thread."""
+    """Accepts connections from higher ranks, in a thread."""
 
     def __init__(self, rendezvous: Rendezvous, machines: tuple[str, ...]) -> None:
         self._rendezvous = rendezvous
@@ -131,16 +131,16 @@ class _Listener:
         if not by_tcp and machines.count(own) > 1:
             self._listen_unix()
         if by_tcp or len(set(machines)) > 1:
-            # Between machines there is no loopback; on one it is all that is wanted.
+            # Loopback does not reach other machines; on a single machine nothing else should be reachable.
             self._listen_tcp(rendezvous.host if len(set(machines)) > 1 else "127.0.0.1")
 
     def start(self) -> None:
-        """Begin to take calls."""
+        """Start accepting connections."""
         for listener in self._listeners:
             threading.Thread(target=self._serve, args=(listener,), name="smp-listener", daemon=True).start()
 
     def wait(self, deadline: float, timeout_s: float) -> dict[tuple[int, wire.Purpose], socket.socket]:
-        """The connections, when all have come."""
+        """Wait for all connections and return them."""
         with self._changed:
             while self._arrived.keys() != self._expected:
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() > deadline:
@@ -149,7 +149,7 @@ class _Listener:
             return dict(self._arrived)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._closed = True
         for listener in self._listeners:
             with suppress(OSError):

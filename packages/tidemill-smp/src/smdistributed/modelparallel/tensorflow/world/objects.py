@@ -1,4 +1,4 @@
-"""Python objects from rank to rank: what `smp.send`, `smp.recv_from` and `smp.broadcast` do."""
+"""Send Python objects between ranks, for `smp.send`, `smp.recv_from` and `smp.broadcast`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TAG = 0
 
 
 class Objects:
-    """Point-to-point messages; a sender waits until the receiver has taken what it sent."""
+    """Point-to-point messages; a sender waits until the receiver has received the object."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -22,7 +22,7 @@ class Objects:
         self._lock = threading.Lock()
 
     def send(self, value: Any, peers: tuple[int, ...], *, doing: str) -> None:
-        """Send to some ranks, and return when all have received it."""
+        """Send an object to some ranks, and return when all have received it."""
         payload = pickle.dumps(value, protocol=5)
         counts = {}
         for peer in peers:

@@ -1,6 +1,6 @@
-"""Who this process is among the others, and where it meets them: told by whoever started it.
+"""Determine the rank of this process and the place where ranks meet, from the variables of the launcher.
 
-| started by | rank and size from | meets in |
+| started by | rank and size from | ranks meet in |
 |---|---|---|
 | the library's own launcher | its variables `SMP_RANK`, `SMP_SIZE`, ... | the directory or address in `SMP_STORE` |
 | mpirun, an mpi4py that loads the same MPI | the launcher's variables | mpi4py's allgather |
@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
-from smdistributed.modelparallel.tensorflow.world.mpi_library import MPIMismatchError, find_launcher, start_mpi
+from smdistributed.modelparallel.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
-__all__ = ["Rendezvous", "Standing", "blame_file", "blame_others", "find_rendezvous", "read_standing"]
+__all__ = ["RankInfo", "Rendezvous", "blame_file", "blame_others", "find_rendezvous", "read_rank_info"]
 
 _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the environment says of this process."""
+class RankInfo:
+    """Rank and size of this process, from the environment."""
 
     started_by: str
     """`smp`, `mpich`, `openmpi` or `alone`."""
@@ -46,7 +46,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """What a rank needs to connect with the others."""
+    """The information that a rank needs to connect to the others."""
 
     rank: int
     size: int
@@ -58,7 +58,7 @@ class Rendezvous:
     host: str = "127.0.0.1"
     """The address of this machine, for ranks on others."""
     mpi: Any = None
-    """mpi4py's communicator, where it was used."""
+    """mpi4py's communicator, if it was used."""
 
 
 _VARIABLES = {
@@ -74,60 +74,60 @@ _VARIABLES = {
 }
 
 
-def read_standing(environment: Mapping[str, str] | None = None) -> Standing:
-    """Rank and size as the variables of a launcher tell them.
+def read_rank_info(environment: Mapping[str, str] | None = None) -> RankInfo:
+    """Return rank and size from the variables of the launcher.
 
     Raises:
-        SMPConfigurationError: If they are no numbers.
+        SMPConfigurationError: If a variable is not a number.
     """
     variables = os.environ if environment is None else environment
     for started_by, names in _VARIABLES.items():
         if names[0] not in variables or names[1] not in variables:
             continue
         rank, size = _number(variables, names[0]), _number(variables, names[1])
-        # Without word of the machine, all ranks are taken to be on this one.
+        # Without a local rank, assume that all ranks are on this machine.
         local_rank = _number(variables, names[2]) if names[2] in variables else rank
         local_size = _number(variables, names[3]) if names[3] in variables else size
-        return Standing(started_by, rank, size, local_rank, local_size)
-    return Standing("alone")
+        return RankInfo(started_by, rank, size, local_rank, local_size)
+    return RankInfo("alone")
 
 
 def find_rendezvous(*, timeout_s: float) -> Rendezvous:
-    """Where this process meets the others, by what the environment says."""
-    standing = read_standing()
+    """Return the rendezvous that the environment describes, see the table above."""
+    info = read_rank_info()
     host = os.environ.get("SMP_HOST", "")
-    if standing.started_by in ("mpich", "openmpi") and not os.environ.get("SMP_STORE"):
-        communicator = _mpi_communicator(standing)
+    if info.started_by in ("mpich", "openmpi") and not os.environ.get("SMP_STORE"):
+        communicator = _mpi_communicator(info)
         if communicator is not None:
-            secret = communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if standing.rank == 0 else None)
-            return _rendezvous(standing, secret, MPIStore(communicator), host, communicator)
-    if standing.size == 1:
-        return _rendezvous(standing, secrets.token_bytes(_SECRET_BYTES), _NobodyElse(), host)
+            secret = communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if info.rank == 0 else None)
+            return _rendezvous(info, secret, MPIStore(communicator), host, communicator)
+    if info.size == 1:
+        return _rendezvous(info, secrets.token_bytes(_SECRET_BYTES), _NobodyElse(), host)
     where = os.environ.get("SMP_STORE")
     if where:
         secret = _secret_from_environment()
-        return _rendezvous(standing, secret, _store_at(where, secret, standing, timeout_s), host)
-    if standing.local_size != standing.size:
+        return _rendezvous(info, secret, _store_at(where, secret, info, timeout_s), host)
+    if info.local_size != info.size:
         raise SMPConfigurationError(
-            f"{standing.size} ranks run on several machines, {standing.local_size} of them here, and there is no "
+            f"{info.size} ranks run on several machines, {info.local_size} of them here, and there is no "
             "mpi4py for this mpirun to introduce them: install one, or export SMP_STORE=host:port (of rank 0) and "
             "SMP_SECRET (64 hexadecimal digits) to all ranks"
         )
-    return _meet_below_launcher(standing, timeout_s, host)
+    return _meet_below_launcher(info, timeout_s, host)
 
 
 def blame_file(directory: str | Path, rank: int) -> Path:
-    """What a rank leaves for the launcher when it fails because another one is gone."""
+    """Return the file by which a rank tells the launcher that it fails because of another rank."""
     return Path(directory) / f"blames.{rank}"
 
 
 def blame_others() -> None:
-    """Tell the launcher, if it is the library's own, that this rank fails because another one is gone."""
-    standing = read_standing()
+    """Tell the launcher, if it is the library's own, that this rank fails because another rank is lost."""
+    info = read_rank_info()
     directory = os.environ.get("SMP_STORE", "")
-    if standing.started_by == "smp" and directory.startswith("/"):
+    if info.started_by == "smp" and directory.startswith("/"):
         with suppress(OSError):
-            blame_file(directory, standing.rank).touch()
+            blame_file(directory, info.rank).touch()
 
 
 class _NobodyElse:
@@ -139,21 +139,21 @@ class _NobodyElse:
         pass
 
 
-def _rendezvous(standing: Standing, secret: bytes, store: Store, host: str, mpi: Any = None) -> Rendezvous:
+def _rendezvous(info: RankInfo, secret: bytes, store: Store, host: str, mpi: Any = None) -> Rendezvous:
     return Rendezvous(
-        standing.rank,
-        standing.size,
-        standing.local_rank,
-        standing.local_size,
+        info.rank,
+        info.size,
+        info.local_rank,
+        info.local_size,
         secret,
         store,
-        host or _own_address(standing),
+        host or _own_address(info),
         mpi,
     )
 
 
-def _own_address(standing: Standing) -> str:
-    if standing.local_size == standing.size:
+def _own_address(info: RankInfo) -> str:
+    if info.local_size == info.size:
         return "127.0.0.1"
     return socket.gethostbyname(socket.gethostname())
 
@@ -179,34 +179,34 @@ def _secret_from_environment() -> bytes:
     return secret
 
 
-def _store_at(where: str, secret: bytes, standing: Standing, timeout_s: float) -> Store:
+def _store_at(where: str, secret: bytes, info: RankInfo, timeout_s: float) -> Store:
     if where.startswith("/"):
-        return DirectoryStore(Path(where), rank=standing.rank, size=standing.size, timeout_s=timeout_s)
+        return DirectoryStore(Path(where), rank=info.rank, size=info.size, timeout_s=timeout_s)
     host, colon, port = where.rpartition(":")
     if not colon or not port.isdecimal():
         raise SMPConfigurationError(f"SMP_STORE is {where!r}; allowed is host:port, or the path of a directory")
-    return TCPStore(host, int(port), secret=secret, rank=standing.rank, size=standing.size, timeout_s=timeout_s)
+    return TCPStore(host, int(port), secret=secret, rank=info.rank, size=info.size, timeout_s=timeout_s)
 
 
-def _mpi_communicator(standing: Standing) -> Any:
+def _mpi_communicator(info: RankInfo) -> Any:
     """Return mpi4py's communicator of all ranks; None, with a line from rank 0 that says why, if it cannot be used."""
     try:
         return start_mpi(find_launcher()).COMM_WORLD
     except ModuleNotFoundError:
         return None
     except (ImportError, MPIMismatchError) as error:
-        if standing.rank == 0:
+        if info.rank == 0:
             print(f"smp: ranks meet without mpi4py: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return None
 
 
-def _meet_below_launcher(standing: Standing, timeout_s: float, host: str) -> Rendezvous:
-    directory = _private_directory() / _launcher_name(_VARIABLES[standing.started_by][0])
+def _meet_below_launcher(info: RankInfo, timeout_s: float, host: str) -> Rendezvous:
+    directory = _private_directory() / _launcher_name(_VARIABLES[info.started_by][0])
     directory.mkdir(mode=0o700, exist_ok=True)
-    store = DirectoryStore(directory, rank=standing.rank, size=standing.size, timeout_s=timeout_s, is_ours=True)
-    # The directory is the user's own, so what lies there is known to the user's processes only.
+    store = DirectoryStore(directory, rank=info.rank, size=info.size, timeout_s=timeout_s, is_ours=True)
+    # Only this user's processes can read the directory.
     (secret, *_) = store.allgather("secret", secrets.token_bytes(_SECRET_BYTES))
-    return _rendezvous(standing, secret, store, host)
+    return _rendezvous(info, secret, store, host)
 
 
 def _private_directory() -> Path:
@@ -221,7 +221,7 @@ def _private_directory() -> Path:
 
 
 def _launcher_name(variable: str) -> str:
-    """The nearest ancestor that does not have the launcher's variables is the launcher: the same for all ranks."""
+    """Return a name of the launcher: the nearest ancestor without the launcher's variables, the same for all ranks."""
     process = os.getppid()
     needle = b"\0" + variable.encode() + b"="
     while process > 1:

@@ -1,4 +1,4 @@
-"""How ranks that are not connected yet tell each other where they listen."""
+"""Stores through which ranks exchange their addresses before they are connected."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _POLL_S = 0.01
 
 
 class Store(Protocol):
-    """An exchange of small values among all ranks."""
+    """Exchanges small values among all ranks."""
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. `topic` is a word that all ranks say in the same order."""
+        """Return the values of all ranks, by rank. All ranks use the same topics in the same order."""
         ...
 
     def close(self) -> None:
-        """Clear away what the exchange left; every rank is done with it."""
+        """Clean up, after every rank has finished the exchange."""
         ...
 
 
 class DirectoryStore:
-    """Files in a directory that only this user can enter: for ranks on one machine."""
+    """Exchanges files in a directory that only this user can access, for ranks on one machine."""
 
     def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float, is_ours: bool = False) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class DirectoryStore:
         self._timeout_s = timeout_s
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Write this rank's file, then read everybody's."""
+        """Write this rank's file, then read the files of all ranks."""
         own = self._directory / f"{topic}.{self._rank}"
         fresh = own.with_name(f".{own.name}.{os.getpid()}")
         fresh.write_bytes(value)
@@ -51,7 +51,7 @@ class DirectoryStore:
         return [self._read(topic, rank, deadline) for rank in range(self._size)]
 
     def close(self) -> None:
-        """Remove the directory, if no launcher does it."""
+        """Remove the directory, unless the launcher does it."""
         if self._is_ours and self._rank == 0:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -63,25 +63,25 @@ class DirectoryStore:
             except FileNotFoundError:
                 if time.monotonic() > deadline:
                     raise _missing([rank], self._timeout_s, f"in {self._directory}") from None
-                time.sleep(_POLL_S)  # another process makes the file, and nothing portable tells of it
+                time.sleep(_POLL_S)  # another process writes the file, and there is no portable notification
 
 
 class MPIStore:
-    """mpi4py's own allgather."""
+    """Exchanges values with mpi4py's allgather."""
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """One collective call of MPI."""
+        """Return the values of all ranks, with one collective MPI call."""
         return [answer for _, answer in self._communicator.allgather((topic, value))]
 
     def close(self) -> None:
-        """Nothing: MPI ends with the process."""
+        """Do nothing, since MPI is finalized when the process ends."""
 
 
 class TCPStore:
-    """Rank 0 listens at an address that all know, gathers, and answers."""
+    """Exchanges values through rank 0, which listens at an address known to all ranks."""
 
     def __init__(self, host: str, port: int, *, secret: bytes, rank: int, size: int, timeout_s: float) -> None:
         self._rank = rank
@@ -111,12 +111,12 @@ class TCPStore:
                 try:
                     hello = wire.accept(connection, secret=secret, rank=0)
                 except wire.HandshakeError:
-                    connection.close()  # a stranger; the ranks go on
+                    connection.close()  # not a rank of this job
                     continue
                 self._connections[hello.rank] = connection
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Send to rank 0, and receive the list."""
+        """Send the value to rank 0, and receive the list of all values."""
         try:
             for connection in self._connections.values():
                 connection.settimeout(self._timeout_s)
@@ -135,13 +135,13 @@ class TCPStore:
             raise SMPError(f"rank {self._rank} lost the rendezvous at {self._address} ({topic}): {error}") from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for connection in self._connections.values():
             connection.close()
 
 
 def connect_until(family: int, address: Any, deadline: float) -> socket.socket:
-    """Connect to a listener that may not be there yet."""
+    """Connect to an address; retry until the deadline if nothing listens there yet."""
     while True:
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -1,7 +1,7 @@
-"""What goes over a socket between two ranks: a handshake by the job's secret, then frames.
+"""The protocol between two ranks: a handshake with the job's secret, then frames.
 
-Objects are pickled, so whoever can speak to a rank can run code in it: nothing is read from a connection before both
-sides have proved that they know the secret.
+Objects are pickled, so a peer can run code in a rank. Nothing else is read from a connection before both sides have
+proved that they know the secret.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "accept",
     "introduce",
     "pack_frame",
+    "read_exactly",
     "read_frame",
     "send_frame",
 ]
@@ -37,7 +38,7 @@ _SMALL_BYTES = 65536
 
 
 class Purpose(IntEnum):
-    """What a connection is for."""
+    """Purpose of a connection."""
 
     OBJECTS = 0
     TENSORS = 1
@@ -45,7 +46,7 @@ class Purpose(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """Kind of a frame."""
 
     MESSAGE = 0
     ACK = 1
@@ -55,14 +56,14 @@ class Kind(IntEnum):
 
 
 class Hello(NamedTuple):
-    """Who is at the other end."""
+    """Identity of the other end."""
 
     purpose: Purpose
     rank: int
 
 
 class Frame(NamedTuple):
-    """A frame as it came."""
+    """A received frame."""
 
     kind: Kind
     tag: int
@@ -74,12 +75,12 @@ class HandshakeError(Exception):
 
 
 def introduce(connection: socket.socket, *, secret: bytes, rank: int, purpose: Purpose) -> Hello:
-    """Shake hands as the side that called."""
+    """Perform the handshake on the connecting side."""
     return _shake(connection, b"caller", b"callee", secret, rank, purpose)
 
 
 def accept(connection: socket.socket, *, secret: bytes, rank: int) -> Hello:
-    """Shake hands as the side that was called."""
+    """Perform the handshake on the accepting side."""
     return _shake(connection, b"callee", b"caller", secret, rank, None)
 
 
@@ -89,12 +90,12 @@ def _shake(
     own = _HELLO.pack(_MAGIC, _VERSION, purpose or 0, rank, secrets.token_bytes(32))
     try:
         connection.sendall(own)
-        other = bytes(_read_exactly(connection, _HELLO.size))
+        other = bytes(read_exactly(connection, _HELLO.size))
         magic, version, wanted, other_rank, _ = _HELLO.unpack(other)
         if magic != _MAGIC or version != _VERSION:
             raise HandshakeError(f"expected {_MAGIC!r} version {_VERSION}, received {magic!r} version {version}")
         connection.sendall(_proof(secret, mine, own, other))
-        if not hmac.compare_digest(_proof(secret, theirs, other, own), bytes(_read_exactly(connection, _PROOF_BYTES))):
+        if not hmac.compare_digest(_proof(secret, theirs, other, own), bytes(read_exactly(connection, _PROOF_BYTES))):
             raise HandshakeError("the other end does not know this job's secret")
     except (OSError, EOFError) as error:
         raise HandshakeError(f"the connection ended during the handshake ({error or type(error).__name__})") from error
@@ -106,7 +107,7 @@ def _proof(secret: bytes, role: bytes, own: bytes, other: bytes) -> bytes:
 
 
 def send_frame(connection: socket.socket, kind: Kind, tag: int, payload: bytes | memoryview) -> None:
-    """Send a frame whole. Not safe for threads by itself."""
+    """Send a whole frame. Not thread-safe."""
     if len(payload) <= _SMALL_BYTES:
         connection.sendall(pack_frame(kind, tag, payload))
     else:
@@ -115,7 +116,7 @@ def send_frame(connection: socket.socket, kind: Kind, tag: int, payload: bytes |
 
 
 def pack_frame(kind: Kind, tag: int, payload: bytes | memoryview) -> bytes:
-    """A small frame as bytes."""
+    """Return a small frame as bytes."""
     return _FRAME.pack(_FRAME_MAGIC, kind, 0, tag, len(payload)) + bytes(payload)
 
 
@@ -126,13 +127,19 @@ def read_frame(connection: socket.socket) -> Frame:
         EOFError: If the other end has closed.
         OSError: If the connection broke.
     """
-    magic, kind, _, tag, size = _FRAME.unpack(_read_exactly(connection, _FRAME.size))
+    magic, kind, _, tag, size = _FRAME.unpack(read_exactly(connection, _FRAME.size))
     if magic != _FRAME_MAGIC:
         raise OSError(f"a frame begins with {magic!r} instead of {_FRAME_MAGIC!r}: the stream is out of step")
-    return Frame(Kind(kind), tag, _read_exactly(connection, size))
+    return Frame(Kind(kind), tag, read_exactly(connection, size))
 
 
-def _read_exactly(connection: socket.socket, size: int) -> bytearray:
+def read_exactly(connection: socket.socket, size: int) -> bytearray:
+    """Wait for `size` bytes.
+
+    Raises:
+        EOFError: If the other end has closed.
+        OSError: If the connection broke.
+    """
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:

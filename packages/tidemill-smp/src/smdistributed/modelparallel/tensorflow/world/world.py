@@ -1,8 +1,8 @@
-"""This process among the others: messages to and from them, their signs of life, and what happens when one goes.
+"""The connections of this rank to all others: messages, heartbeats, and the detection of lost ranks.
 
-A thread per peer reads its connection into mailboxes, so a send never waits for more than the network. A message is
-known by (peer, tag); those with one tag stay in order. Whoever waits does so in `receive`, which ends with an exception
-as soon as it is known that a rank died, and after `hang_timeout_s` in any case.
+One thread per peer reads the connection into mailboxes, so a send waits only for the network. A message is identified
+by (peer, tag); messages with the same tag stay in order. `receive` raises as soon as a rank is known to be lost, and
+after `hang_timeout_s` in any case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPPeerLostError
 from smdistributed.modelparallel.tensorflow.world import wire
-from smdistributed.modelparallel.tensorflow.world.losses import DIED, FAILED, LEFT, Loss, Losses
+from smdistributed.modelparallel.tensorflow.world.lost_peers import DIED, FAILED, LEFT, LostPeer, LostPeers
 from smdistributed.modelparallel.tensorflow.world.wire import Kind
 
 __all__ = ["World"]
@@ -35,12 +35,12 @@ class _Link:
         self.sending = threading.Lock()
         self.heard_s = time.monotonic()
         self.doing = ""
-        """What the peer says it is waiting for; empty while it works."""
+        """What the peer reports to be waiting for; empty while it works."""
         self.acknowledged = 0
 
 
 class World:
-    """This process among the others."""
+    """This rank and its connections to all others."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class World:
         name_of: Callable[[int], str] = "rank {}".format,
     ) -> None:
         self.rank = rank
-        """This process, counted among all."""
+        """Global rank of this process."""
         self.size = len(connections) + 1
-        """How many processes there are."""
+        """Number of processes."""
         self.local_rank = local_rank
-        """This process, counted on its machine."""
+        """Rank of this process on its machine."""
         self.local_size = local_size
-        """How many processes there are on this machine."""
+        """Number of processes on this machine."""
         self.hang_timeout_s = hang_timeout_s
         self.name_of = name_of
-        """A rank with its partition, for messages to people."""
+        """Describes a rank and its partition, for messages."""
         self._links = {peer: _Link(connection) for peer, connection in connections.items()}
         self._changed = threading.Condition()
         self._mailboxes: dict[tuple[int, int], deque[bytearray]] = defaultdict(deque)
-        self._losses = Losses(lambda rank: self.name_of(rank))
+        self._lost_peers = LostPeers(lambda rank: self.name_of(rank))
         self._doings: dict[int, str] = {}
         self._loss_listeners: list[Callable[[str], None]] = []
         self._doing_sources: list[Callable[[], str]] = []
@@ -74,7 +74,7 @@ class World:
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Begin to read and to give signs of life."""
+        """Start reading messages and sending heartbeats."""
         for peer, link in self._links.items():
             limit = _SENDING.pack(int(self.hang_timeout_s), int(self.hang_timeout_s % 1 * 1e6) or 1)
             link.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -85,14 +85,14 @@ class World:
     # --- messages ---------------------------------------------------------------------------------------------
 
     def send(self, peer: int, tag: int, payload: bytes | memoryview, *, doing: str) -> None:
-        """Hand a message to the network.
+        """Send a message.
 
         Raises:
-            SMPPeerLostError: If the peer is gone, or any rank died.
-            SMPDeadlockError: If the peer has taken nothing for `hang_timeout_s`.
+            SMPPeerLostError: If the peer has left, or any rank died or failed.
+            SMPDeadlockError: If the peer has accepted no data for `hang_timeout_s`.
         """
         with self._changed:
-            self._losses.check((peer,), doing)
+            self._lost_peers.check((peer,), doing)
         with self._says(doing):
             self._put(peer, Kind.MESSAGE, tag, payload, doing)
 
@@ -100,8 +100,8 @@ class World:
         """Wait for the next message of `tag` from `peer`.
 
         Raises:
-            SMPPeerLostError: If the peer is gone, or any rank died.
-            SMPDeadlockError: If nothing has come for `hang_timeout_s`.
+            SMPPeerLostError: If the peer has left, or any rank died or failed.
+            SMPDeadlockError: If no message has arrived for `hang_timeout_s`.
         """
         key = (peer, tag)
         with self._says(doing), self._changed:
@@ -113,11 +113,11 @@ class World:
         return message
 
     def acknowledge(self, peer: int, *, doing: str) -> None:
-        """Tell a peer that one more of its messages was taken."""
+        """Acknowledge one more message of a peer."""
         self._put(peer, Kind.ACK, 0, b"", doing)
 
     def wait_acknowledged(self, peer: int, count: int, *, doing: str) -> None:
-        """Wait until a peer has taken `count` messages in all."""
+        """Wait until a peer has acknowledged `count` messages in total."""
         link = self._links[peer]
         with self._says(doing), self._changed:
             self._wait(lambda: link.acknowledged >= count, peer, doing)
@@ -125,15 +125,15 @@ class World:
     # --- life and death ---------------------------------------------------------------------------------------
 
     def on_loss(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the explanation when a rank dies or fails, in a thread; at once if one already did."""
+        """Call `listener` with an explanation, in a thread, when a rank dies or fails; now, if one already has."""
         with self._changed:
             self._loss_listeners.append(listener)
-            loss = self._losses.gravest()
-        if loss is not None:
-            listener(self._losses.explain(loss))
+            lost = self._lost_peers.gravest()
+        if lost is not None:
+            listener(self._lost_peers.explain(lost))
 
     def also_doing(self, source: Callable[[], str]) -> None:
-        """Ask `source` too for what this rank waits for; an empty answer means for nothing."""
+        """Add a source of what this rank waits for, as reported to its peers; an empty result means nothing."""
         self._doing_sources.append(source)
 
     def check(self, doing: str) -> None:
@@ -143,15 +143,15 @@ class World:
             SMPPeerLostError: With what this rank was doing.
         """
         with self._changed:
-            self._losses.check((), doing)
+            self._lost_peers.check((), doing)
 
     def has_lost(self) -> bool:
         """Whether any rank died or failed."""
         with self._changed:
-            return self._losses.gravest() is not None
+            return self._lost_peers.gravest() is not None
 
     def describe(self, peer: int) -> str:
-        """What is known of a peer right now, as the end of a sentence."""
+        """Return the current state of a peer, as the end of a sentence in an error message."""
         link = self._links[peer]
         silent_s = time.monotonic() - link.heard_s
         if silent_s > 5 * HEARTBEAT_S:
@@ -161,7 +161,7 @@ class World:
         return "it is alive and busy with something else (or stuck there)"
 
     def close(self, failure: str = "") -> None:
-        """Tell the others that this process ends, and why, and disconnect. Never waits for them."""
+        """Send the other ranks the reason why this process ends, and disconnect without waiting for them."""
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._closing.set()
@@ -175,7 +175,7 @@ class World:
                 link.sending.release()
 
     def forget_in_child(self) -> None:
-        """After a fork: the child is no rank, and must not keep the connections open."""
+        """Close the connections in a forked child, which is not a rank and must not keep them open."""
         for link in self._links.values():
             link.connection.close()
 
@@ -190,14 +190,14 @@ class World:
                 raise self._deadlock(peer, doing) from error
             except OSError as error:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._losses.has(peer), timeout=1)  # its reader knows more
-                    self._losses.check((peer,), doing)
+                    self._changed.wait_for(lambda: self._lost_peers.has(peer), timeout=1)  # its reader knows more
+                    self._lost_peers.check((peer,), doing)
                 raise SMPPeerLostError(f"{self.name_of(peer)} is gone: {error}; this rank was in {doing}") from error
 
     def _wait(self, is_there: Callable[[], bool], peer: int, doing: str) -> None:
         deadline = time.monotonic() + self.hang_timeout_s
         while not is_there():
-            self._losses.check((peer,), doing)
+            self._lost_peers.check((peer,), doing)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._deadlock(peer, doing)
@@ -221,15 +221,15 @@ class World:
                 self._doings.pop(thread, None)
 
     def _read(self, peer: int, link: _Link) -> None:
-        last = Loss(peer, DIED)
+        last = LostPeer(peer, DIED)
         try:
             while True:
                 frame = wire.read_frame(link.connection)
                 link.heard_s = time.monotonic()
                 if frame.kind is Kind.GOODBYE:
-                    last = Loss(peer, LEFT)
+                    last = LostPeer(peer, LEFT)
                 elif frame.kind is Kind.FAILURE:
-                    last = Loss(peer, FAILED, frame.payload.decode(errors="replace"))
+                    last = LostPeer(peer, FAILED, frame.payload.decode(errors="replace"))
                     break
                 else:
                     self._take(peer, link, frame)
@@ -248,22 +248,22 @@ class World:
                 self._mailboxes[peer, frame.tag].append(frame.payload)
             self._changed.notify_all()
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, lost: LostPeer) -> None:
         if self._closing.is_set():
             return
         with self._changed:
-            news = self._losses.add(loss) and loss.how != LEFT
+            news = self._lost_peers.add(lost) and lost.how != LEFT
             self._changed.notify_all()
             listeners = list(self._loss_listeners) if news else []
         for listener in listeners:
-            listener(self._losses.explain(loss))
+            listener(self._lost_peers.explain(lost))
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):
             words = [*list(self._doings.values())[:1], *(source() for source in self._doing_sources)]
             doing = next((word for word in words if word), "").encode()[:500]
             for link in self._links.values():
-                # A peer that is being sent to, or takes nothing, must not hold up the signs of life to the others.
+                # A send in progress, e.g. to a peer that accepts no data, must not delay heartbeats to the others.
                 if link.sending.acquire(blocking=False):
                     with suppress(OSError):
                         self._beat_once(link, doing)

@@ -15,8 +15,8 @@ namespace tidemill {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 << 10;
-// Up to here the caller writes by itself what the socket takes at once. On a core that computes, the writing thread may
-// have to wait several milliseconds for its turn: longer than the copy takes.
+// Up to this size the caller itself writes as much as the socket accepts immediately. On a busy core, the writing
+// thread may wait several milliseconds to be scheduled: longer than the copy takes.
 constexpr std::size_t kByCallerBytes = 1 << 20;
 
 std::string Reason(int number) { return number == 0 ? "its connection ended" : std::strerror(number); }
@@ -36,7 +36,7 @@ bool Connection::Send(Outgoing outgoing) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!lost_.empty()) return false;
   if (outgoing_.empty() && !writing_ && outgoing.head.size() + outgoing.size <= kByCallerBytes) {
-    // Saves the hand-over to the writing thread. Whatever does not fit now, or fails, is that thread's to deal with.
+    // Saves the switch to the writing thread, which handles errors and what does not fit now.
     std::string error;
     if (WriteSome(&outgoing, MSG_DONTWAIT, &error) && outgoing.sent == outgoing.head.size() + outgoing.size) {
       outgoing.release(outgoing.owner);
@@ -136,11 +136,11 @@ void Connection::Write() {
     bool alive = error.empty();
     while (alive && next.sent < next.head.size() + next.size) alive = WriteSome(&next, 0, &error);
     next.release(next.owner);
-    if (!alive) Lose(name_ + " is gone: " + error);  // and go on, to release what is still queued
+    if (!alive) Lose(name_ + " is gone: " + error);  // and continue, to release queued messages
   }
 }
 
-// One call of sendmsg. False if the connection broke; true with nothing sent if it would have to wait.
+// Calls sendmsg once. Returns false if the connection broke, and true with nothing sent if the call would block.
 bool Connection::WriteSome(Outgoing* outgoing, int flags, std::string* error) {
   iovec parts[2];
   int count = 0;

@@ -1,4 +1,4 @@
-// The connection to one rank: what goes out is queued, what comes in is handed to whoever waits for its channel.
+// The connection to one rank: queues outgoing messages, and passes received messages to the receivers of their channel.
 #pragma once
 
 #include <chrono>
@@ -20,38 +20,39 @@ using Clock = std::chrono::steady_clock;
 struct Outcome {
   enum Kind { kMessage, kLost, kLate } kind;
   Message message;
-  std::string words;  // of the last two: why
+  std::string words;  // the reason, for kLost and kLate
 };
 
 using Receiver = std::function<void(Outcome)>;
 
 class Connection {
  public:
-  // Takes the descriptor over. Lives as long as the process: its threads do.
+  // Owns the descriptor. Lives as long as the process, because its threads do.
   Connection(int descriptor, std::string name, double hang_timeout_s);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Queues a message and returns. False, with nothing queued, if the peer is lost: then see lost().
+  // Queues a message and returns. Returns false without queuing if the peer is lost; lost() has the reason.
   bool Send(Outgoing outgoing);
 
-  // Calls `receiver` once: here if the message is there or the peer is lost, else later in a thread of this class.
+  // Calls `receiver` once: immediately if the message has arrived or the peer is lost, else later from a thread of this
+  // class.
   void Receive(std::uint64_t channel, std::string label, Receiver receiver);
 
-  // Fails all that waits, now and later.
+  // Fails all current and later operations.
   void Lose(const std::string& why);
   std::string lost();
 
-  // Fails waits that have lasted too long.
+  // Fails waits that exceed the hang timeout.
   void EndLateWaits();
 
-  // What is being waited for; empty if nothing.
+  // Labels of the current waits; empty if none.
   std::string Waiting();
 
-  // Whether all was written, or the peer is lost, before the deadline.
+  // Returns whether all messages were written, or the peer was lost, before the deadline.
   bool Flush(Clock::time_point deadline);
 
-  // In a forked child, which is no rank.
+  // Called in a forked child, which is not a rank.
   void CloseInChild();
 
   const std::string& name() const { return name_; }
@@ -82,7 +83,7 @@ class Connection {
   std::unordered_map<std::uint64_t, std::deque<Wait>> waits_;
   std::string lost_;
 
-  std::unique_ptr<char[]> buffer_;  // of the reading thread alone
+  std::unique_ptr<char[]> buffer_;  // used by the reading thread only
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

@@ -1,4 +1,4 @@
-// A tensor as bytes: on the wire (see messages.py for the table) and between the threads of a process.
+// A tensor as bytes, on the wire (see messages.py for the format) and between the threads of a process.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace tidemill {
 
 constexpr std::size_t kHeaderBytes = 24;
-constexpr std::size_t kAlignment = 64;  // TensorFlow takes memory of this alignment over as it is
+constexpr std::size_t kAlignment = 64;  // TensorFlow uses memory of this alignment without copying it
 
 struct Header {
   unsigned char magic[4];
@@ -31,7 +31,7 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// What came in.
+// A received message.
 struct Message {
   int dtype = 0;
   std::vector<std::int64_t> shape;
@@ -39,7 +39,7 @@ struct Message {
   std::size_t size = 0;
 };
 
-// What goes out: the header with the dimensions, and memory that somebody keeps alive until `release`.
+// An outgoing message: the header with the dimensions, and memory that its owner keeps alive until `release`.
 struct Outgoing {
   std::vector<unsigned char> head;
   const char* data = nullptr;

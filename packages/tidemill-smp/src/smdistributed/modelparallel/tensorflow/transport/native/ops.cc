@@ -1,7 +1,6 @@
-// Send and receive as TensorFlow ops on the C kernel API. A send queues its tensor; a receive leaves its callback with
-// the connection and gives its thread back until the message is there.
+// Send and receive as TensorFlow ops on the C kernel API. A send queues its tensor; a receive registers its callback
+// with the connection, and releases its thread until the message arrives.
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -16,29 +15,15 @@
 
 #include "connection.h"
 #include "done.h"
-#include "tensorflow_c.h"
+#include "old_glibc_threads.h"
+#include "tensorflow_ops.h"
 
 namespace tidemill {
 namespace {
 
-TensorFlow tf;
-int registration = -1;  // 0: the ops are there
+int registration = -1;  // 0: the ops are registered
 std::atomic<bool> block_always{false};
 std::atomic<int> blocked{0};
-
-class Status {
- public:
-  Status() : status_(tf.TF_NewStatus()) {}
-  ~Status() { tf.TF_DeleteStatus(status_); }
-  Status(const Status&) = delete;
-  Status& operator=(const Status&) = delete;
-  TF_Status* get() { return status_; }
-  bool ok() const { return tf.TF_GetCode(status_) == TF_OK; }
-  void Set(int code, const std::string& text) { tf.TF_SetStatus(status_, code, text.c_str()); }
-
- private:
-  TF_Status* status_;
-};
 
 // Connections by rank. Never destroyed: threads may still use them while the process runs its destructors.
 class Connections {
@@ -82,7 +67,7 @@ Connections& AllConnections() {
 
 void CloseAllInChild() { AllConnections().CloseInChild(); }
 
-// --- what both kernels know -------------------------------------------------------------------------------------
+// --- state of both kernels --------------------------------------------------------------------------------------
 
 struct Kernel {
   std::int64_t peer = 0;
@@ -94,17 +79,10 @@ struct Kernel {
 void* CreateKernel(TF_OpKernelConstruction* construction) {
   Status status;
   auto kernel = std::make_unique<Kernel>();
-  tf.TF_OpKernelConstruction_GetAttrInt64(construction, "peer", &kernel->peer, status.get());
-  if (status.ok()) tf.TF_OpKernelConstruction_GetAttrInt64(construction, "channel", &kernel->channel, status.get());
+  kernel->peer = IntAttr(construction, "peer", &status);
+  kernel->channel = IntAttr(construction, "channel", &status);
+  kernel->label = StringAttr(construction, "label", &status);
   if (status.ok()) tf.TF_OpKernelConstruction_GetAttrType(construction, "T", &kernel->dtype, status.get());
-  std::int32_t list_size = 0;
-  std::int32_t size = 0;
-  if (status.ok()) tf.TF_OpKernelConstruction_GetAttrSize(construction, "label", &list_size, &size, status.get());
-  if (status.ok() && size > 0) {
-    kernel->label.resize(static_cast<std::size_t>(size));
-    tf.TF_OpKernelConstruction_GetAttrString(construction, "label", &kernel->label[0], kernel->label.size(),
-                                             status.get());
-  }
   if (!status.ok()) {
     tf.TF_OpKernelConstruction_Failure(construction, status.get());
     return nullptr;
@@ -114,7 +92,7 @@ void* CreateKernel(TF_OpKernelConstruction* construction) {
 
 void DeleteKernel(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-// The marks around the words are those of errors.py, which finds them again in the exception.
+// errors.py looks for these marks around the text in the exception.
 std::string LostText(const std::string& why, const char* what, const std::string& label) {
   return "SMPPeerLostError: " + why + "; this rank was to " + what + " " + label + " [smp]";
 }
@@ -180,7 +158,8 @@ void ComputeSend(void* raw, TF_OpKernelContext* context) {
 
 void FreeData(void* data, std::size_t, void*) { std::free(data); }
 
-// Whether a tensor of its dtype and shape has as many bytes as came. TensorFlow ends the process over one that cannot be.
+// Returns whether a tensor of that dtype and shape has as many bytes as were received. TensorFlow aborts the process
+// for impossible shapes.
 bool Fits(const Message& message) {
   std::uint64_t bytes = tf.TF_DataTypeSize(message.dtype);
   for (const std::int64_t size : message.shape) {
@@ -217,7 +196,7 @@ void Answer(TF_OpKernelContext* context, const Kernel& kernel, const Connection&
   if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
 }
 
-// Where the callback cannot be kept: occupies the thread, as an ordinary op does.
+// Fallback if the callback cannot be copied: occupies the thread, like an ordinary op.
 void ReceiveBlocking(const Kernel& kernel, Connection* connection, TF_OpKernelContext* context) {
   ++blocked;
   std::mutex mutex;
@@ -260,56 +239,12 @@ void ComputeReceive(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDone
 
 // --- registration -----------------------------------------------------------------------------------------------
 
-void AnyShape(TF_ShapeInferenceContext* context, TF_Status* status) {
-  tf.TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
-
-bool LookUp() {
-  void* library = nullptr;
-  for (const char* name : {"libtensorflow_framework.so.2", "libtensorflow_framework.2.dylib"}) {
-    library = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (library != nullptr) break;
-  }
-  if (library == nullptr) return false;
-  bool complete = true;
-#define TIDEMILL_LOOK_UP(result, name, arguments)                                     \
-  {                                                                                   \
-    void* const symbol = ::dlsym(library, #name);                                     \
-    if (symbol == nullptr) {                                                          \
-      std::fprintf(stderr, "smp.transport missing TensorFlow symbol %s\n", #name);    \
-      complete = false;                                                               \
-    }                                                                                 \
-    std::memcpy(&tf.name, &symbol, sizeof symbol);                                    \
-  }
-  TIDEMILL_TENSORFLOW_FUNCTIONS(TIDEMILL_LOOK_UP)
-#undef TIDEMILL_LOOK_UP
-  return complete;
-}
-
-bool RegisterOp(const char* name, const char* input, const char* output, ShapeFunction shape) {
-  Status status;
-  TF_OpDefinitionBuilder* builder = tf.TF_NewOpDefinitionBuilder(name);
-  if (input != nullptr) tf.TF_OpDefinitionBuilderAddInput(builder, input);
-  if (output != nullptr) tf.TF_OpDefinitionBuilderAddOutput(builder, output);
-  for (const char* attribute : {"T: type", "peer: int", "channel: int", "label: string"}) {
-    tf.TF_OpDefinitionBuilderAddAttr(builder, attribute);
-  }
-  tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);  // so that a tf.function keeps their order
-  tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, shape);
-  tf.TF_RegisterOpDefinition(builder, status.get());
-  return status.ok();
-}
-
-bool RegisterKernel(const char* name, TF_KernelBuilder* builder) {
-  Status status;
-  tf.TF_RegisterKernelBuilder(name, builder, status.get());
-  return status.ok();
-}
+const std::vector<const char*> kAttributes = {"T: type", "peer: int", "channel: int", "label: string"};
 
 bool RegisterAll() {
-  if (!LookUp()) return false;
-  return RegisterOp("TidemillSmpSend", "tensor: T", nullptr, [](TF_ShapeInferenceContext*, TF_Status*) {}) &&
-         RegisterOp("TidemillSmpReceive", nullptr, "tensor: T", AnyShape) &&
+  return LookUpTensorFlow("smp.transport") &&
+         RegisterOp("TidemillSmpSend", {"tensor: T"}, {}, kAttributes) &&
+         RegisterOp("TidemillSmpReceive", {}, {"tensor: T"}, kAttributes) &&
          RegisterKernel("TidemillSmpSend",
                         tf.TF_NewKernelBuilder("TidemillSmpSend", "CPU", CreateKernel, ComputeSend, DeleteKernel)) &&
          RegisterKernel("TidemillSmpReceive", tf.TF_NewAsyncKernelBuilder("TidemillSmpReceive", "CPU", CreateKernel,
@@ -327,12 +262,10 @@ struct Registration {
 }  // namespace
 }  // namespace tidemill
 
-#define TIDEMILL_EXPORT extern "C" __attribute__((visibility("default")))
-
-// 0 if the ops are registered.
+// Returns 0 if the ops are registered.
 TIDEMILL_EXPORT int tidemill_smp_registration() { return tidemill::registration; }
 
-// Takes the descriptor over.
+// Takes ownership of the descriptor.
 TIDEMILL_EXPORT void tidemill_smp_open(int rank, int descriptor, const char* name, double hang_timeout_s) {
   tidemill::AllConnections().Add(rank, std::make_unique<tidemill::Connection>(descriptor, name, hang_timeout_s));
 }
@@ -341,7 +274,7 @@ TIDEMILL_EXPORT void tidemill_smp_lose_all(const char* why) {
   for (tidemill::Connection* connection : tidemill::AllConnections().All()) connection->Lose(why);
 }
 
-// What is being waited for, as text of at most `size` bytes with its zero.
+// Writes the labels of the current waits as text of at most `size` bytes, including the terminating zero.
 TIDEMILL_EXPORT void tidemill_smp_waiting(char* text, int size) {
   text[0] = '\0';
   for (tidemill::Connection* connection : tidemill::AllConnections().All()) {
@@ -359,7 +292,7 @@ TIDEMILL_EXPORT void tidemill_smp_flush(double seconds) {
   for (tidemill::Connection* connection : tidemill::AllConnections().All()) connection->Flush(deadline);
 }
 
-// For tests: receive as if the callback could not be kept. Gives the number of receives that did so.
+// For tests: receive as if the callback could not be copied. Returns the number of receives that did so.
 TIDEMILL_EXPORT int tidemill_smp_block(int always) {
   tidemill::block_always = always != 0;
   return tidemill::blocked;

@@ -1,4 +1,4 @@
-"""One attribute, changed and changed back."""
+"""Reversible replacement of one attribute."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Patch:
 
     def apply(self) -> None:
         """Set the attribute."""
-        # What the target has itself: an inherited attribute comes to light again when ours is deleted.
+        # Save only the target's own attribute: deleting the patch makes an inherited one visible again.
         self._old = vars(self.target).get(self.name, _ABSENT)
         setattr(self.target, self.name, self.new)
 
     def undo(self) -> None:
-        """Set it to what it was, or delete it."""
+        """Restore the previous value, or delete the attribute."""
         if self._old is _ABSENT:
             delattr(self.target, self.name)
         else:

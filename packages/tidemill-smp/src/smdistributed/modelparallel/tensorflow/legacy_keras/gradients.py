@@ -1,7 +1,7 @@
-"""`optimizer.get_gradients` and `optimizer.compute_gradients`: gradients without a tape, in a graph.
+"""`optimizer.get_gradients` and `optimizer.compute_gradients`: gradients in a graph, without a tape.
 
-They are made by `tf.gradients`, which walks the graph that is being built; a step function is always one. Inside a step
-each gradient is then marked as belonging where its variable is.
+They use `tf.gradients`, which differentiates the graph under construction; a step function always builds one. Inside a
+step each gradient is also marked for placement with its variable.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.hooks import tag_gradient
-from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["compute_gradients", "get_gradients", "patches", "patches_of_keras_2", "symbolic_gradients"]
 
 
 def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
-    """Give the gradients of `loss`, as the optimizers of Keras 2 did.
+    """Return the gradients of `loss`, as in the optimizers of Keras 2.
 
     Args:
-        optimizer: Named in messages only: neither its clipping nor its loss scale has a part in this.
-        loss: A tensor of the graph that is being built.
-        params: Variables (of TensorFlow or Keras), in any nest.
+        optimizer: Used in error messages only: its clipping and loss scale are not applied.
+        loss: A tensor of the graph under construction.
+        params: Variables of TensorFlow or Keras, in any nest.
 
     Returns:
-        One per variable, in the order of `tf.nest.flatten`: tensors, or `tf.IndexedSlices` for embeddings.
+        One gradient per variable, in the order of `tf.nest.flatten`: tensors, or `tf.IndexedSlices` for embeddings.
 
     Raises:
-        ValueError: If `loss` does not depend on a variable. It names all of those.
+        ValueError: If `loss` does not depend on some variables, which the message names.
         SMPUsageError: If called eagerly.
     """
     variables = tf.nest.flatten(params)
@@ -47,17 +47,18 @@ def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
 def compute_gradients(
     optimizer: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, tape: tf.GradientTape | None = None
 ) -> list[tuple[Any, Any]]:
-    """Give pairs of gradient and variable, ready for `apply_gradients`.
+    """Return pairs of gradient and variable for `apply_gradients`.
 
     Args:
-        optimizer: Whose variables are meant where `var_list` is None.
-        loss: A tensor, or a callable that gives one.
-        var_list: Variables, or a callable that gives them; None for those that the optimizer was built with.
-        grad_loss: The gradient of what is wanted with respect to `loss`; None for one.
-        tape: A tape that has recorded `loss`, to be asked in place of the graph.
+        optimizer: The optimizer, whose variables are the default of `var_list`.
+        loss: A tensor, or a callable that returns one.
+        var_list: Variables, or a callable that returns them. Default: those that the optimizer was built with.
+        grad_loss: The upstream gradient with respect to `loss`. Default: one.
+        tape: A tape that has recorded `loss`, to use instead of the graph.
 
     Returns:
-        `(gradient, variable)` in the order of `var_list`; the gradient is None where `loss` does not depend on it.
+        `(gradient, variable)` in the order of `var_list`; the gradient is None if `loss` does not depend on the
+        variable.
 
     Raises:
         ValueError: If there is no list of variables.
@@ -78,16 +79,16 @@ def compute_gradients(
 
 
 def symbolic_gradients(loss: Any, variables: Sequence[Any], grad_loss: Any = None, *, caller: str) -> list[Any]:
-    """Differentiate in the graph that is being built.
+    """Differentiate in the graph under construction.
 
     Args:
         loss: A tensor of that graph.
         variables: Variables of TensorFlow or Keras.
         grad_loss: As for `compute_gradients`.
-        caller: Named in messages.
+        caller: Name of the caller for error messages.
 
     Returns:
-        One gradient per variable; None where `loss` does not depend on it.
+        One gradient per variable; None if `loss` does not depend on it.
     """
     if tf.executing_eagerly():
         raise SMPUsageError(
@@ -100,13 +101,13 @@ def symbolic_gradients(loss: Any, variables: Sequence[Any], grad_loss: Any = Non
 
 
 def patches(keras: Any) -> list[Patch]:
-    """The patches for Keras 3."""
+    """Return the patches for Keras 3."""
     optimizer = keras.optimizers.Optimizer
     return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
 
 
 def patches_of_keras_2(tf_keras: Any) -> list[Patch]:
-    """The patches for tf_keras, whose two families of optimizers have one or the other method."""
+    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods."""
     optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
     return [
         Patch(optimizer, "get_gradients", get_gradients),
@@ -117,8 +118,8 @@ def patches_of_keras_2(tf_keras: Any) -> list[Patch]:
 
 
 def _or_original(original: Callable[..., Any]) -> Callable[..., Any]:
-    # tf_keras's own method clips nothing either, but it asks for a tape where the loss is a tensor; subclasses, such as
-    # the one that scales the loss, rely on the rest of it.
+    # The method of tf_keras does not clip either, but requires a tape if the loss is a tensor. It still serves the
+    # other cases, on which subclasses such as the one for loss scaling rely.
     def compute_gradients_of_tensor(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
         if callable(loss) or args or kwargs.get("tape") is not None:
             return original(self, loss, var_list, *args, **kwargs)
@@ -140,7 +141,7 @@ def _variables_of(optimizer: Any, var_list: Any) -> Any:
 
 
 def _tf_variable(variable: Any) -> Any:
-    # A Keras 3 variable is none of TensorFlow's, it holds one.
+    # A Keras 3 variable is not a tf.Variable, but contains one.
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
 
 

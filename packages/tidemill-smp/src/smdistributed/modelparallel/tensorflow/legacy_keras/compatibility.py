@@ -1,4 +1,4 @@
-"""Put the compatibility set in, and take it out."""
+"""Installs and removes the compatibility shims."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.keras2 import (
+from smdistributed.modelparallel.tensorflow.legacy_keras import (
+    earlier_calls,
     gradients,
     legacy_optimizers,
-    reset_states,
     saved_model,
-    schedule_names,
-    variables_list,
 )
-from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["SWITCH", "install", "is_installed", "uninstall"]
 
 SWITCH = "SMP_KERAS2_COMPAT"
-"""The environment variable that, at `0`, `false`, `no` or `off`, leaves the set out."""
+"""Environment variable that disables the shims with `0`, `false`, `no` or `off`."""
 
 _applied: list[Patch] = []
 
 
 def install(*, enabled: bool = True) -> bool:
-    """Put the set in: for the Keras behind `tf.keras`, and for the other one if it has been imported.
+    """Install the shims for the Keras of `tf.keras`, and for the other Keras if it has been imported. Idempotent.
 
     Args:
-        enabled: False to leave it out, as `SMP_KERAS2_COMPAT=0` does.
+        enabled: False installs nothing, like `SMP_KERAS2_COMPAT=0`.
 
     Returns:
-        Whether the set is in. Calling it again changes nothing.
+        Whether the shims are installed.
     """
     if not enabled or os.environ.get(SWITCH, "1").strip().lower() in ("0", "false", "no", "off"):
         return False
@@ -51,13 +49,13 @@ def install(*, enabled: bool = True) -> bool:
 
 
 def uninstall() -> None:
-    """Take the set out: everything is as before `install`."""
+    """Remove the shims, which restores the state before `install`."""
     while _applied:
         _applied.pop().undo()
 
 
 def is_installed() -> bool:
-    """Whether the set is in."""
+    """Return whether the shims are installed."""
     return bool(_applied)
 
 
@@ -67,17 +65,15 @@ def _patches() -> list[Patch]:
         patches += gradients.patches_of_keras_2(importlib.import_module("tf_keras"))
     if not _is_keras_2(tf.keras) or "keras" in sys.modules:
         keras = importlib.import_module("keras")
-        # Two modules with the same things in them: `keras`, and what `tf.keras` is.
+        # `keras` and the module of `tf.keras` are different modules with the same contents.
         namespaces: list[ModuleType] = [keras, importlib.import_module("keras._tf_keras.keras")]
         patches += gradients.patches(keras)
-        patches += variables_list.patches(keras)
+        patches += earlier_calls.patches(keras)
         patches += legacy_optimizers.patches(keras, namespaces)
-        patches += reset_states.patches(keras)
         patches += saved_model.patches(namespaces)
-        patches += schedule_names.patches(keras)
     return patches
 
 
 def _is_keras_2(keras: Any) -> bool:
-    # tf_keras does not tell its version there, so ask for a class.
+    # tf_keras has no version attribute there, so check a class.
     return str(keras.Model.__module__).startswith("tf_keras")

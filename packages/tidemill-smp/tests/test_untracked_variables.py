@@ -1,4 +1,4 @@
-"""Variables that no layer of the model keeps: each is right on a rank, or cannot be read there."""
+"""Variables that no layer tracks: each is correct on a rank, or cannot be read there."""
 
 from typing import Any
 
@@ -45,14 +45,14 @@ def test_a_checkpoint_has_them(tmp_path: Any) -> None:
 
 
 def made() -> Any:
-    """A model, a step that trains it, and the variables of neither."""
+    """Return a model, a step that trains it, and untracked variables."""
     import numpy as np
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp
 
     tf.keras.utils.set_random_seed(11)
-    loose = {
+    untracked = {
         "scale": tf.Variable(2.0, name="scale"),
         "count": tf.Variable(0, name="count", trainable=False),
         "table": tf.Variable([1.0, 2.0, 3.0], name="table", trainable=False),
@@ -66,10 +66,10 @@ def made() -> Any:
 
         def call(self, x: Any, training: Any = None) -> Any:
             with smp.partition(0):
-                loose["count"].assign_add(1)
+                untracked["count"].assign_add(1)
                 x = self.first(x)
             with smp.partition(min(1, smp.mp_size() - 1)):
-                return self.second(x * loose["table"]) * loose["scale"]
+                return self.second(x * untracked["table"]) * untracked["scale"]
 
     net, optimizer = Net(), tf.keras.optimizers.SGD(0.1, momentum=0.9)
 
@@ -77,8 +77,8 @@ def made() -> Any:
     def forward_backward(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(net(x, training=True) - y))
-        loose["seen"].assign_add(1)
-        return tape.gradient(loss, [*net.trainable_variables, loose["scale"]]), loss
+        untracked["seen"].assign_add(1)
+        return tape.gradient(loss, [*net.trainable_variables, untracked["scale"]]), loss
 
     @smp.step
     def forward(x: Any, y: Any) -> Any:
@@ -90,26 +90,26 @@ def made() -> Any:
     @tf.function
     def train_step() -> Any:
         grads, loss = forward_backward(x, y)
-        variables = [*net.trainable_variables, loose["scale"]]
+        variables = [*net.trainable_variables, untracked["scale"]]
         optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], variables, strict=True))
         return loss.reduce_mean()
 
     losses = [float(train_step()) for _ in range(STEPS)]
-    return net, optimizer, loose, losses, lambda: float(forward(x, y).reduce_mean())
+    return net, optimizer, untracked, losses, lambda: float(forward(x, y).reduce_mean())
 
 
 def _read(variable: Any) -> Any:
-    from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
+    from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError
 
     try:
         return variable.numpy().tolist()
-    except SMPForeignVariableError as error:
+    except SMPRemoteVariableError as error:
         return str(error)
 
 
 def train() -> Any:
-    _, _, loose, losses, _ = made()
-    return {name: _read(variable) for name, variable in loose.items()} | {"losses": losses}
+    _, _, untracked, losses, _ = made()
+    return {name: _read(variable) for name, variable in untracked.items()} | {"losses": losses}
 
 
 def evaluate() -> float:
@@ -121,23 +121,25 @@ def save_and_restore(directory: str) -> Any:
 
     import smdistributed.modelparallel.tensorflow as smp
 
-    net, optimizer, loose, _, _ = made()
-    manager = smp.CheckpointManager(tf.train.Checkpoint(model=net, optimizer=optimizer, **loose), directory)
+    net, optimizer, untracked, _, _ = made()
+    manager = smp.CheckpointManager(tf.train.Checkpoint(model=net, optimizer=optimizer, **untracked), directory)
     manager.save()
     mine, other = ("count", "scale") if smp.rank() == 0 else ("scale", "count")
-    loose[mine].assign(tf.zeros_like(loose[mine]))
+    untracked[mine].assign(tf.zeros_like(untracked[mine]))
     assert manager.restore() is not None
-    return loose[mine].numpy().item(), "refused" if isinstance(_read(loose[other]), str) else "read"
+    return untracked[mine].numpy().item(), "refused" if isinstance(_read(untracked[other]), str) else "read"
 
 
 def test_what_the_other_rank_holds_is_no_variable_of_its_own_to_later_steps(tmp_path: Any) -> None:
-    for loose, steps in ranks.run(2, restore_and_step_twice, str(tmp_path), config={**CONFIG, "hang_timeout_s": 20}):
-        assert loose == [0, 0, 0]
+    for untracked, steps in ranks.run(
+        2, restore_and_step_twice, str(tmp_path), config={**CONFIG, "hang_timeout_s": 20}
+    ):
+        assert untracked == [0, 0, 0]
         assert steps == (8, 4)
 
 
 def restore_and_step_twice(directory: str) -> Any:
-    """Take three steps after a restore, where only the first partition has variables; how many loose ones there are."""
+    """Run three steps after a restore in which only the first partition has variables; return the untracked count."""
     import keras
     import tensorflow as tf
 
@@ -162,10 +164,10 @@ def restore_and_step_twice(directory: str) -> Any:
         net = Net()
         manager = smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
         manager.restore()
-        for size in (4, 8, 8)[: 1 + 2 * number]:  # each is traced anew
+        for size in (4, 8, 8)[: 1 + 2 * number]:  # each size is traced again
             x = tf.ones([size, models.FEATURES])
             outputs = smp.step(lambda x, net=net: net(x))(x).merge()
-            counts.append(len(engine()._loose))
+            counts.append(len(engine()._untracked))
         if number == 0:
             manager.save()
     return counts[1:], tuple(outputs.shape)

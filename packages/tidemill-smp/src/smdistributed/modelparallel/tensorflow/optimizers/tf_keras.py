@@ -1,4 +1,4 @@
-"""The optimizers of tf_keras, those of today and the legacy ones, taught to leave foreign variables alone."""
+"""Patches the optimizers of tf_keras, current and legacy, to skip variables of other ranks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
-from smdistributed.modelparallel.tensorflow.engine import loss_scaling_of_tf_keras, slots
-from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
+from smdistributed.modelparallel.tensorflow.optimizers import slots, tf_keras_loss_scaling
 from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
 __all__ = ["install"]
 
 
 def install(is_distributed: Callable[[Any], bool]) -> None:
-    """Patch both families, once per process.
+    """Patch both families of optimizers, once per process.
 
     Args:
-        is_distributed: Whether a variable belongs to a model that has been cut.
+        is_distributed: Returns whether a variable belongs to a partitioned model.
     """
     modern, legacy = tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer
     if hasattr(modern, "_smp_original_apply"):
         return
     slots.install(is_distributed)
-    loss_scaling_of_tf_keras.install(_make_slots)
+    tf_keras_loss_scaling.install(_make_slots)
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
     overwrite = modern._overwrite_model_variables_with_average_value
-    modern._overwrite_model_variables_with_average_value = _passing_over_foreign(overwrite)
+    modern._overwrite_model_variables_with_average_value = _passing_over_remote(overwrite)
     legacy.apply_gradients = _applying(legacy.apply_gradients, _create_slots)
     legacy.add_slot = _adding_slot(legacy.add_slot)
 
@@ -51,21 +51,21 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
             return original(self, pairs, name, *args, **kwargs)
         _refuse_nadam_of_a_part(self, session)
         _prepare(self, variables, name, prepare)
-        grads, shares = [grad for grad, _ in pairs], slots.shares_of(self)
-        if shares is not None:
-            _refuse_what_cannot_be_shared(self)
-            grads = shares.means(grads, variables)
+        grads, sharding = [grad for grad, _ in pairs], slots.sharding_of(self)
+        if sharding is not None:
+            _refuse_what_cannot_be_sharded(self)
+            grads = sharding.average_owned(grads, variables)
         elif session.config.ddp:
             grads = average_gradients(grads, session)
-        here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, shares)]
+        here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, sharding)]
         mine = [variables[place] for place in here]
-        with _clipping_by_all(self, grads, here, slots.groups_of_others(session, shares)) as clipped:
+        with _clipping_by_all(self, grads, here, slots.groups_of_others(session, sharding)) as clipped:
             if len(here) == len(pairs) or any(grad is not None for grad in clipped):
                 applied = original(self, list(zip(clipped, mine, strict=True)), name, *args, **kwargs)
             else:
                 applied = self.iterations.assign_add(1)
-        if shares is not None:
-            shares.spread([variable for grad, variable in zip(grads, variables, strict=True) if grad is not None])
+        if sharding is not None:
+            sharding.all_gather([variable for grad, variable in zip(grads, variables, strict=True) if grad is not None])
         return applied
 
     return apply_gradients
@@ -77,7 +77,7 @@ def _make_slots(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any, Sequence[Any]], None]) -> None:
-    """Make the slots of all variables, also of those without a gradient here: their list is the same on all ranks."""
+    """Create the slots of all variables, also of those without a gradient here: all ranks have the same list."""
     slots.prepare(self, variables)
     with tf.name_scope(name or getattr(self, "_name", None) or "optimizer"), tf.init_scope():
         make(self, variables)
@@ -87,7 +87,7 @@ def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any
 def _clipping_by_all(
     optimizer: Any, gradients: Sequence[Any], here: Sequence[int], groups: Sequence[TensorGroup]
 ) -> Iterator[list[Any]]:
-    """Gradients of what is updated here, clipped by the norm of all; inside, the optimizer does not do it again."""
+    """Clip the gradients of variables updated here by the global norm; the optimizer does not clip again inside."""
     clip_norm = getattr(optimizer, "global_clipnorm", None)
     mine = [gradients[place] for place in here]
     if not groups or not clip_norm:
@@ -104,11 +104,11 @@ def _clipping_by_all(
 
 
 def _refuse_nadam_of_a_part(optimizer: Any, session: Session) -> None:
-    # Traced, it multiplies its product of rates once per variable that it sees, but for one: here it sees a part.
+    # In a graph, Nadam multiplies its product of rates once per variable it receives, minus one: here not all of them.
     if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(
-            f"{type(optimizer).__name__} of tf_keras reckons with the number of variables that it gets, which are "
-            "those of one partition here: take tf.keras.optimizers.legacy.Nadam, another optimizer, or Keras 3"
+            f"{type(optimizer).__name__} of tf_keras depends on the number of variables it receives, which are those "
+            "of one partition here: use tf.keras.optimizers.legacy.Nadam, another optimizer, or Keras 3"
         )
 
 
@@ -116,12 +116,12 @@ def _is_nadam(optimizer: Any) -> bool:
     return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
-def _refuse_what_cannot_be_shared(optimizer: Any) -> None:
+def _refuse_what_cannot_be_sharded(optimizer: Any) -> None:
     is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"
         raise SMPUsageError(
-            f"'shard_optimizer_state' is True, but replicas cannot share out {what} of tf_keras keep: take Keras 3 or "
+            f"'shard_optimizer_state' is True, but replicas cannot shard {what} of tf_keras keep: use Keras 3 or "
             "another optimizer, or set 'shard_optimizer_state' to False"
         )
     if not type(optimizer).__module__.startswith("tf_keras."):
@@ -171,9 +171,9 @@ def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
     return add_slot
 
 
-def _passing_over_foreign(original: Callable[..., Any]) -> Callable[..., Any]:
+def _passing_over_remote(original: Callable[..., Any]) -> Callable[..., Any]:
     def overwrite(self: Any, var_list: Sequence[Any]) -> Any:
-        return original(self, [variable for variable in var_list if not is_foreign(variable)])
+        return original(self, [variable for variable in var_list if not is_remote(variable)])
 
     return overwrite
 

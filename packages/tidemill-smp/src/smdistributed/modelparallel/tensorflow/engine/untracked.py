@@ -1,4 +1,4 @@
-"""Variables that no layer keeps as an attribute, such as global ones, and that a step changes all the same."""
+"""Untracked variables: captured by a step that changes them, but kept by no layer as an attribute (global ones)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
 from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 
-__all__ = ["loose_variables"]
+__all__ = ["untracked_variables"]
 
 
-def loose_variables(traced: Trace, assignment: Assignment, known: Iterable[Any]) -> list[tf.Variable]:
-    """Those that change on one rank: the step writes to them in one partition, or an optimizer will.
+def untracked_variables(traced: Trace, assignment: Assignment, known: Iterable[Any]) -> list[tf.Variable]:
+    """Return the untracked variables that change on one rank: written in one partition, or trainable there.
 
-    What no one changes is equal on all ranks, and what the step changes outside all partitions changes on all.
+    Variables that never change are equal on all ranks, and so are those that the step changes outside all partitions.
 
     Args:
         traced: The step.
-        assignment: Who computes what of it.
-        known: The variables of the models, and loose ones that are known already.
+        assignment: The partition of each op.
+        known: The variables of the models, and untracked variables found before.
     """
     ids = {id(variable) for variable in known}
-    # The handle of a variable of another rank is on loan: whose it was is no variable of the step.
+    # Captured handles that belong to a remote variable are placeholders, not variables of this step.
     handles = {id(variable.handle) for variable in known}
     written = written_handles(traced.nodes)
     found = []
@@ -38,7 +38,7 @@ def loose_variables(traced: Trace, assignment: Assignment, known: Iterable[Any])
 
 
 def _variable_of(handle: Any) -> tf.Variable | None:
-    # TensorFlow notes on the handle whose it is.
+    # TensorFlow records the variable on its handle.
     reference = getattr(handle, "_parent_trackable", None)
     owner = None if reference is None else reference()
     return owner if isinstance(owner, tf.Variable) else None

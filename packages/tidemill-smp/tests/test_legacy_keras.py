@@ -1,4 +1,4 @@
-"""The compatibility set for scripts of Keras 2: each shim, all of them in a script, and none of them left behind."""
+"""The shims for Keras 2: each shim, all of them in a script, and their complete removal."""
 
 import importlib
 import json
@@ -16,20 +16,20 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow import keras2
+from smdistributed.modelparallel.tensorflow import legacy_keras
 
 SCRIPT = Path(__file__).parent / "scripts" / "digits_of_keras_2.py"
 
 
-# Keras reads variables in a way that NumPy 2 frowns on.
+# Keras converts variables in a way that NumPy 2 deprecates.
 keras_saves = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
 @pytest.fixture
 def compat() -> Iterator[None]:
-    assert keras2.install()
+    assert legacy_keras.install()
     yield
-    keras2.uninstall()
+    legacy_keras.uninstall()
 
 
 def run_script(tmp_path: Path, **environment: str) -> Any:
@@ -62,7 +62,7 @@ def test_the_script_fails_without_the_set(tmp_path: Path) -> None:
 
 
 def surfaces() -> dict[str, Any]:
-    """Everything that a shim touches, and the whole of the classes and modules that it touches it in."""
+    """Return all attributes that a shim changes, and all others of the same classes and modules."""
     found: dict[str, Any] = {}
     spaces = [importlib.import_module(name) for name in ("keras", "keras._tf_keras.keras")]
     owners = [keras.metrics.Metric, *keras.optimizers.Adam.__mro__, keras.optimizers.LossScaleOptimizer]
@@ -76,13 +76,13 @@ def surfaces() -> dict[str, Any]:
 
 def test_what_is_put_in_is_taken_out() -> None:
     before = surfaces()
-    keras2.install()
-    keras2.install()
+    legacy_keras.install()
+    legacy_keras.install()
     changed = {name for name, value in surfaces().items() if before.get(name) is not value}
-    assert keras2.is_installed()
-    keras2.uninstall()
-    keras2.uninstall()
-    assert not keras2.is_installed()
+    assert legacy_keras.is_installed()
+    legacy_keras.uninstall()
+    legacy_keras.uninstall()
+    assert not legacy_keras.is_installed()
     after = surfaces()
     assert set(after) == set(before)
     assert [name for name in before if before[name] is not after[name]] == []
@@ -97,15 +97,15 @@ def test_what_is_put_in_is_taken_out() -> None:
 
 @pytest.mark.parametrize("switch", ["0", "false", "OFF"])
 def test_the_set_can_be_left_out(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
-    assert keras2.install(enabled=False) is False
-    monkeypatch.setenv(keras2.SWITCH, switch)
-    assert keras2.install() is False
+    assert legacy_keras.install(enabled=False) is False
+    monkeypatch.setenv(legacy_keras.SWITCH, switch)
+    assert legacy_keras.install() is False
     assert not hasattr(keras.optimizers.Adam, "get_gradients")
 
 
 def test_importing_it_puts_nothing_in() -> None:
     code = (
-        "import smdistributed.modelparallel.tensorflow.keras2 as k, tensorflow as tf;"
+        "import smdistributed.modelparallel.tensorflow.legacy_keras as k, tensorflow as tf;"
         "assert not k.is_installed(); assert not hasattr(tf.keras.metrics.Metric, 'reset_states')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -120,7 +120,7 @@ def doubled(x: Any) -> Any:
 
 
 class Rich(keras.Model):
-    """Everything whose gradients are made in a way of their own."""
+    """A model with all kinds of special gradients."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -128,7 +128,7 @@ class Rich(keras.Model):
         self.gru = keras.layers.GRU(5)
         self.norm = keras.layers.BatchNormalization()
         self.head = keras.layers.Dense(3)
-        # Keras builds a model by calling it without state; a function that traced the layer then would keep that trace.
+        # Keras builds a model by calling it statelessly; a function that traces the layer then would keep that trace.
         self.head.build((None, 5))
         self.inner = tf.function(lambda x: self.head(x))
 
@@ -205,8 +205,8 @@ def test_gradients_outside_a_graph_are_refused_or_taken_by_a_tape(compat: None) 
 def test_both_families_of_tf_keras_optimizers_give_gradients() -> None:
     code = """
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow import keras2
-keras2.install()
+from smdistributed.modelparallel.tensorflow import legacy_keras
+legacy_keras.install()
 v, lost = tf.Variable(3.0), tf.Variable(1.0, name="lost")
 for make in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
     optimizer = make(0.1)
@@ -226,7 +226,7 @@ for make in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
     with tf.GradientTape() as tape:
         loss = v * v
     assert [float(g) for g, _ in optimizer.compute_gradients(loss, [v], tape=tape)] == [6.0]
-keras2.uninstall()
+legacy_keras.uninstall()
 assert not hasattr(tf.keras.optimizers.SGD(), "get_gradients")
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"})
@@ -274,12 +274,12 @@ def test_decay_divides_the_learning_rate_by_the_iterations(compat: None) -> None
 
 @keras_saves
 def test_a_model_with_a_legacy_optimizer_is_saved_and_loaded_without_the_set(tmp_path: Path) -> None:
-    keras2.install()
+    legacy_keras.install()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.legacy.Adam(lr=0.125), "mse")
     model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
     model.save(tmp_path / "model.keras")
-    keras2.uninstall()
+    legacy_keras.uninstall()
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.optimizer) is keras.optimizers.Adam
     assert float(loaded.optimizer.learning_rate) == 0.125

@@ -1,4 +1,4 @@
-"""Optimizers of tf_keras on two partitions do what they do on one model in one piece."""
+"""Optimizers of tf_keras on two partitions behave as on the plain model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +25,8 @@ def test_weights_equal_those_of_the_model_in_one_piece(frozen: str | None) -> No
 
 def test_nadam_is_refused_where_it_sees_a_part_of_the_variables() -> None:
     for error in ranks.run(2, train_by_nadam, config=CONFIG, environment=TF_KERAS, check=False):
-        assert "Nadam of tf_keras reckons with the number of variables" in error.text
-        assert "take tf.keras.optimizers.legacy.Nadam" in error.text
+        assert "Nadam of tf_keras depends on the number of variables" in error.text
+        assert "use tf.keras.optimizers.legacy.Nadam" in error.text
 
 
 def train_by_nadam() -> None:
@@ -39,12 +39,12 @@ def train_all(frozen: str | None) -> dict[str, tuple[int, float, float]]:
 
 
 def train_both(kind: Callable[[Any], Any], frozen: str | None, *, is_spoilt: bool = False) -> tuple[int, float, float]:
-    """How many variables are held here, how far they are from one piece's, and how far training moved them at most."""
+    """Return the number of local variables, their gaps to the plain model, and how far training moved them at most."""
     import numpy as np
     import tensorflow as tf
 
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.engine.variables import is_foreign
+    from smdistributed.modelparallel.tensorflow.variables import is_remote
 
     random = np.random.RandomState(0)
     x, y = random.randn(32, 8).astype("float32"), random.randn(32, 3).astype("float32")
@@ -63,7 +63,7 @@ def train_both(kind: Callable[[Any], Any], frozen: str | None, *, is_spoilt: boo
     for model in (plain, net):
         model.compile(kind(tf.keras.optimizers), "mse")
         model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-    held = [(i, mine.numpy()) for i, mine in enumerate(net.variables) if not is_foreign(mine)]
+    held = [(i, mine.numpy()) for i, mine in enumerate(net.variables) if not is_remote(mine)]
     whole = plain.get_weights()
     if is_spoilt:
         assert float(net.optimizer.loss_scale) == float(plain.optimizer.loss_scale)

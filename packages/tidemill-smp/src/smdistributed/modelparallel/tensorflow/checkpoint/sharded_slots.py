@@ -1,8 +1,7 @@
-"""Slots that replicas share out, on their way into the files of the first replica.
+"""Writes sharded optimizer slots into the files of the first replica.
 
-The rank of the first replica writes marks where the slots of other replicas belong. Then it writes its files once
-more, and asks for the values one by one, so that no more than a piece of them is ever in its memory. The other replicas
-answer.
+A rank of the first replica writes marks in place of the slots of other replicas. Then it rewrites its files and
+requests the values one by one from the other replicas, so that only a piece of them is ever in its memory.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_below
-from smdistributed.modelparallel.tensorflow.engine.slots import replica_of
-from smdistributed.modelparallel.tensorflow.engine.variables import ForeignVariable, is_foreign, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.keras_api import is_keras_variable
+from smdistributed.modelparallel.tensorflow.optimizers.slots import replica_of
 from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, tensorflow_variable
 
-__all__ = ["SharedSlots", "serve"]
+__all__ = ["ShardedSlots", "serve"]
 
 _MARK = b"smp: a slot of replica "
 
 
-class SharedSlots:
-    """Stands in for what is foreign, on the rank of the first replica."""
+class ShardedSlots:
+    """Provides the values of remote slots on a rank of the first replica."""
 
     def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
-        """Stand in for what hangs on `checkpoint`; to be made where all of it is listed."""
+        """Provide values for the objects of `checkpoint`. Create it inside `all_listed`."""
         self._session = session
         self._variables = _variables_below(checkpoint)
         self._numbers = {id(variable): number for number, variable in enumerate(self._variables)}
         self._num_marks = 0
 
-    def value(self, variable: ForeignVariable) -> Any:
-        """Refuse: a checkpoint is written of tensors."""
+    def value(self, variable: RemoteVariable) -> Any:
+        """Refuse: checkpoints are written from `tensors`."""
         variable._refuse("read")
 
-    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
-        """A mark for a slot of another replica; nothing for what another partition holds."""
+    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
+        """Return a mark for a slot of another replica, and nothing for a variable of another partition."""
         replica = replica_of(variable)
         if replica is None:
             return {}
@@ -49,7 +48,7 @@ class SharedSlots:
         return {"VARIABLE_VALUE": tf.constant(mark)}
 
     def fill(self, prefix: Path) -> None:
-        """Write the files that begin with `prefix` again, with values in the place of marks.
+        """Rewrite the files that begin with `prefix`, with values in place of marks.
 
         Raises:
             SMPCheckpointError: If another replica has no such slot.
@@ -67,7 +66,7 @@ class SharedSlots:
         writer.close(prefix)
 
     def release(self) -> None:
-        """Let the other replicas go on; to be called also after a failure."""
+        """End `serve` on the other replicas. Must also be called after a failure."""
         _, *others = self._session.dp_group.ranks
         self._session.objects.send(None, tuple(others), doing="end a checkpoint of shared slots")
 
@@ -82,7 +81,7 @@ class SharedSlots:
 
 
 def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
-    """Answer the first replica until it has all slots; on the others, and to be called where all is listed."""
+    """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`."""
     writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"
     variables: list[Any] = []
     while (asked := session.objects.receive(writer, doing=doing)) is not None:
@@ -96,16 +95,16 @@ def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
 
 def _value(variables: Sequence[Any], number: int, form: tuple[str, list[int]]) -> Any:
     variable = variables[number] if number < len(variables) else None
-    if variable is None or _form(variable) != form or is_foreign(variable):
+    if variable is None or _form(variable) != form or is_remote(variable):
         raise SMPCheckpointError(
-            f"this replica has {_described(variable)} in its place: make tf.train.Checkpoint(...) of the same objects "
-            "on all ranks"
+            f"this replica has {_described(variable)} in its place: create tf.train.Checkpoint(...) with the same "
+            "objects on all ranks"
         )
     return variable.numpy()
 
 
 def _variables_below(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """All variables, each once, in an order that is the same on all replicas."""
+    """Return all variables, each once, in an order that is the same on all replicas."""
     found: dict[int, Any] = {}
     for live in objects_below(checkpoint):
         inner = tensorflow_variable(live) if is_keras_variable(live) else live
@@ -121,5 +120,5 @@ def _form(variable: Any) -> tuple[str, list[int]]:
 def _described(variable: Any) -> str:
     if variable is None:
         return "nothing"
-    where = f", held by {variable._smp_owner}" if is_foreign(variable) else ""
+    where = f", held by {variable._smp_owner}" if is_remote(variable) else ""
     return f"{variable.name} (shape {variable.shape}, {variable.dtype.name}{where})"

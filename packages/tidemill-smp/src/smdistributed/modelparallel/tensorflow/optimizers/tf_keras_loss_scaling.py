@@ -1,7 +1,7 @@
-"""tf_keras's `LossScaleOptimizer`: a step is skipped on all ranks if a gradient on any of them is not finite.
+"""Patches tf_keras's `LossScaleOptimizer` to skip a step on all ranks if a gradient on any rank is not finite.
 
-tf_keras looks at the gradients that it gets, which are those of one rank. So what it does with them is done here: ask
-all ranks, change the scale, and apply the optimizer inside or count.
+tf_keras checks only the gradients of one rank. So this module replaces its procedure: check with all ranks, update the
+scale, and apply the inner optimizer or only count the step.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
-from smdistributed.modelparallel.tensorflow.engine import slots
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
+from smdistributed.modelparallel.tensorflow.optimizers import slots
 from smdistributed.modelparallel.tensorflow.session import Session
 
 __all__ = ["install"]
@@ -26,10 +26,10 @@ _local = threading.local()
 
 
 def install(prepare: Callable[[Any, Sequence[Any]], None]) -> None:
-    """Patch both kinds, of today's and of legacy optimizers.
+    """Patch the classes for current and for legacy optimizers.
 
     Args:
-        prepare: Makes the slots that an optimizer keeps of variables.
+        prepare: Creates the slots of an optimizer for variables.
     """
     scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
     scalers._is_all_finite = _asking_others(scalers._is_all_finite)
@@ -47,7 +47,7 @@ def _applying_together(
         if session is None:
             return original(self, pairs, *args, **kwargs)
         require_whole(grads, "apply_gradients")
-        _refuse_shares(session)
+        _refuse_sharding(session)
         scalers._maybe_warn_about_scaling(self._loss_has_been_scaled, self._gradients_have_been_unscaled)
         if session.config.ddp:
             grads = average_gradients(grads, session)
@@ -75,11 +75,11 @@ def _counted(optimizer: Any) -> Callable[[], Any]:
     return count
 
 
-def _refuse_shares(session: Session) -> None:
+def _refuse_sharding(session: Session) -> None:
     if slots.is_sharding(session):
         raise SMPUsageError(
             "'shard_optimizer_state' is True, but LossScaleOptimizer of tf_keras would need the gradients of all "
-            "replicas' shares: use mixed_bfloat16, which needs no loss scaling, or Keras 3, or set "
+            "replicas: use mixed_bfloat16, which needs no loss scaling, or Keras 3, or set "
             "'shard_optimizer_state' to False"
         )
 

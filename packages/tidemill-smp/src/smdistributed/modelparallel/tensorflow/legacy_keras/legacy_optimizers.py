@@ -1,4 +1,4 @@
-"""`keras.optimizers.legacy`: today's optimizers, with the arguments of the old ones."""
+"""`keras.optimizers.legacy`: the current optimizers with the arguments of the legacy ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["LegacyArguments", "patches"]
 
@@ -14,16 +14,16 @@ NAMES = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "S
 
 
 class LegacyArguments:
-    """What the optimizers of the legacy namespace have beyond those they are made of.
+    """Mixin with the arguments that legacy optimizers have in addition to current ones.
 
-    `lr` is another name of `learning_rate`. `decay` divides the learning rate by 1 + decay * iterations, as it always
-    did; today that is a schedule, `InverseTimeDecay(learning_rate, decay_steps=1, decay_rate=decay)`.
+    `lr` is an alias of `learning_rate`. `decay` divides the learning rate by 1 + decay * iterations, which is now the
+    schedule `InverseTimeDecay(learning_rate, decay_steps=1, decay_rate=decay)`.
     """
 
     _keras: Any
 
     def __init__(self, *args: Any, lr: Any = None, decay: float | None = None, **kwargs: Any) -> None:
-        """Take today's arguments, and `lr` and `decay`."""
+        """Accept the current arguments, `lr` and `decay`."""
         if lr is not None:
             if args or "learning_rate" in kwargs:
                 raise TypeError(f"{type(self).__name__}: lr is another name of learning_rate: give one, not both")
@@ -54,14 +54,14 @@ class LegacyArguments:
 
 
 def patches(keras: Any, namespaces: Sequence[Any]) -> list[Patch]:
-    """The patches for Keras 3, where the legacy classes raise when they are called."""
+    """Return the patches for Keras 3, whose legacy classes raise when called."""
     classes = {name: _legacy(keras, getattr(keras.optimizers, name)) for name in NAMES}
-    # For isinstance: every optimizer of today may stand where a legacy one was expected.
+    # For isinstance: every current optimizer counts as a legacy one.
     classes["Optimizer"] = keras.optimizers.Optimizer
     return [Patch(space.optimizers.legacy, name, new) for space in namespaces for name, new in classes.items()]
 
 
 def _legacy(keras: Any, modern: type) -> type:
-    # The module is that of the class of today, so that a saved model finds this one again, with smp or without.
+    # Use the module of the current class, so that saved models can be loaded with and without smp.
     body = {"__doc__": modern.__doc__, "__module__": modern.__module__, "_keras": keras}
     return type(modern.__name__, (LegacyArguments, modern), body)

@@ -12,28 +12,28 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow.keras2.patch import Patch
+from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["LoadedModel", "LoadedSignature", "patches"]
 
 
 class LoadedSignature:
-    """A signature that casts its inputs to the dtypes that it was saved with, and takes a single one by position.
+    """A signature that casts its inputs to the saved dtypes, and accepts a single input by position.
 
-    Several inputs go by name: a SavedModel does not keep their order.
+    Several inputs must be passed by name, because a SavedModel does not store their order.
     """
 
     def __init__(self, function: Any) -> None:
-        """Take a signature as `tf.saved_model.load` gives it."""
+        """Wrap a signature that `tf.saved_model.load` returned."""
         self._function = function
-        # Sorted, because TensorFlow reads them from a map whose order differs between processes.
+        # Sorted, because TensorFlow reads the inputs from a map whose order differs between processes.
         self._inputs: dict[str, Any] = dict(sorted(function.structured_input_signature[1].items()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Compute the outputs.
 
         Args:
-            *args: The input, if there is one: a tensor, an array, or what makes one.
+            *args: The input, if the signature has a single one: a tensor, or a value convertible to one.
             **kwargs: The inputs by name.
 
         Returns:
@@ -49,15 +49,15 @@ class LoadedSignature:
         return self._function(**{name: _as_input(self._inputs[name], value) for name, value in given.items()})
 
     def __getattr__(self, name: str) -> Any:
-        """Give what TensorFlow's signature has."""
+        """Return an attribute of TensorFlow's signature."""
         return getattr(self._function, name)
 
 
 class LoadedModel:
-    """What a SavedModel can do without the Python code of its model: compute.
+    """A SavedModel for inference, without the Python code of its model.
 
-    It gives `signatures`, can be called, and predicts; everything else is that of the object behind it, which
-    `tf.saved_model.load` gave.
+    It has `signatures`, `predict`, and is callable; other attributes come from the object that `tf.saved_model.load`
+    returned.
     """
 
     def __init__(self, path: str) -> None:
@@ -72,11 +72,11 @@ class LoadedModel:
         """Compute the outputs of a batch.
 
         Args:
-            inputs: What the model takes; a list or a mapping where it takes several inputs.
+            inputs: The model's input; a list or mapping if the model has several inputs.
             training: Only for models that were saved with their call; False and None otherwise.
 
         Returns:
-            The output, or a list of them where there are several.
+            The output, or a list of outputs if there are several.
         """
         if callable(self._loaded):
             return self._loaded(inputs) if training is None else self._loaded(inputs, training=training)
@@ -88,21 +88,21 @@ class LoadedModel:
         return self._serve(inputs)
 
     def predict(self, x: Any, batch_size: int = 32) -> Any:
-        """Give the outputs for an array as an array.
+        """Predict the outputs for an array, in batches.
 
         Args:
-            x: The array, or a list of arrays where the model takes several inputs.
-            batch_size: Rows to be computed at a time.
+            x: The array, or a list of arrays if the model has several inputs.
+            batch_size: Number of rows per batch.
 
         Returns:
-            The output, or a list of them where there are several.
+            The output, or a list of outputs if there are several.
         """
         size = len(tf.nest.flatten(x)[0])
         results = [self._serve(_rows(x, start, start + batch_size)) for start in range(0, size, batch_size)]
         return tf.nest.map_structure(_join, *results)
 
     def __getattr__(self, name: str) -> Any:
-        """Give what the object behind this has."""
+        """Return an attribute of the loaded object."""
         return getattr(self._loaded, name)
 
     def _serve(self, inputs: Any) -> Any:
@@ -114,7 +114,7 @@ class LoadedModel:
         else:
             serve = getattr(self._loaded, "serve", None)
             if isinstance(inputs, (list, tuple)) and serve is not None:
-                # What Keras exports beside the signature keeps the order of the inputs.
+                # Unlike the signature, the function that Keras exports in addition preserves the order of the inputs.
                 [specs] = serve.concrete_functions[0].structured_input_signature[0]
                 return serve(tf.__internal__.nest.map_structure_up_to(specs, _as_input, specs, inputs))
             outputs = signature(*inputs) if isinstance(inputs, (list, tuple)) else signature(inputs)
@@ -123,7 +123,7 @@ class LoadedModel:
 
 
 def patches(namespaces: Sequence[Any]) -> list[Patch]:
-    """The patches for Keras 3: `load_model` wherever it is exported."""
+    """Return the patches for Keras 3: `load_model` in every namespace that exports it."""
     places = [
         importlib.import_module(f"{space.__name__}.{room}") for space in namespaces for room in ("models", "saving")
     ]

@@ -1,15 +1,15 @@
-"""Keras optimizers that update what this rank holds, and decide with the other ranks what concerns all.
+"""Patches Keras 3 optimizers to update the variables of this rank, and to take global decisions with all ranks.
 
-| of an optimizer | here |
+| feature of an optimizer | patched behavior |
 |---|---|
-| slots, averages (`use_ema`), accumulators of gradients | take no memory for variables of other ranks |
-| `apply` | passes over variables of other ranks, without a warning; counts on ranks that have nothing to update |
-| `global_clipnorm` | by the norm over all partitions |
-| `LossScaleOptimizer` | skips a step on all ranks if a gradient on any of them is not finite |
+| slots, averages (`use_ema`), gradient accumulators | take no memory for variables of other ranks |
+| `apply` | skips variables of other ranks without a warning; counts steps on ranks with nothing to update |
+| `global_clipnorm` | clips by the norm over all partitions |
+| `LossScaleOptimizer` | skips a step on all ranks if a gradient on any rank is not finite |
 | `"ddp"` | averages the gradients over the replicas first |
-| `"shard_optimizer_state"` | each replica keeps the slots of its share, updates it, and sends it to the others |
+| `"shard_optimizer_state"` | each replica keeps the slots of its shard, updates it, and sends it to the others |
 
-`clipnorm`, `clipvalue` and weight decay concern single variables and need nothing.
+`clipnorm`, `clipvalue` and weight decay act on single variables and are unchanged.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from keras.src.optimizers import base_optimizer
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
-from smdistributed.modelparallel.tensorflow.engine import slots
-from smdistributed.modelparallel.tensorflow.engine.variables import (
-    Deferred,
-    dropping_foreign_values,
-    is_foreign,
-)
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.optimizers import slots
 from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.variables import (
+    Deferred,
+    dropping_remote_values,
+    is_remote,
+)
 
 __all__ = ["install"]
 
 _originals: dict[str, Callable[..., Any]] = {}
 _local = threading.local()
 _LISTS = ("_model_variables_moving_average", "_accumulated_gradients")
-"""Lists of an optimizer with an entry for each trainable variable, which it goes through."""
+"""Lists with one entry per trainable variable over which an optimizer iterates."""
 _PLACES = "_smp_places"
-"""Where an optimizer remembers, while it is applied, the places of its gradients among all, and how many there are."""
+"""Attribute of an optimizer during `apply`: the indices of its gradients among all gradients, and their number."""
 
 
 def install(is_distributed: Callable[[Any], bool]) -> None:
-    """Teach Keras's optimizers about other ranks; once per process.
+    """Patch Keras's optimizers, once per process.
 
     Args:
-        is_distributed: Whether a variable belongs to a model that has been cut. An optimizer of other variables, as of
-            a model that one rank alone trains, asks no other rank for anything.
+        is_distributed: Returns whether a variable belongs to a partitioned model. Optimizers of other variables, such
+            as those of a model that only one rank trains, do not communicate.
     """
     if _originals:
         return
@@ -90,19 +90,19 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
         original(self, grads, trainable_variables)
         return
     _build(self, variables)
-    shares = slots.shares_of(self)
-    if shares is not None:
-        _require_shareable(self)
-    grads = _averaged(grads, variables, shares, session)
-    here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, shares)]
-    with _with_places(self, grads, variables, here), _without_foreign_entries(self):
-        has_others = shares is not None or session.config.partitions > 1
+    sharding = slots.sharding_of(self)
+    if sharding is not None:
+        _require_shardable(self)
+    grads = _averaged(grads, variables, sharding, session)
+    here = [place for place, variable in enumerate(variables) if slots.is_updated_here(variable, sharding)]
+    with _with_places(self, grads, variables, here), _without_remote_entries(self):
+        has_others = sharding is not None or session.config.partitions > 1
         if has_others and all(grads[place] is None for place in here):
             _apply_nothing(self)
         else:
             original(self, [grads[place] for place in here], [variables[place] for place in here])
-    if shares is not None:
-        _spread_updates(self, grads, variables, shares)
+    if sharding is not None:
+        _all_gather_updates(self, grads, variables, sharding)
 
 
 def _build(self: Any, variables: list[Any]) -> None:
@@ -112,36 +112,36 @@ def _build(self: Any, variables: list[Any]) -> None:
         self.built = True
 
 
-def _require_shareable(self: Any) -> None:
+def _require_shardable(self: Any) -> None:
     if type(self).__module__.startswith("keras."):
-        return  # what those keep beside slots, all replicas keep alike
+        return  # their variables other than slots are equal in all replicas
     common = (self._iterations, self._learning_rate)
     slots.require_known(self, [one for one in self._variables if all(one is not other for other in common)])
 
 
 def _apply_nothing(self: Any) -> None:
-    """Take part in what the other ranks decide, and count."""
+    """Join the collective decisions of all ranks and update the step counter."""
     with base_optimizer.backend.name_scope(self.name, caller=self):
         self._backend_apply_gradients([], [])
     self._iterations.assign_add(1)
 
 
-def _averaged(grads: list[Any], variables: list[Any], shares: slots.Shares | None, session: Session) -> list[Any]:
+def _averaged(grads: list[Any], variables: list[Any], sharding: slots.Sharding | None, session: Session) -> list[Any]:
     if not session.config.ddp or getattr(_local, "averaged", False):
         return grads
-    if shares is None:
+    if sharding is None:
         return average_gradients(grads, session)
-    return shares.means(grads, variables)
+    return sharding.average_owned(grads, variables)
 
 
-def _spread_updates(self: Any, grads: Sequence[Any], variables: Sequence[Any], shares: slots.Shares) -> None:
-    """Send what was updated here to the other replicas, and take what they have updated."""
+def _all_gather_updates(self: Any, grads: Sequence[Any], variables: Sequence[Any], sharding: slots.Sharding) -> None:
+    """Send the variables that this replica updated to the other replicas, and receive theirs."""
     is_overwriting = self.use_ema and self.ema_overwrite_frequency  # also variables without gradients
     updated = [variable for grad, variable in zip(grads, variables, strict=True) if grad is not None or is_overwriting]
     steps = None if is_overwriting else self.gradient_accumulation_steps
 
     def send() -> Any:
-        shares.spread(updated)
+        sharding.all_gather(updated)
         return tf.constant(True)
 
     if steps:
@@ -157,7 +157,7 @@ def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any], here
         for place in here
         if grads[place] is not None and not getattr(variables[place], "overwrite_with_gradient", False)
     ]
-    vars(self)[_PLACES] = (places, len(variables))  # past Keras, which would track it
+    vars(self)[_PLACES] = (places, len(variables))  # bypasses Keras's __setattr__, which would track the value
     try:
         yield
     finally:
@@ -165,11 +165,11 @@ def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any], here
 
 
 @contextmanager
-def _without_foreign_entries(self: Any) -> Iterator[None]:
-    """Put None in place of foreign variables where the optimizer goes through all: it passes over None."""
+def _without_remote_entries(self: Any) -> Iterator[None]:
+    """Replace remote variables by None in the optimizer's lists: the optimizer skips None."""
     before = {name: vars(self)[name] for name in _LISTS if vars(self).get(name)}
     for name, entries in before.items():
-        vars(self)[name] = [None if entry is not None and is_foreign(entry) else entry for entry in entries]
+        vars(self)[name] = [None if entry is not None and is_remote(entry) else entry for entry in entries]
     try:
         yield
     finally:
@@ -181,16 +181,16 @@ def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> N
     pairs = [
         (variable, average)
         for variable, average in zip(trainable_variables, averages, strict=True)
-        if average is not None and not is_foreign(average)
+        if average is not None and not is_remote(average)
     ]
     vars(self)["_model_variables_moving_average"] = [average for _, average in pairs]
     try:
         _originals["_overwrite_model_variables_with_average_value"](self, [variable for variable, _ in pairs])
     finally:
         vars(self)["_model_variables_moving_average"] = averages
-    shares = slots.shares_of(self)
-    if shares is not None and _PLACES not in vars(self):  # else they are sent when all is applied
-        shares.spread(trainable_variables)
+    sharding = slots.sharding_of(self)
+    if sharding is not None and _PLACES not in vars(self):  # during `apply` they are sent at its end
+        sharding.all_gather(trainable_variables)
 
 
 # --- clipping ---------------------------------------------------------------------------------------------------------
@@ -199,19 +199,19 @@ def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> N
 def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
     if _PLACES not in vars(self) or not _clips_by_global_norm(self):
         return _originals["_clip_gradients"](self, grads)
-    # Keras makes sparse gradients dense here, so that rows which repeat are added up.
+    # As in Keras, sparse gradients become dense here, which sums repeated rows.
     return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)]
 
 
 def _clips_by_global_norm(self: Any) -> bool:
-    if (current().config.partitions == 1 and slots.shares_of(self) is None) or (self.clipnorm and self.clipnorm > 0):
+    if (current().config.partitions == 1 and slots.sharding_of(self) is None) or (self.clipnorm and self.clipnorm > 0):
         return False
     return bool(self.global_clipnorm and self.global_clipnorm > 0)
 
 
 def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
     places, total = vars(self)[_PLACES]
-    return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.shares_of(self)))
+    return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.sharding_of(self)))
 
 
 # --- loss scaling -----------------------------------------------------------------------------------------------------
@@ -224,9 +224,9 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
     require_whole(grads, "apply_gradients")
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
-        grads = _averaged(grads, variables, slots.shares_of(self.inner_optimizer), session)
+        grads = _averaged(grads, variables, slots.sharding_of(self.inner_optimizer), session)
     before = getattr(_local, "averaged", False)
-    _local.averaged = True  # the optimizer inside gets what has been averaged
+    _local.averaged = True  # the inner optimizer receives averaged gradients
     try:
         _originals["apply_scaled"](self, grads, trainable_variables)
     finally:
@@ -237,14 +237,14 @@ def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
     session = slots.shared_session(self._trainable_variables)
-    for group in [] if session is None else slots.groups_of_others(session, slots.shares_of(self.inner_optimizer)):
+    for group in [] if session is None else slots.groups_of_others(session, slots.sharding_of(self.inner_optimizer)):
         gathered = group.gather([finite], "whether gradients are finite")[0]
         finite = tf.reduce_all(tf.stack(gathered))
     return finite
 
 
 def _scale_loss(self: Any, loss: Any) -> Any:
-    # A step is traced once, maybe before the optimizer is built: it must read the scale, not keep its first value.
+    # A step is traced once, maybe before the optimizer is built: it must read a variable, not capture the first scale.
     if tracer() is not None and not self.built:
         if not hasattr(self, "dynamic_scale"):
             _add_scale(self)
@@ -299,13 +299,13 @@ def _build_adafactor(self: Any, var_list: Any) -> None:
     made = Deferred()
     with made.collecting():
         _originals["build_adafactor"](self, var_list)
-    for factors in (self._r, self._c):  # Keras makes them as if they belonged to no variable
+    for factors in (self._r, self._c):  # Keras creates them without a reference to their variable
         for variable, factor in zip(var_list, factors, strict=True):
             if factor is not None and factor.shape:
                 slots.add(self, variable, factor)
-    made.initialize(lambda slot: not is_foreign(slot))
+    made.initialize(lambda slot: not is_remote(slot))
 
 
 def _build_schedule_free(self: Any, var_list: Any) -> None:
-    with dropping_foreign_values():  # each slot begins as its variable
+    with dropping_remote_values():  # each slot is initialized with the value of its variable
         _originals["build_schedule_free"](self, var_list)

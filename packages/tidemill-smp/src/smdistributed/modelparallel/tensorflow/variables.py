@@ -1,8 +1,8 @@
 """Variables that take memory on one rank only.
 
-While a step is traced for the first time the model builds its layers; their variables are created without memory and
-their initializers kept. When the plan tells who holds what, this rank initializes its own. A variable of another rank
-becomes a `ForeignVariable`: it can be traced, and nothing else.
+When a step is traced for the first time, the model builds its layers. Their variables are created without memory, and
+their initializers are kept. Once the plan assigns variables to ranks, each rank initializes its own. A variable of
+another rank becomes a `RemoteVariable`, which supports tracing and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import tensorflow as tf
-from smdistributed.modelparallel.backend.exceptions import SMPForeignVariableError
+from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError
 from smdistributed.modelparallel.tensorflow.keras_api import (
     creating_without_memory,
     layers_of,
@@ -29,29 +29,29 @@ from tensorflow.python.ops import resource_variable_ops
 
 __all__ = [
     "Deferred",
-    "ForeignVariable",
-    "StandIn",
-    "dropping_foreign_values",
-    "is_foreign",
+    "RemoteValues",
+    "RemoteVariable",
+    "dropping_remote_values",
+    "is_remote",
     "is_traced_whole",
-    "make_foreign",
+    "make_remote",
+    "reading_remote",
     "seeds_among",
-    "standing_in",
     "tensorflow_variable",
     "variables_of",
     "without_memory",
 ]
 
 
-class ForeignVariable(resource_variable_ops.BaseResourceVariable):
-    """A variable that another rank holds: here it has a name, a shape and a dtype, but no value."""
+class RemoteVariable(resource_variable_ops.BaseResourceVariable):
+    """A variable that another rank holds: on this rank it has a name, a shape and a dtype, but no value."""
 
     _smp_owner: str
 
     def _refuse(self, what: str) -> NoReturn:
-        raise SMPForeignVariableError(
+        raise SMPRemoteVariableError(
             f"cannot {what} {self.name} (shape {self.shape}, {self.dtype.name}) here: it is held by {self._smp_owner}. "
-            "smp.local_variables(model) lists what this rank holds; save with smp.CheckpointManager or "
+            "smp.local_variables(model) lists the variables of this rank; save with smp.CheckpointManager or "
             "model.save_model, which collect from all ranks"
         )
 
@@ -61,10 +61,10 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
     def _read_variable_op(self, *args: Any, **kwargs: Any) -> Any:
         if self._can_be_traced():
             return super()._read_variable_op(*args, **kwargs)
-        stand_in = _stand_in()
-        if stand_in is None:
+        values = _remote_values()
+        if values is None:
             self._refuse("read")
-        return stand_in.value(self)
+        return values.value(self)
 
     def sparse_read(self, *args: Any, **kwargs: Any) -> Any:
         if not self._can_be_traced():
@@ -77,10 +77,10 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
         return super().gather_nd(*args, **kwargs)
 
     def _serialize_to_tensors(self) -> Any:
-        stand_in = _stand_in()
-        if stand_in is None:
+        values = _remote_values()
+        if values is None:
             self._refuse("save")
-        return stand_in.tensors(self)
+        return values.tensors(self)
 
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         if not _is_dropping():
@@ -88,13 +88,13 @@ class ForeignVariable(resource_variable_ops.BaseResourceVariable):
         return tf.no_op()
 
     def __repr__(self) -> str:
-        return f"<ForeignVariable {self.name} shape={self.shape} dtype={self.dtype.name}, held by {self._smp_owner}>"
+        return f"<RemoteVariable {self.name} shape={self.shape} dtype={self.dtype.name}, held by {self._smp_owner}>"
 
 
 def _refusing(name: str) -> Callable[..., Any]:
     original = getattr(resource_variable_ops.BaseResourceVariable, name)
 
-    def method(self: ForeignVariable, *args: Any, **kwargs: Any) -> Any:
+    def method(self: RemoteVariable, *args: Any, **kwargs: Any) -> Any:
         if _is_dropping():
             return None
         if not self._can_be_traced():
@@ -107,15 +107,15 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 for _name in dir(resource_variable_ops.BaseResourceVariable):
     if _name.startswith(("assign", "scatter_", "batch_scatter_")):
-        setattr(ForeignVariable, _name, _refusing(_name))
+        setattr(RemoteVariable, _name, _refusing(_name))
 
 
 _local = threading.local()
 
 
 @contextmanager
-def dropping_foreign_values() -> Iterator[None]:
-    """Drop what is assigned to foreign variables inside: for loading a whole model's weights on every rank."""
+def dropping_remote_values() -> Iterator[None]:
+    """Ignore assignments to remote variables inside, so that every rank can load the weights of a whole model."""
     before = _is_dropping()
     _local.dropping = True
     try:
@@ -128,81 +128,81 @@ def _is_dropping() -> bool:
     return getattr(_local, "dropping", False)
 
 
-class StandIn(Protocol):
-    """What foreign variables answer with where a whole model is saved, instead of refusing."""
+class RemoteValues(Protocol):
+    """Provides values of remote variables while a whole model is saved."""
 
-    def value(self, variable: ForeignVariable) -> Any:
-        """The value, as a tensor."""
+    def value(self, variable: RemoteVariable) -> Any:
+        """Return the value as a tensor."""
         ...
 
-    def tensors(self, variable: ForeignVariable) -> dict[str, Any]:
-        """What is written to a checkpoint."""
+    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
+        """Return the tensors to write to a checkpoint."""
         ...
 
 
 @contextmanager
-def standing_in(stand_in: StandIn) -> Iterator[None]:
-    """Let `stand_in` answer for foreign variables inside; graphs made inside may read them."""
-    before = _stand_in()
-    _local.stand_in = stand_in
+def reading_remote(values: RemoteValues) -> Iterator[None]:
+    """Read remote variables through `values` inside this context, also in graphs that are built inside."""
+    before = _remote_values()
+    _local.remote_values = values
     try:
         yield
     finally:
-        _local.stand_in = before
+        _local.remote_values = before
 
 
 def is_traced_whole() -> bool:
-    """Whether a graph of whole models is being made, to be saved."""
-    return _stand_in() is not None and not tf.executing_eagerly()
+    """Return whether the graph of a whole model is being traced in order to save it."""
+    return _remote_values() is not None and not tf.executing_eagerly()
 
 
-def _stand_in() -> StandIn | None:
-    return getattr(_local, "stand_in", None)
+def _remote_values() -> RemoteValues | None:
+    return getattr(_local, "remote_values", None)
 
 
-def is_foreign(variable: Any) -> bool:
-    """Whether another rank holds `variable`, a tf.Variable or a Keras variable."""
-    return isinstance(tensorflow_variable(variable), ForeignVariable)
+def is_remote(variable: Any) -> bool:
+    """Return whether another rank holds `variable`, a tf.Variable or a Keras variable."""
+    return isinstance(tensorflow_variable(variable), RemoteVariable)
 
 
-def make_foreign(variable: Any, owner: str) -> None:
-    """Let go of the memory of `variable`; from now on it is another rank's.
+def make_remote(variable: Any, owner: str) -> None:
+    """Turn `variable` into a variable of another rank, and free its memory.
 
     Args:
         variable: A tf.Variable or a Keras variable.
-        owner: Who holds it, for error messages.
+        owner: Name of the rank that holds the variable, for error messages.
     """
     inner = tensorflow_variable(variable)
-    if isinstance(inner, ForeignVariable):
+    if isinstance(inner, RemoteVariable):
         return
     empty = without_memory(inner.shape, inner.dtype, inner.name.split(":")[0], trainable=inner.trainable)
     inner._handle = empty._handle
     inner._smp_handle_keeper = empty
-    inner.__class__ = _foreign_kind(type(inner))
+    inner.__class__ = _remote_kind(type(inner))
     inner._smp_owner = owner
 
 
 @functools.cache
-def _foreign_kind(kind: type) -> type:
-    """The class of foreign variables that stay of a kind: TensorFlow asks, and graphs of all ranks must be alike."""
-    return type(ForeignVariable.__name__, (ForeignVariable, kind), {})
+def _remote_kind(kind: type) -> type:
+    """Return a remote subclass of `kind`: TensorFlow checks the class, and the graphs of all ranks must be equal."""
+    return type(RemoteVariable.__name__, (RemoteVariable, kind), {})
 
 
 @dataclass
 class Deferred:
-    """Variables created while the model was built, with what will initialize them."""
+    """Variables created while the model was built, with their initializers."""
 
     waiting: list[tuple[Any, Callable[[], Any]]] = field(default_factory=list)
-    """(variable of Keras, what computes its initial value)."""
+    """(Keras variable, function that computes its initial value)."""
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Create the weights of layers without memory inside."""
+        """Create the weights of layers without memory inside this context."""
         with creating_without_memory(lambda variable, initial: self.waiting.append((variable, initial))):
             yield
 
     def initialize(self, is_here: Callable[[Any], bool]) -> None:
-        """Give a value to those that are held here, in the order in which they were created."""
+        """Initialize the variables for which `is_here` returns True, in the order of their creation."""
         waiting = self.waiting.copy()
         self.waiting.clear()
         with tf.init_scope():
@@ -213,7 +213,7 @@ class Deferred:
 
 
 def variables_of(models: Iterable[Any]) -> list[Any]:
-    """All variables that the models track, each once, as tf.Variables."""
+    """Return all variables that the models track, each once, as tf.Variables."""
     found: dict[int, Any] = {}
     for model in models:
         for variable in tracked_variables(model):
@@ -222,6 +222,6 @@ def variables_of(models: Iterable[Any]) -> list[Any]:
 
 
 def seeds_among(models: Iterable[Any]) -> set[int]:
-    """The ids of the tf.Variables from which random layers of the models draw."""
+    """Return the ids of the generator-state tf.Variables of random layers in the models."""
     layers = (layer for model in models for layer in (model, *layers_of(model)))
     return {id(tensorflow_variable(seed)) for layer in layers for seed in seeds_of(layer)}
