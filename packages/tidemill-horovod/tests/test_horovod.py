@@ -58,7 +58,7 @@ class Numbers:
         pass
 
     def holds(self, variable):
-        return "foreign" not in variable.name
+        return "remote" not in variable.name
 
 
 def test_a_communicator_is_handed_in():
@@ -74,9 +74,9 @@ def test_variables_that_are_not_held_here_are_passed_over():
     import tensorflow as tf
 
     hvd.init(Numbers())
-    held, foreign = tf.Variable(1.0, name="held"), tf.Variable(1.0, name="foreign")
-    hvd.broadcast_variables([foreign, held], root_rank=0)
-    assert (held.numpy(), foreign.numpy()) == (-1.0, 1.0)
+    held, remote = tf.Variable(1.0, name="held"), tf.Variable(1.0, name="remote")
+    hvd.broadcast_variables([remote, held], root_rank=0)
+    assert (held.numpy(), remote.numpy()) == (-1.0, 1.0)
 
 
 def test_calls_before_init_say_what_to_do():
@@ -96,6 +96,8 @@ def test_arguments_that_mean_nothing_are_refused():
     hvd.init()
     with pytest.raises(ValueError, match="process_sets"):
         hvd.shutdown() or hvd.init(process_sets=[1])
+    with pytest.raises(ValueError, match="process_sets is 'some'"):
+        hvd.init(process_sets="some")
     hvd.init()
     with pytest.raises(ValueError, match="give op alone"):
         hvd.allreduce(1.0, average=True, op=hvd.Sum)

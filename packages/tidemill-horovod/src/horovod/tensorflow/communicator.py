@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Communicator", "Single"]
+__all__ = ["Communicator", "Ranks", "Single"]
 
 
 @runtime_checkable
@@ -14,7 +15,9 @@ class Communicator(Protocol):
     """A group of processes that call the same collectives in the same order, from one thread at a time.
 
     It may also have a method `holds(variable) -> bool`: whether this process has the variable's value. Variables that
-    it does not hold are passed over by `broadcast_variables`.
+    it does not hold are passed over by `broadcast_variables`. If it has an attribute `can_connect` that is true, its
+    members are processes that may connect with each other: tensors then travel by the native engine, and the
+    communicator is only used to introduce them.
     """
 
     @property
@@ -66,3 +69,11 @@ class Single:
 
     def barrier(self) -> None:
         """Return at once."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among others that the native engine connects, and nothing else."""
+
+    rank: int
+    size: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from horovod.tensorflow.mpi_library import MPIMismatchError, find_launcher, start_mpi
+from horovod.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
 
 __all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world", "wrap"]
 
@@ -64,6 +64,8 @@ def are_threads_supported() -> bool:
 
 class MPICommunicator:
     """A communicator of mpi4py as a `Communicator`."""
+
+    can_connect = True
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator

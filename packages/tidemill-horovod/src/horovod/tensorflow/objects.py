@@ -6,10 +6,13 @@ import pickle
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from horovod.tensorflow.arguments import refuse
-from horovod.tensorflow.process import communicator
-from horovod.tensorflow.reductions import check_root
+from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.gathers import check_root
+from horovod.tensorflow.process import communicator, current_engine, rank, size
+from horovod.tensorflow.process_sets import members_of
 
 __all__ = ["allgather_object", "broadcast_object"]
 
@@ -23,18 +26,26 @@ def broadcast_object(
         obj: Anything that can be pickled; read on `root_rank` only.
         root_rank: The rank whose object all ranks get.
         session: Refused: TensorFlow 2 has no sessions.
-        name: Without effect: ranks match calls by their order.
-        process_set: Refused: the group of `init` is the only one.
+        name: Ranks match calls by it.
+        process_set: The ranks that take part; None for all.
 
     Raises:
-        ValueError: If `session` or `process_set` is given, or `root_rank` does not exist.
+        ValueError: If `session` is given, or an argument is not allowed.
     """
-    del name
-    refuse("broadcast_object", session=session, process_set=process_set)
-    check_root(root_rank)
-    group = communicator()
-    data = _packed(obj) if group.rank == root_rank else None
-    return obj if group.rank == root_rank and group.size == 1 else _unpacked(group.broadcast(data, root_rank))
+    refuse("broadcast_object", session=session)
+    ranks = members_of("broadcast_object", process_set)
+    check_root(root_rank, ranks)
+    if size() == 1:
+        return obj
+    data = _packed(obj) if rank() == root_rank else None
+    if current_engine() is None:
+        return _unpacked(communicator().broadcast(data, root_rank))
+    label = name or "horovod_broadcast_object"
+    length = tf.constant(0 if data is None else data.size, tf.int64)
+    (length,) = run(Kind.BROADCAST, [length], label=f"{label}.size", ranks=ranks, root=root_rank)
+    tensor = tf.zeros([int(length)], tf.uint8) if data is None else tf.constant(data)
+    (received,) = run(Kind.BROADCAST, [tensor], label=label, ranks=ranks, root=root_rank)
+    return _unpacked(received.numpy())
 
 
 def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: Any = None) -> list[Any]:
@@ -43,15 +54,22 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, pro
     Args:
         obj: Anything that can be pickled.
         session: Refused: TensorFlow 2 has no sessions.
-        name: Without effect: ranks match calls by their order.
-        process_set: Refused: the group of `init` is the only one.
+        name: Ranks match calls by it.
+        process_set: The ranks that take part; None for all.
 
     Raises:
-        ValueError: If `session` or `process_set` is given.
+        ValueError: If `session` is given, or an argument is not allowed.
     """
-    del name
-    refuse("allgather_object", session=session, process_set=process_set)
-    return [_unpacked(data) for data in communicator().allgather(_packed(obj))]
+    refuse("allgather_object", session=session)
+    ranks = members_of("allgather_object", process_set)
+    data = _packed(obj)
+    if current_engine() is None:
+        return [_unpacked(one) for one in communicator().allgather(data)]
+    label = name or "horovod_allgather_object"
+    tensors = [tf.constant(data), tf.constant([data.size], tf.int64)]
+    joined, sizes = run(Kind.ALLGATHER, tensors, label=label, ranks=ranks)
+    ends = np.cumsum(sizes.numpy())
+    return [_unpacked(part) for part in np.split(joined.numpy(), ends[:-1])]
 
 
 def _packed(obj: Any) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from horovod.tensorflow import mpi
-from horovod.tensorflow.arguments import refuse
-from horovod.tensorflow.communicator import Communicator, Single
+from horovod.tensorflow.communicator import Communicator, Ranks, Single
+from horovod.tensorflow.engine import Engine, start_engine, stop_engine
+from horovod.tensorflow.meeting import CommunicatorMeeting, LauncherMeeting, Meeting, find_launched
 
 __all__ = [
     "ccl_built",
@@ -21,6 +23,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "current_engine",
     "ddl_built",
     "gloo_built",
     "gloo_enabled",
@@ -42,9 +45,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class _Standing:
-    communicator: Communicator
-    hosts: tuple[int, ...]
-    """By rank, a number that names the machine."""
+    communicator: Any
+    """A `Communicator`, or `Ranks`."""
+    hosts: tuple[Any, ...]
+    """By rank, what names the machine."""
+    engine: Engine | None
+    """None for one process, and for a communicator that only exchanges arrays."""
 
     @property
     def neighbours(self) -> list[int]:
@@ -66,32 +72,30 @@ _comm: Any = None
 """What `init` was given."""
 
 
-def init(comm: Any = None, process_sets: Any = None) -> None:
+def init(comm: Any = None) -> None:
     """Make this process one of a group; collective. A second call for the same group does nothing.
 
     Args:
-        comm: None for all processes that mpirun has started, or this one alone; a list of their ranks; a communicator
-            of mpi4py; or a `Communicator`, as `smp.init` hands in.
-        process_sets: Refused: pass the group itself as `comm`.
+        comm: None for all processes that mpirun or tidemill's launcher has started, or this one alone; a list of ranks
+            of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` hands in.
 
     Raises:
-        ValueError: If `comm` is something else, `process_sets` is given, or a second call names another group.
-        RuntimeError: If mpirun started this process, and mpi4py is missing or loads another MPI.
+        ValueError: If `comm` is something else, or a second call names another group.
+        RuntimeError: If mpirun started this process, and mpi4py is missing or loads another MPI; or if a rank cannot
+            load the native library or be reached.
     """
     global _comm, _standing
-    refuse("init", process_sets=process_sets)
     if _standing is not None:
         _require_same(comm)
         return
-    group = _group(comm)
-    name = hashlib.sha256(socket.gethostname().encode()).digest()
-    hosts = group.allgather(np.frombuffer(name[:8], np.int64))
-    _standing, _comm = _Standing(group, tuple(int(host[0]) for host in hosts)), comm
+    _standing, _comm = _stand(comm), comm
 
 
 def shutdown() -> None:
-    """Leave the group; `init` may follow."""
+    """Leave the group; `init` may follow. What waits for other ranks fails."""
     global _comm, _standing
+    if _standing is not None and _standing.engine is not None:
+        stop_engine()
     _standing = _comm = None
 
 
@@ -100,9 +104,14 @@ def is_initialized() -> bool:
     return _standing is not None
 
 
-def communicator() -> Communicator:
+def communicator() -> Any:
     """The group of this process."""
     return _current().communicator
+
+
+def current_engine() -> Engine | None:
+    """The native engine; None where there is one process, or a communicator that only exchanges arrays."""
+    return _current().engine
 
 
 def rank() -> int:
@@ -204,6 +213,25 @@ def _require_same(comm: Any) -> None:
             f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call "
             "out, or call hvd.shutdown() first"
         )
+
+
+def _stand(comm: Any) -> _Standing:
+    if comm is None and not mpi.is_under_mpirun():
+        launched = find_launched()
+        if launched is not None:
+            meeting = LauncherMeeting(launched, timeout_s=float(os.environ.get("HOROVOD_START_TIMEOUT") or 120))
+            return _connected(Ranks(launched.rank, launched.size), meeting, launched.host)
+    group = _group(comm)
+    if group.size > 1 and getattr(group, "can_connect", False):
+        return _connected(group, CommunicatorMeeting(group), os.environ.get("SMP_HOST", ""))
+    name = hashlib.sha256(socket.gethostname().encode()).digest()
+    hosts = group.allgather(np.frombuffer(name[:8], np.int64))
+    return _Standing(group, tuple(int(host[0]) for host in hosts), None)
+
+
+def _connected(group: Any, meeting: Meeting, address: str) -> _Standing:
+    engine = start_engine(meeting, address=address)
+    return _Standing(group, engine.hosts, engine)
 
 
 def _group(comm: Any) -> Communicator:

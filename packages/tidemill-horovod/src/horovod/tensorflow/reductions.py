@@ -1,36 +1,33 @@
-"""Tensors over the group: allreduce, allgather, broadcast. In graphs and eagerly.
-
-Each call is one stateful op, so the ops of a `tf.function` run in the order in which the script makes them; that order
-must be the same on all ranks.
-"""
+"""Reductions over the ranks: allreduce and reducescatter, of one tensor or several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from functools import reduce
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from horovod.tensorflow.arguments import refuse
-from horovod.tensorflow.communicator import Communicator
+from horovod.tensorflow.adasum import adasum
+from horovod.tensorflow.collectives import Kind, Reduction, run
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.process import communicator, size
+from horovod.tensorflow.process import rank, size
+from horovod.tensorflow.process_sets import members_of
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
     "Product",
     "ReduceOp",
     "Sum",
-    "allgather",
     "allreduce",
-    "barrier",
-    "broadcast",
+    "check_compression",
     "grouped_allreduce",
+    "grouped_reducescatter",
+    "reduce_all",
+    "reducescatter",
 ]
 
 
@@ -39,6 +36,7 @@ class ReduceOp(Enum):
 
     AVERAGE = "average"
     SUM = "sum"
+    ADASUM = "adasum"
     MIN = "min"
     MAX = "max"
     PRODUCT = "product"
@@ -46,9 +44,12 @@ class ReduceOp(Enum):
 
 Average = ReduceOp.AVERAGE
 Sum = ReduceOp.SUM
+Adasum = ReduceOp.ADASUM
 Min = ReduceOp.MIN
 Max = ReduceOp.MAX
 Product = ReduceOp.PRODUCT
+
+_NATIVE = {Min: Reduction.MIN, Max: Reduction.MAX, Product: Reduction.PRODUCT}
 
 
 def allreduce(
@@ -71,29 +72,36 @@ def allreduce(
         device_dense: Without effect.
         device_sparse: Without effect.
         compression: How floats travel.
-        op: `Average` (the default; that of integers is cut off), `Sum`, `Min`, `Max` or `Product`.
+        op: `Average` (the default; that of integers is cut off), `Sum`, `Adasum`, `Min`, `Max` or `Product`.
         prescale_factor: Multiplied before.
         postscale_factor: Multiplied after.
-        name: Of the op.
-        process_set: Refused: the group of `init` is the only one.
+        name: Of the op. Ranks match calls by it.
+        process_set: The ranks that take part; None for all.
 
     Returns:
         The same on all ranks, of the same kind as `tensor`.
 
     Raises:
-        ValueError: If `process_set` is given, both `average` and `op` are, or one of them is not allowed.
+        ValueError: If both `average` and `op` are given, or an argument is not allowed.
+        HorovodInternalError: If a rank has ended or hangs, or its call does not match. Eagerly; in a graph it is
+            `tf.errors.AbortedError` or `tf.errors.InvalidArgumentError`.
     """
     del device_dense, device_sparse
-    op = _reduce_op(average, op)
+    op = _reduce_op("allreduce", average, op)
     check_compression(compression)
-    refuse("allreduce", process_set=process_set)
-    if tensor is None:
-        return None
-    if isinstance(tensor, tf.IndexedSlices):
-        return _allreduce_slices(tensor, op, prescale_factor * postscale_factor, compression, name)
-    packed, context = compression.compress(_scaled(tf.convert_to_tensor(tensor), prescale_factor))
-    reduced = _reduce(packed, op, name or "horovod_allreduce")
-    return _scaled(compression.decompress(reduced, context), postscale_factor)
+    ranks = members_of("allreduce", process_set)
+    if prescale_factor == postscale_factor == 1.0 and _travels_as_it_is(tensor, op, compression):
+        scale = 1.0 if op is Sum else 1.0 / (size() if ranks is None else len(ranks))
+        return run(Kind.ALLREDUCE, [tensor], label=name or "horovod_allreduce", ranks=ranks, scale=scale)[0]
+    return reduce_all(
+        [tensor],
+        op=op,
+        compression=compression,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        label=name or "horovod_allreduce",
+        ranks=ranks,
+    )[0]
 
 
 def grouped_allreduce(
@@ -107,65 +115,70 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> list[Any]:
-    """Reduce several tensors, those of one dtype in one message; otherwise as `allreduce`."""
+    """Reduce several tensors together; otherwise as `allreduce`."""
     del device_dense, device_sparse
-    op = _reduce_op(average, op)
+    op = _reduce_op("grouped_allreduce", average, op)
     check_compression(compression)
-    refuse("grouped_allreduce", process_set=process_set)
-    results: list[Any] = [None] * len(tensors)
-    groups: dict[Any, list[tuple[int, Any]]] = {}
-    for place, tensor in enumerate(tensors):
-        if isinstance(tensor, tf.IndexedSlices):
-            results[place] = _allreduce_slices(tensor, op, prescale_factor * postscale_factor, compression, None)
-        elif tensor is not None:
-            dense = tf.convert_to_tensor(tensor)
-            groups.setdefault(dense.dtype, []).append((place, dense))
-    for members in groups.values():
-        flat = tf.concat([tf.reshape(tensor, [-1]) for _, tensor in members], 0)
-        packed, context = compression.compress(_scaled(flat, prescale_factor))
-        reduced = _scaled(
-            compression.decompress(_reduce(packed, op, "horovod_grouped_allreduce"), context), postscale_factor
-        )
-        parts = tf.split(reduced, [tf.size(tensor) for _, tensor in members])
-        for (place, tensor), part in zip(members, parts, strict=True):
-            results[place] = tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
-    return results
+    return reduce_all(
+        tensors,
+        op=op,
+        compression=compression,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        label="horovod_grouped_allreduce",
+        ranks=members_of("grouped_allreduce", process_set),
+    )
 
 
-def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
-    """Put the tensors of all ranks behind each other on axis 0, in which their sizes may differ; scalars are rows."""
-    refuse("allgather", process_set=process_set)
-    dense = tf.convert_to_tensor(tensor)
-    dense = tf.reshape(dense, [1]) if dense.shape.rank == 0 else dense
-    gathered = _op(lambda group, array: np.concatenate(group.allgather(array), 0), dense, name or "horovod_allgather")
-    gathered.set_shape([None, *dense.shape[1:]] if dense.shape.rank is not None else None)
-    return gathered
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp = Average,
+    name: str | None = None,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduce a tensor over all ranks, and return this rank's rows of the result.
 
+    The rows (axis 0) are dealt out evenly; of those that are left over, the first ranks get one each. The whole result
+    travels, as in an allreduce.
 
-def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
-    """Give the tensor of `root_rank` on all ranks."""
-    refuse("broadcast", process_set=process_set)
-    check_root(root_rank)
-    dense = tf.convert_to_tensor(tensor)
-    sent = _op(lambda group, array: group.broadcast(array, root_rank), dense, name or "horovod_broadcast")
-    sent.set_shape(dense.shape)
-    return sent
-
-
-def barrier(process_set: Any = None) -> None:
-    """Return when all ranks are here. Eagerly only."""
-    refuse("barrier", process_set=process_set)
-    communicator().barrier()
-
-
-def check_root(root_rank: int) -> None:
-    """Refuse a rank that does not exist.
+    Args:
+        tensor: Of one shape on all ranks, with at least one axis.
+        device_dense: Without effect.
+        compression: How floats travel.
+        op: `Average` (the default) or `Sum`.
+        name: Of the op. Ranks match calls by it.
+        process_set: The ranks that take part; None for all.
+        prescale_factor: Multiplied before.
+        postscale_factor: Multiplied after.
 
     Raises:
-        ValueError: If so.
+        ValueError: If an argument is not allowed.
     """
-    if not 0 <= root_rank < size():
-        raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
+    del device_dense
+    check_compression(compression)
+    (rows,) = _scatter("reducescatter", [tensor], op, compression, prescale_factor, postscale_factor, name, process_set)
+    return rows
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """Reduce several tensors together; otherwise as `reducescatter`."""
+    del device_dense
+    check_compression(compression)
+    return _scatter(
+        "grouped_reducescatter", tensors, op, compression, prescale_factor, postscale_factor, None, process_set
+    )
 
 
 def check_compression(compression: Any) -> None:
@@ -181,73 +194,155 @@ def check_compression(compression: Any) -> None:
         )
 
 
+def reduce_all(
+    tensors: Sequence[Any],
+    *,
+    op: ReduceOp,
+    compression: Any,
+    prescale: float,
+    postscale: float,
+    label: str,
+    ranks: Sequence[int] | None,
+    separately: bool = False,
+) -> list[Any]:
+    """Reduce tensors, `tf.IndexedSlices` and Nones.
+
+    Args:
+        tensors: What to reduce.
+        op: How.
+        compression: How floats travel.
+        prescale: Multiplied before.
+        postscale: Multiplied after.
+        label: Of the ops.
+        ranks: Those that take part; None for all.
+        separately: In a graph, have each tensor travel as soon as it is computed, instead of all when all are.
+    """
+    results: list[Any] = [None] * len(tensors)
+    dense: list[tuple[int, Any]] = []
+    for place, tensor in enumerate(tensors):
+        if isinstance(tensor, tf.IndexedSlices):
+            results[place] = _reduce_slices(tensor, op, prescale * postscale, compression, f"{label}.{place}", ranks)
+        elif tensor is not None:
+            dense.append((place, tf.convert_to_tensor(tensor)))
+    groups = [[one] for one in dense] if separately and not tf.executing_eagerly() else [dense] if dense else []
+    for group in groups:
+        reduced = _reduce_dense([tensor for _, tensor in group], op, compression, prescale, postscale, label, ranks)
+        for (place, _), result in zip(group, reduced, strict=True):
+            results[place] = result
+    return results
+
+
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
-def _op(work: Callable[[Communicator, np.ndarray], np.ndarray], tensor: Any, name: str) -> Any:
-    group = communicator()
-    dtype = tensor.dtype
-
-    def call(value: Any) -> np.ndarray:
-        return np.asarray(work(group, np.asarray(value)), dtype.as_numpy_dtype)
-
-    return tf.numpy_function(call, [tensor], dtype, name=name)
-
-
-def _reduce(tensor: Any, op: ReduceOp, name: str) -> Any:
-    def forward(value: Any) -> Any:
-        reduced = _op(lambda group, array: _reduce_array(group, array, op), value, name)
-        reduced.set_shape(value.shape)
-        return reduced
-
-    if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
-        return forward(tensor)
-
-    @tf.custom_gradient
-    def differentiable(value: Any) -> Any:
-        def backward(upstream: Any) -> Any:  # every rank's value went into every rank's result
-            return _reduce(upstream, op, name)
-
-        return forward(value), backward
-
-    return differentiable(tensor)
+def _travels_as_it_is(tensor: Any, op: ReduceOp, compression: Any) -> bool:
+    """Whether nothing is to be packed, gathered or scaled apart, which takes half of the time of a small eager call."""
+    return (
+        compression is Compression.none
+        and (op is Sum or op is Average)
+        and isinstance(tensor, tf.Tensor)
+        and tensor.dtype.is_floating
+    )
 
 
-def _reduce_array(group: Communicator, array: np.ndarray, op: ReduceOp) -> np.ndarray:
-    if op is ReduceOp.SUM:
-        return group.allreduce(array, "sum")
-    if op is ReduceOp.AVERAGE:
-        total = group.allreduce(array, "sum")
-        return total if group.size == 1 else (total / group.size).astype(array.dtype)
-    combine = {ReduceOp.MIN: np.minimum, ReduceOp.MAX: np.maximum, ReduceOp.PRODUCT: np.multiply}[op]
-    return reduce(combine, group.allgather(array))
+def _reduce_dense(
+    tensors: Sequence[Any],
+    op: ReduceOp,
+    compression: Any,
+    prescale: float,
+    postscale: float,
+    label: str,
+    ranks: Sequence[int] | None,
+) -> list[Any]:
+    packed, contexts = zip(*(compression.compress(_scaled(tensor, prescale)) for tensor in tensors), strict=True)
+    if op is Adasum:
+        reduced = adasum(packed, label=label, ranks=ranks)
+    else:
+        for tensor in packed:
+            if op in _NATIVE and tensor.dtype.is_complex:
+                raise ValueError(f"op is {op.name} for a tensor of {tensor.dtype.name}; allowed is Sum or Average")
+        is_float = all(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in packed)
+        count = size() if ranks is None else len(ranks)
+        factor = (1.0 / count if op is Average else 1.0) * postscale
+        reduced = run(
+            Kind.ALLREDUCE,
+            packed,
+            label=label,
+            ranks=ranks,
+            reduction=_NATIVE.get(op, Reduction.SUM),
+            scale=factor if is_float else 1.0,
+        )
+        if is_float:
+            postscale = 1.0
+        elif op is Average:
+            reduced = [_scaled(tensor, 1.0 / count) for tensor in reduced]
+    unpacked = [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts, strict=True)]
+    return [_scaled(tensor, postscale) for tensor in unpacked]
 
 
-def _allreduce_slices(
-    slices: tf.IndexedSlices, op: ReduceOp, factor: float, compression: Any, name: str | None
+def _reduce_slices(
+    slices: tf.IndexedSlices, op: ReduceOp, factor: float, compression: Any, label: str, ranks: Sequence[int] | None
 ) -> tf.IndexedSlices:
-    if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+    if op not in (Sum, Average):
         raise ValueError(f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average")
     packed, context = compression.compress(slices.values)
-    values = compression.decompress(allgather(packed, name=f"{name or 'horovod_allreduce'}_values"), context)
-    indices = allgather(slices.indices, name=f"{name or 'horovod_allreduce'}_indices")
-    factor = factor / size() if op is ReduceOp.AVERAGE else factor
-    return tf.IndexedSlices(_scaled(values, factor), indices, slices.dense_shape)
+    values, indices = run(
+        Kind.ALLGATHER, [packed, tf.convert_to_tensor(slices.indices)], label=f"{label}.slices", ranks=ranks
+    )
+    count = size() if ranks is None else len(ranks)
+    factor = factor / count if op is Average else factor
+    return tf.IndexedSlices(_scaled(compression.decompress(values, context), factor), indices, slices.dense_shape)
+
+
+def _scatter(
+    function: str,
+    tensors: Sequence[Any],
+    op: ReduceOp,
+    compression: Any,
+    prescale: float,
+    postscale: float,
+    name: str | None,
+    process_set: Any,
+) -> list[Any]:
+    if op not in (Sum, Average):
+        raise ValueError(f"hvd.{function}: op is {op!r}; allowed is hvd.Sum or hvd.Average")
+    dense = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if any(tensor.shape.rank == 0 for tensor in dense):
+        raise ValueError(f"hvd.{function}: a tensor is a scalar; allowed are tensors with rows")
+    ranks = members_of(function, process_set)
+    members = list(range(size()) if ranks is None else ranks)
+    reduced = reduce_all(
+        dense,
+        op=op,
+        compression=compression,
+        prescale=prescale,
+        postscale=postscale,
+        label=name or f"horovod_{function}",
+        ranks=ranks,
+    )
+    return [_rows_of(members.index(rank()), len(members), tensor) for tensor in reduced]
+
+
+def _rows_of(position: int, count: int, tensor: Any) -> Any:
+    rows = tf.shape(tensor)[0]
+    each, more = rows // count, rows % count
+    begin = position * each + tf.minimum(position, more)
+    return tensor[begin : begin + each + tf.cast(position < more, rows.dtype)]
 
 
 def _scaled(tensor: Any, factor: float) -> Any:
     if factor == 1.0:
         return tensor
-    if tensor.dtype.is_integer:  # a factor of 0.5 must not become 0
+    if tensor.dtype.is_integer or tensor.dtype.is_bool:  # a factor of 0.5 must not become 0
         return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
     return tensor * tf.cast(factor, tensor.dtype)
 
 
-def _reduce_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
+def _reduce_op(function: str, average: bool | None, op: ReduceOp | None) -> ReduceOp:
     if average is not None and op is not None:
-        raise ValueError(f"allreduce: both average={average!r} and op={op!r} are given; give op alone")
+        raise ValueError(f"hvd.{function}: both average={average!r} and op={op!r} are given; give op alone")
     if op is None:
-        return ReduceOp.AVERAGE if average is None or average else ReduceOp.SUM
+        return Average if average is None or average else Sum
     if not isinstance(op, ReduceOp):
-        raise ValueError(f"allreduce: op is {op!r}; allowed is hvd.Average, Sum, Min, Max or Product")
+        raise ValueError(f"hvd.{function}: op is {op!r}; allowed is hvd.Average, Sum, Adasum, Min, Max or Product")
     return op

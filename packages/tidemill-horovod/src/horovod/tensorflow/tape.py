@@ -7,39 +7,38 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.process import size
-from horovod.tensorflow.reductions import Average, ReduceOp, Sum, check_compression, grouped_allreduce
+from horovod.tensorflow.gradients import GradientReduction, check_reduction
+from horovod.tensorflow.reductions import Average, ReduceOp
 
-__all__ = ["DistributedGradientTape"]
+__all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
 
 class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
     """Shares everything with the tape that it was made of."""
 
-    def __init__(self, tape: tf.GradientTape, **options: Any) -> None:
+    def __init__(self, tape: tf.GradientTape, reduction: GradientReduction, local: list[Any]) -> None:
         # No super().__init__: the recording goes on, or has ended, in the other tape.
         self.__dict__ = tape.__dict__
-        self._horovod = options
+        self._horovod = reduction, local
+
+    def register_local_source(self, source: Any) -> None:
+        """Leave the gradient of a source as it is on each rank, divided by the number of ranks (unless
+        `scale_local_gradients` is False)."""
+        self._horovod[1].append(source)
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the gradients, reduced over the ranks."""
         gradients = super().gradient(target, sources, *args, **kwargs)
+        reduction, local = self._horovod
         is_nested = isinstance(gradients, (list, tuple, dict))
         leaves = tf.nest.flatten(gradients) if is_nested else [gradients]
-        if self._horovod["sparse_as_dense"]:
-            leaves = [tf.convert_to_tensor(leaf) if isinstance(leaf, tf.IndexedSlices) else leaf for leaf in leaves]
-        if size() > 1:
-            leaves = self._reduced(leaves)
+        places = {
+            place
+            for place, source in enumerate(tf.nest.flatten(sources) if is_nested else [sources])
+            if any(source is one or getattr(one, "value", None) is source for one in local)
+        }
+        leaves = reduction.reduce(leaves, local=frozenset(places))
         return tf.nest.pack_sequence_as(gradients, leaves) if is_nested else leaves[0]
-
-    def _reduced(self, leaves: list[Any]) -> list[Any]:
-        return grouped_allreduce(
-            leaves,
-            compression=self._horovod["compression"],
-            op=self._horovod["op"],
-            prescale_factor=1.0 / self._horovod["predivide"],
-            postscale_factor=self._horovod["predivide"],
-        )
 
 
 def DistributedGradientTape(  # noqa: N802
@@ -52,6 +51,8 @@ def DistributedGradientTape(  # noqa: N802
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: Any = None,
+    process_set: Any = None,
+    scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """Return a tape whose `gradient` reduces the gradients over all ranks.
 
@@ -61,27 +62,71 @@ def DistributedGradientTape(  # noqa: N802
         device_sparse: Without effect.
         compression: How floats travel.
         sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
-        op: `Average` or `Sum`.
+        op: `Average`, `Sum` or `Adasum`.
         gradient_predivide_factor: With `Average`: divide by it before, multiply by it after.
-        num_groups: Without effect: gradients of one dtype travel together.
+        num_groups: Without effect: gradients that are ready together travel together.
         groups: Without effect.
+        process_set: The ranks that take part; None for all.
+        scale_local_gradients: Whether gradients of `register_local_source` are divided by the number of ranks.
 
     Raises:
         ValueError: If `op` or `compression` is not allowed, or `gradient_predivide_factor` is 0 or comes with `Sum`.
     """
     del device_dense, device_sparse, num_groups, groups
-    check_compression(compression)
-    if op not in (Average, Sum):
-        raise ValueError(f"hvd.DistributedGradientTape: op is {op!r}; allowed is hvd.Average or hvd.Sum")
-    if gradient_predivide_factor != 1.0 and (op is not Average or not gradient_predivide_factor):
-        raise ValueError(
-            f"hvd.DistributedGradientTape: gradient_predivide_factor is {gradient_predivide_factor!r} with "
-            f"op={op.name}; allowed is a number other than 0, with op=hvd.Average"
-        )
-    return _DistributedTape(
+    reduction = GradientReduction(
+        "DistributedGradientTape",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        process_set,
+        scale_local_gradients,
+    )
+    check_reduction(reduction)
+    return _DistributedTape(gradtape, reduction, [])
+
+
+def PartialDistributedGradientTape(  # noqa: N802
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = None,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """Return a `DistributedGradientTape` that leaves the gradients of some layers as they are on each rank.
+
+    Args:
+        gradtape: As for `DistributedGradientTape`.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: As for `DistributedGradientTape`.
+        sparse_as_dense: As for `DistributedGradientTape`.
+        op: As for `DistributedGradientTape`.
+        gradient_predivide_factor: As for `DistributedGradientTape`.
+        num_groups: Without effect.
+        groups: Without effect.
+        process_set: As for `DistributedGradientTape`.
+        local_layers: One Keras layer or several, with variables of their own on each rank.
+        scale_local_gradients: Whether their gradients are divided by the number of ranks.
+    """
+    del device_dense, device_sparse, num_groups, groups
+    tape = DistributedGradientTape(
         gradtape,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         op=op,
-        predivide=gradient_predivide_factor,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
+    for layer in tf.nest.flatten([] if local_layers is None else local_layers):
+        for variable in layer.trainable_variables:
+            tape.register_local_source(variable)
+    return tape

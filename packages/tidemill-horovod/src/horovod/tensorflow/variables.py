@@ -7,11 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow.arguments import refuse
+from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator
-from horovod.tensorflow.reductions import broadcast, check_root
+from horovod.tensorflow.process_sets import members_of
 
-__all__ = ["broadcast_variables"]
+__all__ = [
+    "BroadcastGlobalVariablesHook",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_variables",
+]
 
 
 def broadcast_variables(
@@ -24,26 +30,84 @@ def broadcast_variables(
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
         root_rank: Whose values.
-        process_set: Refused: the group of `init` is the only one.
+        process_set: The ranks that take part; None for all.
         inplace: Without effect: it saves a copy in Horovod, and the values are the same.
 
     Returns:
         In a graph, the op that does it; eagerly, None.
 
     Raises:
-        ValueError: If `process_set` is given, or `root_rank` does not exist.
+        ValueError: If `root_rank` does not exist, or `process_set` is not allowed.
     """
     del inplace
-    refuse("broadcast_variables", process_set=process_set)
-    check_root(root_rank)
-    group = communicator()
-    holds = getattr(group, "holds", None)
-    assigned = [
-        _tensorflow_variable(variable).assign(broadcast(variable, root_rank))
-        for variable in variables
-        if holds is None or holds(variable)
-    ]
+    assigned = _assign("broadcast_variables", variables, root_rank, process_set, None)
     return None if tf.executing_eagerly() else tf.group(*assigned)
+
+
+def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: Any = None) -> list[Any]:
+    """Give all variables the values that they have on `root_rank`, and return the variables.
+
+    Args:
+        variables: tf.Variables or Keras variables, in the same order on all ranks.
+        root_rank: Whose values.
+        name: Of the op. Ranks match calls by it.
+        process_set: The ranks that take part; None for all.
+    """
+    given = list(variables)
+    _assign("broadcast_", given, root_rank, process_set, name)
+    return given
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Return the op that gives all global variables of the graph their values on `root_rank`; for graphs of sessions.
+
+    Raises:
+        RuntimeError: Eagerly, where there are no global variables.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "hvd.broadcast_global_variables: eager execution has no global variables; call "
+            "hvd.broadcast_variables(model.variables, root_rank) after the first step"
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Gives all global variables their values on `root_rank` when a session of `tf.compat.v1` has been made.
+
+    Args:
+        root_rank: Whose values.
+        device: Without effect: tensors travel through the memory of the host.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        del device
+        check_root(root_rank)
+        self._root_rank = root_rank
+        self._broadcast: Any = None
+
+    def begin(self) -> None:
+        """Add the op to the graph."""
+        if self._broadcast is None or self._broadcast.graph is not tf.compat.v1.get_default_graph():
+            self._broadcast = broadcast_global_variables(self._root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Run it."""
+        del coord
+        session.run(self._broadcast)
+
+
+def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set: Any, name: str | None) -> list[Any]:
+    ranks = members_of(function, process_set)
+    check_root(root_rank, ranks)
+    holds = getattr(communicator(), "holds", None)
+    held = [_tensorflow_variable(variable) for variable in variables if holds is None or holds(variable)]
+    if not held:
+        return []
+    values = [tf.convert_to_tensor(variable) for variable in held]
+    sent = run(Kind.BROADCAST, values, label=name or "horovod_broadcast_variables", ranks=ranks, root=root_rank)
+    return [variable.assign(value) for variable, value in zip(held, sent, strict=True)]
 
 
 def _tensorflow_variable(variable: Any) -> Any:

@@ -1,0 +1,47 @@
+"""Adasum: a sum of gradients that leaves out what they share.
+
+Two gradients a and b are combined as (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum if they are orthogonal,
+their mean if they are equal. Ranks are combined in pairs, then pairs of pairs, each tensor by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.process import size
+
+__all__ = ["adasum"]
+
+
+def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -> list[Any]:
+    """Combine tensors over the ranks. Each rank gathers those of all others.
+
+    Raises:
+        ValueError: If the number of ranks is no power of two, or a tensor is not of floats.
+    """
+    count = size() if ranks is None else len(ranks)
+    if count & (count - 1):
+        raise ValueError(f"op is Adasum with {count} ranks; allowed is a power of two")
+    for tensor in tensors:
+        if not tensor.dtype.is_floating:
+            raise ValueError(f"op is Adasum for a tensor of {tensor.dtype.name}; allowed are floats")
+    gathered = run(Kind.ALLGATHER, [tensor[tf.newaxis] for tensor in tensors], label=label, ranks=ranks)
+    return [_combine_all(tf.unstack(tf.ensure_shape(all_, [count, *all_.shape[1:]]))) for all_ in gathered]
+
+
+def _combine_all(values: list[Any]) -> Any:
+    dtype = values[0].dtype
+    wide = [tf.cast(value, tf.float64) for value in values]
+    while len(wide) > 1:
+        wide = [_combine(first, second) for first, second in zip(wide[::2], wide[1::2], strict=True)]
+    return tf.cast(wide[0], dtype)
+
+
+def _combine(first: Any, second: Any) -> Any:
+    dot = tf.reduce_sum(first * second)
+    share_of = [tf.math.divide_no_nan(dot, 2 * tf.reduce_sum(one * one)) for one in (first, second)]
+    return (1 - share_of[0]) * first + (1 - share_of[1]) * second

@@ -1,0 +1,63 @@
+"""Gradients of several calls, summed on each rank before they are reduced over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["Aggregation"]
+
+
+class Aggregation:
+    """Sums of gradients, and how many calls they hold.
+
+    Args:
+        passes: After so many calls the sums are used.
+        average: Whether they are divided by that.
+    """
+
+    def __init__(self, passes: int, *, average: bool) -> None:
+        self._passes = passes
+        self._average = average
+        self._count: Any = None
+        self._sums: list[Any] = []
+
+    def add(self, gradients: Sequence[Any], use: Callable[[list[Any]], Any]) -> None:
+        """Add gradients to the sums, and call `use` with the sums when it is time. `tf.IndexedSlices` become dense."""
+        dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+        self._create(dense)
+        with tf.control_dependencies(
+            [
+                sum_.assign_add(one, read_value=False) if tf.executing_eagerly() else sum_.assign_add(one)
+                for sum_, one in zip(self._sums, dense, strict=True)
+                if one is not None
+            ]
+        ):
+            count = self._count.assign_add(1)
+        has_gradient = [one is not None for one in dense]
+        tf.cond(count >= self._passes, lambda: self._flush(has_gradient, use), lambda: tf.constant(False))
+
+    def _flush(self, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Any:
+        factor = 1.0 / self._passes if self._average else 1.0
+        values = [
+            sum_.read_value() * tf.cast(factor, sum_.dtype) if is_there else None
+            for sum_, is_there in zip(self._sums, has_gradient, strict=True)
+        ]
+        use(values)
+        for sum_, is_there in zip(self._sums, has_gradient, strict=True):
+            if is_there:
+                sum_.assign(tf.zeros_like(sum_))
+        self._count.assign(0)
+        return tf.constant(True)
+
+    def _create(self, gradients: Sequence[Any]) -> None:
+        if self._count is not None:
+            return
+        with tf.init_scope():
+            self._count = tf.Variable(0, trainable=False, name="horovod_passes")
+            self._sums = [
+                tf.Variable(0.0 if one is None else tf.zeros(one.shape, one.dtype), trainable=False)
+                for one in gradients
+            ]

@@ -1,0 +1,97 @@
+"""The native engine of this process: a thread that does what the coordinator, on rank 0, has all ranks do.
+
+Ranks run the ops of a graph in any order. Each op hands its tensor to the engine and gives its thread back. The
+coordinator lets a tensor travel when it is ready on all ranks, together with others of its dtype, and all ranks do
+this in the same order. So no order of ops can make ranks wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from horovod.tensorflow import mesh
+from horovod.tensorflow.meeting import Meeting
+from horovod.tensorflow.native_library import load_native_library
+
+__all__ = ["Engine", "start_engine", "stop_engine"]
+
+_TEXT_BYTES = 1024
+_DEFAULT_FUSION_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A started engine."""
+
+    collective: Any
+    """The op."""
+    hosts: tuple[str, ...]
+    """By rank, what tells machines apart."""
+
+
+def start_engine(meeting: Meeting, *, address: str = "") -> Engine:
+    """Connect this rank with the others and start its engine. Collective.
+
+    Environment: `HOROVOD_START_TIMEOUT` (120 s), `HOROVOD_STALL_CHECK_TIME_SECONDS` (60 s; 0 for no warning),
+    `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` (600 s; 0 for never), `HOROVOD_FUSION_THRESHOLD` (64 MiB).
+
+    Raises:
+        RuntimeError: If a rank cannot load the native library, or does not come in time.
+    """
+    library = load_native_library()
+    functions: Any = library.functions
+    memory_bytes = 0 if functions is None else _memory_bytes(functions, meeting.size)
+    made = mesh.connect(
+        meeting,
+        memory_bytes=memory_bytes,
+        problem="" if library.ops is not None else library.source,
+        address=address,
+        timeout_s=_number("HOROVOD_START_TIMEOUT", 120.0),
+    )
+    problem = ctypes.create_string_buffer(_TEXT_BYTES)
+    descriptors = ctypes.c_int * meeting.size
+    started = functions.tidemill_horovod_start(
+        meeting.rank,
+        meeting.size,
+        "\n".join(made.names).encode(),
+        descriptors(*made.control),
+        descriptors(*made.data),
+        made.memory,
+        ctypes.c_double(_number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0)),
+        ctypes.c_double(_number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 600.0) or 1e9),
+        ctypes.c_int64(int(_number("HOROVOD_FUSION_THRESHOLD", _DEFAULT_FUSION_BYTES))),
+        problem,
+        ctypes.c_size_t(_TEXT_BYTES),
+    )
+    if started != 0:
+        raise RuntimeError(f"hvd.init(): {problem.value.decode(errors='replace')}")
+    atexit.register(stop_engine)
+    ops: Any = library.ops
+    return Engine(ops.horovod_collective, tuple(made.hosts))
+
+
+def stop_engine() -> None:
+    """End the engine; what waits in it fails."""
+    atexit.unregister(stop_engine)
+    functions: Any = load_native_library().functions
+    functions.tidemill_horovod_stop()
+
+
+def _memory_bytes(functions: Any, size: int) -> int:
+    functions.tidemill_horovod_memory.restype = ctypes.c_size_t
+    return int(functions.tidemill_horovod_memory(size))
+
+
+def _number(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        number = float(text or default)
+    except ValueError:
+        number = -1.0
+    if number < 0:
+        raise RuntimeError(f"hvd.init(): {variable} is {text!r}; allowed is a number >= 0")
+    return number

@@ -1,0 +1,32 @@
+"""What calls raise when ranks cannot go on together. As in Horovod, `horovod.common.exceptions` has it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["HorovodInternalError", "horovod_errors"]
+
+_MARK, _END = "HorovodInternalError: ", " [horovod]"
+"""Around the words in the text of a failed op's error."""
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed: a rank has ended or hangs, or ranks made calls that do not match.
+
+    Collectives inside a `tf.function` fail with `tf.errors.AbortedError` (`tf.errors.InvalidArgumentError` for calls
+    that do not match), whose text holds the same words.
+    """
+
+
+@contextmanager
+def horovod_errors() -> Iterator[None]:
+    """Raise `HorovodInternalError` where an eager op of the engine fails inside."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        begin = text.find(_MARK)
+        if begin < 0 or isinstance(error, HorovodInternalError):
+            raise
+        raise HorovodInternalError(text[begin + len(_MARK) :].partition(_END)[0]) from error

@@ -1,0 +1,151 @@
+"""Tensors from rank to rank as they are: allgather, alltoall, broadcast, and the calls that only wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.process import communicator, current_engine, rank, size
+from horovod.tensorflow.process_sets import members_of
+
+__all__ = ["allgather", "alltoall", "barrier", "broadcast", "check_root", "grouped_allgather", "join"]
+
+
+def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None) -> Any:
+    """Concatenate the tensors of all ranks along axis 0, in which their sizes may differ; scalars are rows.
+
+    Args:
+        tensor: Of one dtype on all ranks.
+        name: Of the op. Ranks match calls by it.
+        ignore_name_scope: Without effect.
+        process_set: The ranks that take part; None for all.
+    """
+    del ignore_name_scope
+    ranks = members_of("allgather", process_set)
+    return run(Kind.ALLGATHER, [_with_rows(tensor)], label=name or "horovod_allgather", ranks=ranks)[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None
+) -> list[Any]:
+    """Gather several tensors; otherwise as `allgather`."""
+    del ignore_name_scope
+    ranks = members_of("grouped_allgather", process_set)
+    if not tensors:
+        return []
+    rows = [_with_rows(tensor) for tensor in tensors]
+    return run(Kind.ALLGATHER, rows, label=name or "horovod_grouped_allgather", ranks=ranks)
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> Any:
+    """Send rows (axis 0) of this rank's tensor to each rank, and concatenate what they send.
+
+    Args:
+        tensor: With at least one axis.
+        splits: Number of rows for each rank, in their order; None deals them out evenly.
+        name: Of the op. Ranks match calls by it.
+        ignore_name_scope: Without effect.
+        process_set: The ranks that take part; None for all.
+
+    Returns:
+        The rows received. With `splits` a pair: those, and how many came from each rank (int32).
+
+    Raises:
+        ValueError: Eagerly if `splits` do not fit; in a graph that is `tf.errors.InvalidArgumentError`.
+    """
+    del ignore_name_scope
+    ranks = members_of("alltoall", process_set)
+    members = list(range(size()) if ranks is None else ranks)
+    dense = tf.convert_to_tensor(tensor)
+    label = name or "horovod_alltoall"
+    rows = tf.shape(dense, tf.int64)[0]
+    given = tf.fill([len(members)], rows // len(members)) if splits is None else tf.cast(splits, tf.int64)
+    words = f"hvd.alltoall: splits must be {len(members)} numbers >= 0 with the number of rows as their sum"
+    if given.shape.is_fully_defined() and given.shape.as_list() != [len(members)]:
+        raise ValueError(f"{words}; their shape is {given.shape}")
+    if tf.executing_eagerly() and (int(tf.reduce_sum(given)) != int(rows) or int(tf.reduce_min(given)) < 0):
+        raise ValueError(f"{words}; they are {given.numpy().tolist()} for {int(rows)} rows")
+    checks = [
+        tf.debugging.assert_equal(tf.reduce_sum(given), rows, words),
+        tf.debugging.assert_non_negative(given, words),
+    ]
+    with tf.control_dependencies([] if tf.executing_eagerly() else checks):
+        (received,) = run(Kind.ALLTOALL, [dense, tf.identity(given)], label=label, ranks=ranks)
+    if splits is None:
+        return received
+    (all_splits,) = run(Kind.ALLGATHER, [given[tf.newaxis]], label=f"{label}.splits", ranks=ranks)
+    position = members.index(rank())
+    return received, tf.cast(all_splits[:, position], tf.int32)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> Any:
+    """Return the tensor of `root_rank` on all ranks.
+
+    Args:
+        tensor: Of one dtype and shape on all ranks.
+        root_rank: Counted in all ranks, also with a `process_set`.
+        name: Of the op. Ranks match calls by it.
+        ignore_name_scope: Without effect.
+        process_set: The ranks that take part; None for all.
+    """
+    del ignore_name_scope
+    ranks = members_of("broadcast", process_set)
+    check_root(root_rank, ranks)
+    dense = tf.convert_to_tensor(tensor)
+    return run(Kind.BROADCAST, [dense], label=name or "horovod_broadcast", ranks=ranks, root=root_rank)[0]
+
+
+def barrier(process_set: Any = None) -> None:
+    """Return when all ranks are here. Eagerly only."""
+    ranks = members_of("barrier", process_set)
+    if current_engine() is not None:
+        run(Kind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks)
+    elif size() > 1:
+        communicator().barrier()
+
+
+def join() -> int:
+    """Wait until all ranks have called this; until then take part in allreduces (Sum and Average) with zeros.
+
+    For ranks that have fewer batches than others. Eagerly only.
+
+    Returns:
+        The rank that joined last.
+    """
+    members_of("join", None)
+    if size() == 1:
+        return 0
+    (last,) = run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join")
+    return int(last)
+
+
+def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
+    """Refuse a rank that does not exist, or is none of the set.
+
+    Raises:
+        ValueError: If so.
+    """
+    if not 0 <= root_rank < size():
+        raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
+    if ranks is not None and root_rank not in ranks:
+        raise ValueError(f"root_rank is {root_rank!r}; allowed is one of {list(ranks)}, the ranks of the process set")
+
+
+def _with_rows(tensor: Any) -> Any:
+    dense = tf.convert_to_tensor(tensor)
+    return tf.reshape(dense, [1]) if dense.shape.rank == 0 else dense

@@ -1,0 +1,74 @@
+"""How gradients are reduced: what tapes and optimizers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.process import size
+from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.reductions import Adasum, Average, ReduceOp, Sum, check_compression, reduce_all
+
+__all__ = ["GradientReduction", "check_reduction"]
+
+
+@dataclass(frozen=True)
+class GradientReduction:
+    """How gradients are reduced over the ranks."""
+
+    function: str
+    """The public function that was called, for messages."""
+    compression: Any
+    sparse_as_dense: bool
+    op: ReduceOp
+    predivide_factor: float
+    process_set: Any
+    scale_local_gradients: bool = True
+
+    def reduce(self, gradients: Sequence[Any], *, local: frozenset[int] = frozenset()) -> list[Any]:
+        """Reduce gradients.
+
+        Args:
+            gradients: Tensors, `tf.IndexedSlices` and Nones, in the same order on all ranks.
+            local: Places of those that stay as they are, of sources that differ between ranks.
+        """
+        if self.sparse_as_dense:
+            gradients = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+        ranks = members_of(self.function, self.process_set)
+        count = size() if ranks is None else len(ranks)
+        if count == 1:
+            return list(gradients)
+        reduced = reduce_all(
+            [None if place in local else one for place, one in enumerate(gradients)],
+            op=self.op,
+            compression=self.compression,
+            prescale=1.0 / self.predivide_factor,
+            postscale=self.predivide_factor,
+            label="horovod_gradient",
+            ranks=ranks,
+            separately=True,
+        )
+        for place in local:
+            one = gradients[place]
+            reduced[place] = one if one is None or not self.scale_local_gradients else one / tf.cast(count, one.dtype)
+        return reduced
+
+
+def check_reduction(reduction: GradientReduction) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        ValueError: If `op`, `compression` or `gradient_predivide_factor` is not allowed.
+    """
+    check_compression(reduction.compression)
+    function, op, factor = reduction.function, reduction.op, reduction.predivide_factor
+    if op not in (Average, Sum, Adasum):
+        raise ValueError(f"hvd.{function}: op is {op!r}; allowed is hvd.Average, hvd.Sum or hvd.Adasum")
+    if factor != 1.0 and (op is not Average or not factor):
+        raise ValueError(
+            f"hvd.{function}: gradient_predivide_factor is {factor!r} with op={op.name}; allowed is a number other "
+            "than 0, with op=hvd.Average"
+        )

@@ -1,0 +1,33 @@
+"""`import horovod.tensorflow.keras as hvd`: Horovod for scripts with `tf.keras`, be that Keras 3 or tf_keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import Compression, keras_names
+from horovod.tensorflow.keras import callbacks
+from horovod.tensorflow.keras_api import load_with
+from horovod.tensorflow.keras_names import *  # noqa: F403 - they are listed there
+
+__all__ = [*keras_names.__all__, "callbacks", "load_model"]  # noqa: PLE0604
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: Any = None,
+    compression: Any = Compression.none,
+    **options: Any,
+) -> Any:
+    """Load a model that Keras has saved; its optimizer, with its state, becomes a distributed one.
+
+    Args:
+        filepath: As for `load_model` of Keras.
+        custom_optimizers: Optimizer classes of the script.
+        custom_objects: Other classes of the script, by name.
+        compression: How floats travel.
+        options: Other arguments of `load_model` of Keras.
+    """
+    return load_with(tf.keras, filepath, custom_optimizers, custom_objects, compression, options)

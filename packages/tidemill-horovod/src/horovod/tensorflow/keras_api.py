@@ -1,0 +1,173 @@
+"""What `horovod.keras` and `horovod.tensorflow.keras` have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import gathers, reductions
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradients import GradientReduction
+from horovod.tensorflow.optimizers import distribute
+from horovod.tensorflow.reductions import Average, ReduceOp
+
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "allgather", "allreduce", "broadcast", "load_with"]
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Have a Keras optimizer reduce gradients over all ranks before it clips and applies them.
+
+    Args:
+        optimizer: Of Keras 3 or tf_keras. It is changed, and returned.
+        name: Without effect: the optimizer keeps its name.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: How floats travel.
+        sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
+        gradient_predivide_factor: With `Average`: divide by it before the sum, multiply by it after.
+        op: `Average`, `Sum` or `Adasum`.
+        backward_passes_per_step: Gradients of so many batches are summed on each rank before they are applied.
+        average_aggregated_gradients: Divide the sum of `backward_passes_per_step` batches by their number.
+        num_groups: Without effect: gradients that are ready together travel together.
+        groups: Without effect.
+        process_set: The ranks that take part; None for all.
+        scale_local_gradients: Without effect: see `PartialDistributedOptimizer`.
+
+    Raises:
+        ValueError: If an argument is not allowed, or the optimizer is distributed already.
+    """
+    del name, device_dense, device_sparse, num_groups, groups
+    reduction = GradientReduction(
+        "DistributedOptimizer",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        process_set,
+        scale_local_gradients,
+    )
+    return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, ())
+
+
+def PartialDistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: Any = None,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a `DistributedOptimizer` that leaves the gradients of some layers as they are on each rank.
+
+    Args:
+        optimizer: As for `DistributedOptimizer`.
+        name: Without effect.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: As for `DistributedOptimizer`.
+        sparse_as_dense: As for `DistributedOptimizer`.
+        gradient_predivide_factor: As for `DistributedOptimizer`.
+        op: As for `DistributedOptimizer`.
+        backward_passes_per_step: As for `DistributedOptimizer`.
+        average_aggregated_gradients: As for `DistributedOptimizer`.
+        groups: Without effect.
+        process_set: As for `DistributedOptimizer`.
+        local_layers: One built layer or several, with variables of their own on each rank.
+        scale_local_gradients: Whether their gradients are divided by the number of ranks.
+    """
+    del name, device_dense, device_sparse, groups
+    layers = tf.nest.flatten([] if local_layers is None else local_layers)
+    reduction = GradientReduction(
+        "PartialDistributedOptimizer",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        process_set,
+        scale_local_gradients,
+    )
+    local = [variable for layer in layers for variable in layer.trainable_variables]
+    return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, local)
+
+
+def load_with(
+    keras: Any, filepath: Any, custom_optimizers: Any, custom_objects: Any, compression: Any, options: dict[str, Any]
+) -> Any:
+    """Load a model whose optimizer becomes a distributed one, with its state."""
+    objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=objects or None, **options)
+    if getattr(model, "optimizer", None) is not None:
+        DistributedOptimizer(model.optimizer, compression=compression)
+        model.jit_compile = False
+    return model
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: ReduceOp | None = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """Reduce a value over all ranks. Eagerly returns a NumPy value.
+
+    Args:
+        value: A number, an array or a tensor.
+        name: Ranks match calls by it.
+        average: The older form of `op`.
+        prescale_factor: Multiplied before.
+        postscale_factor: Multiplied after.
+        op: As for `horovod.tensorflow.allreduce`.
+        compression: How floats travel.
+    """
+    return _evaluated(
+        reductions.allreduce(
+            tf.convert_to_tensor(value),
+            average=average,
+            compression=compression,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            name=name,
+        )
+    )
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    """Concatenate the values of all ranks along axis 0. Eagerly returns a NumPy value."""
+    return _evaluated(gathers.allgather(value, name=name))
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """Return the value of `root_rank` on all ranks. Eagerly returns a NumPy value."""
+    return _evaluated(gathers.broadcast(value, root_rank, name=name))
+
+
+def _evaluated(tensor: Any) -> Any:
+    return tensor.numpy() if tf.executing_eagerly() else tensor

@@ -1,0 +1,112 @@
+// What ranks say to the coordinator, and what it says to them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tidemill {
+
+enum class Kind : int {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kAlltoall = 2,
+  kBroadcast = 3,
+  kJoin = 4,
+  kEnded = 5,  // of a response alone: rank `root` has ended
+};
+
+// A tensor that a rank has ready.
+struct Request {
+  Kind kind = Kind::kAllreduce;
+  int reduction = 0;
+  int dtype = 0;
+  int root = 0;  // of a broadcast: counted in all ranks
+  double scale = 1.0;
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> splits;   // of an alltoall: rows for each member
+  std::vector<std::int64_t> members;  // ranks that take part, ascending
+};
+
+// What all members do next, in the order in which responses come. Tensors of one allreduce are fused.
+struct Response {
+  Kind kind = Kind::kAllreduce;
+  int reduction = 0;
+  int dtype = 0;
+  int root = 0;
+  double scale = 1.0;
+  std::uint64_t number = 0;
+  std::vector<std::int64_t> members;
+  std::vector<std::string> names;
+  std::vector<std::int64_t> elements;  // of each tensor of an allreduce
+  // Of an allgather the rows of each member; of an alltoall the rows from each member to each; of a join the last rank.
+  std::vector<std::int64_t> rows;
+  std::string error;  // why the members cannot do it; the next response is another matter
+  bool fatal = false;  // nothing can be done any more
+};
+
+class Writer {
+ public:
+  void Put(std::int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Put(double value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Put(const std::string& value) {
+    Put(static_cast<std::int64_t>(value.size()));
+    bytes_ += value;
+  }
+  template <typename T>
+  void Put(const std::vector<T>& values) {
+    Put(static_cast<std::int64_t>(values.size()));
+    for (const T& value : values) Put(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& bytes) : at_(bytes.data()), left_(bytes.size()) {}
+  void Get(std::int64_t* value) { Take(value, sizeof *value); }
+  void Get(double* value) { Take(value, sizeof *value); }
+  void Get(int* value) {
+    std::int64_t wide;
+    Get(&wide);
+    *value = static_cast<int>(wide);
+  }
+  void Get(std::string* value) {
+    std::int64_t size;
+    Get(&size);
+    if (size < 0 || static_cast<std::size_t>(size) > left_) throw std::runtime_error("a message is cut off");
+    value->resize(static_cast<std::size_t>(size));
+    if (size > 0) Take(&(*value)[0], value->size());
+  }
+  template <typename T>
+  void Get(std::vector<T>* values) {
+    std::int64_t size;
+    Get(&size);
+    if (size < 0 || static_cast<std::size_t>(size) > left_) throw std::runtime_error("a message is cut off");
+    values->resize(static_cast<std::size_t>(size));
+    for (T& value : *values) Get(&value);
+  }
+
+ private:
+  void Take(void* to, std::size_t size) {
+    if (size > left_) throw std::runtime_error("a message is cut off");
+    std::memcpy(to, at_, size);
+    at_ += size;
+    left_ -= size;
+  }
+  const char* at_;
+  std::size_t left_;
+};
+
+std::string Pack(const Request& request);
+std::string Pack(const Response& response);
+Request UnpackRequest(const std::string& bytes);
+Response UnpackResponse(const std::string& bytes);
+
+}  // namespace tidemill

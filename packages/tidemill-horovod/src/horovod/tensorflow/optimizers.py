@@ -1,0 +1,170 @@
+"""Optimizers whose gradients are those of all ranks: of Keras 3, tf_keras and `tf.compat.v1.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.aggregation import Aggregation
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradients import GradientReduction, check_reduction
+from horovod.tensorflow.keras_versions import is_keras_3, without_xla
+from horovod.tensorflow.reductions import Average, ReduceOp
+
+__all__ = ["DistributedOptimizer", "distribute"]
+
+
+@dataclass
+class Distribution:
+    """What an optimizer does before it applies gradients."""
+
+    reduction: GradientReduction
+    aggregation: Aggregation | None
+    local: tuple[Any, ...]
+    """Variables whose gradients stay those of this rank."""
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        places = {place for place, variable in enumerate(variables) if any(variable is one for one in self.local)}
+        return self.reduction.reduce(gradients, local=frozenset(places))
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
+        """Call `apply` with the reduced gradients: now, or after enough passes."""
+        if self.aggregation is None:
+            return apply(self.reduce(gradients, variables))
+        return self.aggregation.add(gradients, lambda sums: apply(self.reduce(sums, variables)))
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Have an optimizer reduce gradients over all ranks before it clips and applies them.
+
+    Args:
+        optimizer: Of Keras 3, tf_keras (also `legacy`), or `tf.compat.v1.train`. It is changed, and returned.
+        name: Without effect: the optimizer keeps its name, and so do its variables in checkpoints.
+        use_locking: Without effect: it is the optimizer's own argument.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: How floats travel.
+        sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
+        backward_passes_per_step: Gradients of so many calls are summed on each rank before they are reduced and
+            applied. Not for `tf.compat.v1.train`.
+        op: `Average`, `Sum` or `Adasum`.
+        gradient_predivide_factor: With `Average`: divide by it before the sum, multiply by it after.
+        average_aggregated_gradients: Divide the sum of `backward_passes_per_step` calls by their number.
+        num_groups: Without effect: gradients that are ready together travel together.
+        groups: Without effect.
+        process_set: The ranks that take part; None for all.
+        scale_local_gradients: Without effect: `horovod.keras.PartialDistributedOptimizer` has local gradients.
+
+    Raises:
+        ValueError: If an argument is not allowed, or the optimizer is distributed already.
+    """
+    del name, use_locking, device_dense, device_sparse, num_groups, groups
+    reduction = GradientReduction(
+        "DistributedOptimizer",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        process_set,
+        scale_local_gradients,
+    )
+    return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, ())
+
+
+def distribute(
+    optimizer: Any, reduction: GradientReduction, passes: int, average_passes: bool, local: Sequence[Any]
+) -> Any:
+    """Make an optimizer a distributed one, in place."""
+    function = f"hvd.{reduction.function}"
+    check_reduction(reduction)
+    if not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"{function}: backward_passes_per_step is {passes!r}; allowed is an int >= 1")
+    if hasattr(optimizer, "_horovod"):
+        raise ValueError(f"{function}: optimizer is {optimizer!r}, which is distributed already: leave one call out")
+    is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
+    if is_v1 and passes > 1:
+        raise ValueError(
+            f"{function}: backward_passes_per_step is {passes} with an optimizer of tf.compat.v1.train; allowed is 1, "
+            "or an optimizer of Keras"
+        )
+    if not is_v1 and not callable(getattr(optimizer, "apply_gradients", None)):
+        raise ValueError(
+            f"{function}: optimizer is {optimizer!r}; allowed is an optimizer of Keras, tf_keras or tf.compat.v1.train"
+        )
+    if is_v1:
+        methods: dict[str, Any] = {"compute_gradients": _compute_gradients}
+    elif is_keras_3(optimizer):
+        methods = {"apply": _apply}
+        without_xla()
+    else:
+        methods = {"apply_gradients": _apply_gradients}
+    base = type(optimizer)
+    aggregation = Aggregation(passes, average=average_passes) if passes > 1 else None
+    # By the name and module of its class a saved model finds the plain optimizer.
+    kind = type(base.__name__, (base,), {**methods, "__module__": base.__module__, "_horovod_base": base})
+    optimizer.__class__ = kind
+    object.__setattr__(optimizer, "_horovod", Distribution(reduction, aggregation, tuple(local)))
+    return optimizer
+
+
+# --- methods of distributed optimizers --------------------------------------------------------------------------------
+
+
+def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    """Of Keras 3."""
+    variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+    if not self.built:
+        with tf.init_scope():
+            self.build(variables)
+        self.built = True
+
+    def apply(reduced: list[Any]) -> Any:
+        return self._horovod_base.apply(self, reduced, variables)
+
+    return self._horovod.apply(list(grads), variables, apply)
+
+
+def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of tf_keras."""
+    pairs = list(grads_and_vars)
+    if not pairs:
+        return self._horovod_base.apply_gradients(self, pairs, *args, **kwargs)
+    gradients, variables = zip(*pairs, strict=True)
+    with tf.init_scope():
+        if hasattr(self, "build"):
+            self.build(variables)
+        else:  # a legacy one
+            self._create_all_weights(variables)
+
+    def apply(reduced: list[Any]) -> Any:
+        given = list(zip(reduced, variables, strict=True))
+        return self._horovod_base.apply_gradients(self, given, *args, **kwargs)
+
+    self._horovod.apply(gradients, variables, apply)
+    return self.iterations
+
+
+def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of `tf.compat.v1.train`."""
+    pairs = self._horovod_base.compute_gradients(self, *args, **kwargs)
+    gradients, variables = zip(*pairs, strict=True)
+    return list(zip(self._horovod.reduce(gradients, variables), variables, strict=True))

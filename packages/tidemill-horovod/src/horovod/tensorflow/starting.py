@@ -1,0 +1,44 @@
+"""`init` and `shutdown`: the group, and its process sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from horovod.tensorflow import process
+from horovod.tensorflow.process_sets import ProcessSet, add_process_set, forget_process_sets
+
+__all__ = ["init", "shutdown"]
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
+    """Make this process one of a group; collective. A second call for the same group does nothing.
+
+    Args:
+        comm: None for all processes that mpirun or tidemill's launcher has started, or this one alone; a list of ranks
+            of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` hands in.
+        process_sets: Sets of ranks to add, the same on all ranks; or "dynamic", which is without effect: sets can be
+            added at any time.
+
+    Raises:
+        ValueError: If an argument is something else, or a second call names another group.
+        RuntimeError: If mpirun started this process, and mpi4py is missing or loads another MPI; or if a rank cannot
+            load the native library or be reached.
+    """
+    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
+        raise ValueError(f"hvd.init: process_sets is {process_sets!r}; allowed is None, a list of sets, or 'dynamic'")
+    sets = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
+    for one in sets:
+        if not isinstance(one, (ProcessSet, Sequence)) or isinstance(one, str):
+            raise ValueError(f"hvd.init: process_sets has {one!r}; allowed are hvd.ProcessSet and lists of ranks")
+    was_initialized = process.is_initialized()
+    process.init(comm)
+    if not was_initialized:
+        for one in sets:
+            add_process_set(one)
+
+
+def shutdown() -> None:
+    """Leave the group; `init` may follow. What waits for other ranks fails, and process sets are forgotten."""
+    process.shutdown()
+    forget_process_sets()

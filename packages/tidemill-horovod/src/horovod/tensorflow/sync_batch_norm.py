@@ -1,0 +1,76 @@
+"""Batch normalization by the moments of the batches of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.process import is_initialized, size
+
+__all__ = ["SyncBatchNormalization"]
+
+_Base: Any = tf.keras.layers.BatchNormalization
+
+
+class SyncBatchNormalization(_Base):  # type: ignore[misc]
+    """`tf.keras.layers.BatchNormalization` whose mean and variance, in training, are those of all ranks' batches.
+
+    Batches may differ in size between ranks. Arguments are those of `BatchNormalization`, but for `renorm`,
+    `virtual_batch_size` and `synchronized`, which are refused.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        for name in ("renorm", "virtual_batch_size", "synchronized", "fused"):
+            if kwargs.get(name):
+                raise ValueError(f"hvd.SyncBatchNormalization: {name} is {kwargs[name]!r}; leave it out")
+        for name in ("synchronized", "fused"):
+            kwargs.pop(name, None)
+        if not issubclass(_Base, _keras_3_layer()):
+            kwargs["fused"] = False  # the fused op computes the moments of this rank by itself
+        super().__init__(**kwargs)
+        self.supports_jit = False
+
+    def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Of Keras 3, with the mask; in tf_keras it calls `_calculate_mean_and_var`."""
+        if not _has_others() or not issubclass(_Base, _keras_3_layer()):
+            return super()._moments(inputs, *args, **kwargs)
+        mask = args[0] if args else kwargs["mask"]
+        return _moments_of_all(inputs, self._reduction_axes, mask, keep_dims=False)
+
+    def _calculate_mean_and_var(
+        self, inputs: Any, reduction_axes: Sequence[int], keep_dims: bool, mask: Any = None
+    ) -> tuple[Any, Any]:
+        """Of tf_keras."""
+        if not _has_others():
+            return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
+        return _moments_of_all(inputs, reduction_axes, mask, keep_dims=keep_dims)
+
+
+def _keras_3_layer() -> type:
+    import keras
+
+    return keras.layers.Layer
+
+
+def _has_others() -> bool:
+    return is_initialized() and size() > 1
+
+
+def _moments_of_all(inputs: Any, axes: Sequence[int], mask: Any, *, keep_dims: bool) -> tuple[Any, Any]:
+    wide = tf.cast(inputs, tf.float32) if inputs.dtype.size < 4 else inputs
+    axes = list(axes)
+    weights = tf.ones_like(wide) if mask is None else tf.cast(tf.expand_dims(mask, -1), wide.dtype) + 0 * wide
+    sums = tf.reduce_sum(wide * weights, axes, keepdims=True)
+    squares = tf.reduce_sum(wide * wide * weights, axes, keepdims=True)
+    counts = tf.reduce_sum(weights, axes, keepdims=True)
+    packed = tf.stack([sums, squares, counts])
+    (total,) = run(Kind.ALLREDUCE, [packed], label="horovod_sync_batch_norm")
+    total_sums, total_squares, total_counts = tf.unstack(total)
+    mean = total_sums / tf.maximum(total_counts, 1)
+    variance = tf.maximum(total_squares / tf.maximum(total_counts, 1) - mean * mean, 0)
+    if not keep_dims:
+        mean, variance = tf.squeeze(mean, axes), tf.squeeze(variance, axes)
+    return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)

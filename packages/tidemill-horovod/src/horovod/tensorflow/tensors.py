@@ -1,0 +1,45 @@
+"""Ranks and sizes as int32 tensors. Their values are those of the time when a graph is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import process
+from horovod.tensorflow.process_sets import ProcessSet, find_process_set
+
+__all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
+
+
+def rank_op(name: str | None = None) -> Any:
+    """Return `hvd.rank()` as a tensor."""
+    return tf.constant(process.rank(), tf.int32, name=name or "horovod_rank")
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """Return `hvd.local_rank()` as a tensor."""
+    return tf.constant(process.local_rank(), tf.int32, name=name or "horovod_local_rank")
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """Return `hvd.local_size()` as a tensor."""
+    return tf.constant(process.local_size(), tf.int32, name=name or "horovod_local_size")
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return the number of ranks of a process set as a tensor; 0 is the set of all ranks."""
+    return tf.constant(_found("size_op", process_set_id).size(), tf.int32, name=name or "horovod_size")
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return 1 if this process is in a process set, else 0, as a tensor."""
+    included = _found("process_set_included_op", process_set_id).included()
+    return tf.constant(int(included), tf.int32, name=name or "horovod_process_set_included")
+
+
+def _found(function: str, process_set_id: int) -> ProcessSet:
+    found = find_process_set(process_set_id)
+    if found is None:
+        raise ValueError(f"hvd.{function}: process_set_id is {process_set_id!r}; allowed is 0, or that of a set added")
+    return found

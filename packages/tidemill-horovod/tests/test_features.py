@@ -1,0 +1,40 @@
+"""What wants real ranks: each call over shared memory and over TCP, under mpirun and tidemill's launcher."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horovod.tensorflow.arguments import ARGUMENTS, Effect
+from test_arguments import CALLS, EFFECTS
+
+FEATURES = str(Path(__file__).parent / "jobs/features.py")
+MPIRUN = [shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun", "-np", "2", sys.executable]
+LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
+
+
+def run(*words: str) -> str:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("launcher", "transport"), [(MPIRUN, "auto"), (LAUNCHER, "tcp")], ids=["mpirun", "launcher"])
+def test_every_argument_has_the_effect_that_the_table_says(launcher: list[str], transport: str) -> None:
+    said = run(*launcher, FEATURES, "--transport", transport)
+    shown = {tuple(line.split()[1:]) for line in said.splitlines() if line.startswith("shown ")}
+    rows = {(function, name): row for function, arguments in ARGUMENTS.items() for name, row in arguments.items()}
+    honored = {place for place, row in rows.items() if row.effect is Effect.HONORED}
+    assert honored - set(EFFECTS) - shown == set()
+    idle = {place for place, row in rows.items() if row.effect is Effect.NONE and place[0] not in CALLS}
+    assert idle - shown == set()
+
+
+def test_threads_call_at_once_and_a_shutdown_ends_the_one_that_waits() -> None:
+    said = run(*MPIRUN, str(Path(__file__).parent / "jobs/threads.py"))
+    assert said.count("done\n") == 2
+    assert said.count("ended by ") == 2

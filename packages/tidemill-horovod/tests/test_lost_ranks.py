@@ -1,0 +1,53 @@
+"""A rank that dies or hangs is an error on the others, which names it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOSE = str(Path(__file__).parent / "jobs/lose.py")
+CASES = [
+    ("dies", "before", 1, 3, False),
+    ("dies", "during", 1, 2, False),
+    ("dies", "during", 0, 2, True),
+    ("hangs", "before", 0, 2, False),
+    ("hangs", "during", 1, 2, True),
+]
+
+
+@pytest.mark.parametrize(("how", "when", "victim", "ranks", "tcp"), CASES)
+def test_the_others_hear_which_rank_is_lost(
+    how: str, when: str, victim: int, ranks: int, tcp: bool, tmp_path: Path
+) -> None:
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4",
+        "SMP_SIZE": str(ranks),
+        "SMP_STORE": str(tmp_path),
+        "SMP_SECRET": "5" * 64,
+    }
+    words = [sys.executable, LOSE, how, when, str(victim), *(["--tcp"] if tcp else [])]
+    started = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**environment, "SMP_RANK": str(rank)})
+        for rank in range(ranks)
+    ]
+    try:
+        for rank, process in enumerate(started):
+            if rank == victim:
+                continue
+            said, _ = process.communicate(timeout=200)
+            heard = re.search(r"heard on \d after [\d.]+ s: (.*)", said)
+            assert heard, said
+            assert f"rank {victim} (" in heard[1], heard[1]
+            assert f"process {started[victim].pid})" in heard[1], heard[1]
+            assert process.returncode == 3
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
