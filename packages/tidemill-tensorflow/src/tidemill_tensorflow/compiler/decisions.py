@@ -1,0 +1,89 @@
+"""Decisions that are kept from job to job: one small file each, named by a digest.
+
+Jobs in parallel write whole files by rename, so a reader sees an old decision or a new one. What cannot be read is no
+decision; what cannot be written is decided again by the next job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from tidemill_tensorflow.compiler.fingerprints import machine
+
+__all__ = ["DecisionStore"]
+
+VARIANTS = ("plain", "xla")
+MAX_FILES = 2000
+MAX_FILE_BYTES = 65536
+
+
+class DecisionStore:
+    """Files below a directory that may not exist yet.
+
+    Args:
+        directory: Where they lie.
+        max_files: Above this number the oldest are removed.
+    """
+
+    def __init__(self, directory: Path, *, max_files: int = MAX_FILES) -> None:
+        self._directory = directory
+        self._max_files = max_files
+
+    def read(self, key: str) -> str | None:
+        """Return the variant chosen for a step, or None: never decided, or the file is damaged."""
+        path = self._path(key)
+        try:
+            stored = json.loads(_content(path))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(stored, dict) or stored.get("key") != _full(key) or stored.get("variant") not in VARIANTS:
+            return None
+        return str(stored["variant"])
+
+    def write(self, key: str, variant: str) -> None:
+        """Keep a decision; without room or rights, do not."""
+        path = self._path(key)
+        # Not named by the process id, which jobs in sandboxes share.
+        partial = path.with_suffix(f".{secrets.token_hex(8)}.partial")
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps({"key": _full(key), "variant": variant}))
+            partial.replace(path)
+            self._remove_oldest()
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+
+    def _path(self, key: str) -> Path:
+        return self._directory / f"{hashlib.sha256(_full(key).encode()).hexdigest()}.json"
+
+    def _remove_oldest(self) -> None:
+        files = list(self._directory.glob("*.json"))
+        for path in sorted(files, key=_written)[: max(len(files) - self._max_files, 0)]:
+            path.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> bytes:
+    """Read a small regular file. Other jobs write there: a FIFO must not hang this one, nor a large file fill it."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError(f"{path} is no file")
+        return file.read(MAX_FILE_BYTES)
+
+
+def _full(key: str) -> str:
+    return f"{machine()} {key}"
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

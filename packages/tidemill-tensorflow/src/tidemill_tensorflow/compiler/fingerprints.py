@@ -1,0 +1,56 @@
+"""Names for graphs that stay the same from process to process."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["fingerprint", "machine"]
+
+_NUMBERS = re.compile(r"_\d+")
+
+
+def fingerprint(graph_def: Any) -> str:
+    """Return a digest of a graph: its nodes, loops and branches, but not the numbers in the names of its functions."""
+    digest = hashlib.sha256()
+    for node in graph_def.node:
+        _add(digest, node)
+    for function in sorted(graph_def.library.function, key=lambda each: _neutral(each.signature.name)):
+        digest.update(_neutral(function.signature.name).encode())
+        for node in function.node_def:
+            _add(digest, node)
+    return digest.hexdigest()
+
+
+def machine() -> str:
+    """Return what a time depends on besides the graph: TensorFlow's build, the processor, the number of CPUs."""
+    import os
+
+    model = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return f"{tf.version.VERSION} {tf.version.GIT_VERSION} {model} {len(os.sched_getaffinity(0))}"
+
+
+def _add(digest: Any, node: Any) -> None:
+    names = [_neutral(name) for name in node.input]
+    # TensorFlow orders control inputs differently in each process.
+    names.sort(key=lambda name: name if name.startswith("^") else "")
+    digest.update(f"{_neutral(node.name)} {node.op} {names}".encode())
+    for key in sorted(node.attr):
+        value = node.attr[key]
+        names = [value.func.name, *(each.name for each in value.list.func)]
+        text = _neutral(" ".join(names)).encode() if any(names) else value.SerializeToString(deterministic=True)
+        digest.update(key.encode() + text)
+
+
+def _neutral(name: str) -> str:
+    return _NUMBERS.sub("_", name)

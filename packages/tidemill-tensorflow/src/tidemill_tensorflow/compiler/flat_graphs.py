@@ -1,0 +1,146 @@
+"""A traced function as one flat graph: the calls inside it are replaced by the bodies of the functions they call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import function_def_to_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["FlatGraph", "flatten", "node_of"]
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
+
+
+@dataclass(frozen=True)
+class FlatGraph:
+    """A function without calls.
+
+    Attributes:
+        graph_def: The GraphDef; loops and branches stay functions of its library.
+        inputs: Names of the placeholders, in the order of the function's flat arguments (captures last).
+        outputs: Tensors ``node:k``, in the order of its flat results.
+    """
+
+    graph_def: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def flatten(concrete: Any) -> FlatGraph:
+    """Return the graph of a ConcreteFunction as a flat graph.
+
+    Calls of functions that the script compiles itself (``jit_compile=True``) stay calls.
+    """
+    graph_def = concrete.graph.as_graph_def()
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    nodes = list(graph_def.node)
+    outputs = [tensor.name for tensor in concrete.graph.outputs]
+    while True:
+        calls = [node for node in nodes if _is_inlined(node, functions)]
+        if not calls:
+            break
+        nodes, outputs = _inline(nodes, outputs, {node.name: node for node in calls}, functions)
+    flat = graph_pb2.GraphDef(versions=graph_def.versions)
+    flat.library.function.extend(_reachable(nodes, functions))
+    for node in nodes:
+        for name in _DROPPED:
+            node.attr.pop(name, None)
+        flat.node.add().CopyFrom(node)
+    inputs = tuple(tensor.op.name for tensor in concrete.graph.inputs)
+    return FlatGraph(flat, inputs, tuple(outputs))
+
+
+def node_of(reference: str) -> str:
+    """Return the node of an input: ``x`` of ``x:1`` and of ``^x``."""
+    return reference.lstrip("^").split(":")[0]
+
+
+def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:
+    """Return the functions that nodes call, directly or through others."""
+    found: dict[str, Any] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        for value in node.attr.values():
+            for name in [value.func.name, *(each.name for each in value.list.func)]:
+                if name in functions and name not in found:
+                    found[name] = functions[name]
+                    waiting += functions[name].node_def
+    return list(found.values())
+
+
+def _is_inlined(node: Any, functions: dict[str, Any]) -> bool:
+    if node.op in _CALLS:
+        function = functions.get(node.attr["f"].func.name)
+        if function is None:
+            return False
+        flags = (node.attr, function.attr)
+        return not any("_XlaMustCompile" in attrs and attrs["_XlaMustCompile"].b for attrs in flags)
+    return False
+
+
+def _inline(nodes: list[Any], outputs: list[str], calls: dict[str, Any], functions: dict[str, Any]) -> Any:
+    results: dict[str, list[str]] = {}
+    controls: dict[str, list[str]] = {}
+    inlined: list[Any] = []
+    for node in nodes:
+        if node.name not in calls:
+            inlined.append(node)
+            continue
+        body, results[node.name], controls[node.name] = _body(node, functions[node.attr["f"].func.name])
+        inlined += body
+
+    def resolve(reference: str) -> list[str]:
+        node = node_of(reference)
+        if node not in calls:
+            return [reference]
+        if reference.startswith("^"):
+            return [part for name in controls[node] for part in resolve(name)]
+        index = int(reference.partition(":")[2] or 0)
+        return resolve(results[node][index])
+
+    for node in inlined:
+        resolved = [part for reference in node.input for part in resolve(reference)]
+        data = [part for part in resolved if not part.startswith("^")]
+        control = dict.fromkeys(part for part in resolved if part.startswith("^"))
+        del node.input[:]
+        node.input.extend([*data, *control])
+    return inlined, [resolve(output)[0] for output in outputs]
+
+
+def _body(call: Any, function: Any) -> tuple[list[Any], list[str], list[str]]:
+    """Return the nodes of a called function, its results, and what a control input on the call waits for."""
+    graph_def, flat_names = function_def_to_graph.function_def_to_graph_def(function)
+    arguments = {argument.name: call.input[index] for index, argument in enumerate(function.signature.input_arg)}
+    waited = [reference for reference in call.input if reference.startswith("^")]
+
+    def rename(reference: str) -> str:
+        name = node_of(reference)
+        if name in arguments:
+            return "^" + node_of(arguments[name]) if reference.startswith("^") else arguments[name]
+        if reference.startswith("^"):
+            return f"^{call.name}/{name}"
+        return f"{call.name}/{reference}"
+
+    body = []
+    for node in graph_def.node:
+        if node.name in arguments:
+            continue
+        renamed = [rename(reference) for reference in node.input]
+        node.name = f"{call.name}/{node.name}"
+        del node.input[:]
+        node.input.extend([*renamed, *(name for name in waited if name not in renamed)])
+        body.append(node)
+    results = []
+    for argument in function.signature.output_arg:
+        flat = function.ret[argument.name]
+        results.append(rename(flat_names.get(flat, flat)))
+    controls = [f"^{call.name}/{name}" for name in function.control_ret.values()]
+    controls += ["^" + node_of(result) for result in results]
+    return body, results, list(dict.fromkeys(controls + waited))

@@ -1,0 +1,94 @@
+"""Functions made of regions, and their first run, on copies of the variables."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.ops import handle_data_util
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidemill_tensorflow.compiler.regions import Region
+
+__all__ = ["build", "copies", "warm_up"]
+
+
+def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -> Any:
+    """Return a callable that takes and returns flat lists of tensors.
+
+    Args:
+        region: What it computes.
+        sources: Symbolic tensors that the inputs stand for, by name: dtype, shape and the variables behind handles.
+            Inputs without an entry are scalars of int64.
+        xla: Whether XLA compiles it.
+        name: Of the function, for profiles and dumps.
+    """
+    specs = [_spec(sources.get(tensor)) for tensor in region.inputs]
+    if not region.outputs and not region.graph_def.node:
+        return _nothing
+
+    def part(*arguments: Any) -> list[Any]:
+        for argument, tensor in zip(arguments, region.inputs):  # noqa: B905 - Python 3.9 has no strict
+            source = sources.get(tensor)
+            if source is not None and source.dtype in (tf.resource, tf.variant):
+                handle_data_util.copy_handle_data(source, argument)
+        mapping = {f"input_{index}:0": argument for index, argument in enumerate(arguments)}
+        with tf.name_scope(""):
+            found = tf.graph_util.import_graph_def(
+                region.graph_def, input_map=mapping, return_elements=list(region.outputs), name=""
+            )
+        return list(found or ())
+
+    part.__name__ = name
+    traced = tf.function(part, autograph=False, input_signature=specs, jit_compile=True if xla else None)
+    concrete = traced.get_concrete_function()
+    run = concrete._inference_function.call_flat
+    keep = (traced, concrete)
+
+    def call(*arguments: Any) -> list[Any]:
+        assert keep
+        return list(run(*arguments) or ())
+
+    return call
+
+
+def _nothing(*arguments: Any) -> list[Any]:
+    return []
+
+
+def _spec(source: Any | None) -> tf.TensorSpec:
+    """Return the kind of an input; without a source it is the number of runs."""
+    return tf.TensorSpec([], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
+
+
+def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return arguments in which each variable is a copy, and what keeps the copies alive.
+
+    Raises:
+        ValueError: A resource is no variable.
+    """
+    copied: list[Any] = []
+    kept: list[Any] = []
+    for argument in arguments:
+        if argument.dtype != tf.resource:
+            copied.append(argument)
+            continue
+        data = getattr(argument, "_handle_data", None)
+        if data is None or not data.is_set or not data.shape_and_type:
+            raise ValueError("the step uses a resource that is no variable (a table, a queue, a random generator)")
+        dtype = tf.as_dtype(data.shape_and_type[0].dtype)
+        variable = tf.Variable(tf.raw_ops.ReadVariableOp(resource=argument, dtype=dtype), trainable=False)
+        kept.append(variable)
+        copied.append(variable.handle)
+    return copied, kept
+
+
+def warm_up(function: Any, arguments: Sequence[Any], kept: Sequence[Any]) -> float:
+    """Run a function on copied arguments, so that it is compiled; return the seconds that it took."""
+    begin = time.perf_counter()
+    function(*arguments)
+    assert kept is not None
+    return time.perf_counter() - begin

@@ -1,0 +1,80 @@
+"""Where the compiler stands between a script and TensorFlow: at the call of a traced function."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.eager import backprop, context, record
+from tensorflow.python.eager.polymorphic_function import concrete_function
+
+from tidemill_tensorflow.compiler import jit
+
+if TYPE_CHECKING:
+    from tidemill_tensorflow.compiler.session import Session
+
+__all__ = ["install"]
+
+EAGER_GRADIENTS = 20
+"""Gradients outside of tf.function before the script gets advice."""
+
+_ADVICE = (
+    "the script computes gradients outside of tf.function, where nothing is compiled: put @tf.function in front of the"
+    " function that computes a step"
+)
+
+
+def install(session: Session) -> None:
+    """Let a session see every call of a traced function that is made eagerly."""
+    original = concrete_function.ConcreteFunction._call_flat
+
+    @functools.wraps(original)
+    def call_flat(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        if not context.executing_eagerly():
+            return original(self, tensor_inputs, captured_inputs)
+        step = session.step_of(self)
+        if step is None:
+            return original(self, tensor_inputs, captured_inputs)
+        if record.could_possibly_record():
+            # A tape around the call needs the function's own gradient.
+            step.reason = step.reason or "it is called under a gradient tape of the script"
+            return original(self, tensor_inputs, captured_inputs)
+        return step.run(original, self, tensor_inputs, captured_inputs)
+
+    concrete_function.ConcreteFunction._call_flat = call_flat
+    jit.watch_keras()
+    _watch_seeds(session)
+    _advise_on_eager_gradients(session)
+
+
+def _watch_seeds(session: Session) -> None:
+    """Let random ops start anew when the script sets a seed, as TensorFlow's own do: it clears their kernels."""
+
+    def restarting(original: Any) -> Any:
+        @functools.wraps(original)
+        def clear(self: Any, *arguments: Any, **named: Any) -> Any:
+            result = original(self, *arguments, **named)
+            session.restart_random_ops()
+            return result
+
+        return clear
+
+    for name in ("_set_global_seed", "clear_kernel_cache"):
+        setattr(context.Context, name, restarting(getattr(context.Context, name)))
+
+
+def _advise_on_eager_gradients(session: Session) -> None:
+    original = backprop.GradientTape.gradient
+    seen = 0
+
+    @functools.wraps(original)
+    def gradient(self: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal seen
+        if seen < EAGER_GRADIENTS and context.executing_eagerly():
+            seen += 1
+            if seen == EAGER_GRADIENTS:
+                session.advice.append(_ADVICE)
+                session.note(_ADVICE)
+        return original(self, *arguments, **named)
+
+    backprop.GradientTape.gradient = gradient

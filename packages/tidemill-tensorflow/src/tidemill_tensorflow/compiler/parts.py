@@ -1,0 +1,127 @@
+"""A training step taken apart: what runs before, in and after the part that has variants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.fingerprints import fingerprint
+from tidemill_tensorflow.compiler.flat_graphs import flatten
+from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Parts", "is_training_step", "take_apart"]
+
+_RUNS = "tidemill_runs"
+_GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The callables of a step, and which slots they read.
+
+    Slots are the flat arguments and captures, the number of earlier runs, then the results of each part.
+
+    Attributes:
+        before: Runs first: the iterator's next element and the like.
+        plain: The step without XLA.
+        after: Runs last: assertions, prints, packed results.
+        reads: The slots that each of the three reads.
+        results: The slots that are the function's flat results.
+        fingerprint: Names the step in the store of decisions.
+        counts_runs: Whether random ops of the step depend on the number of earlier runs.
+    """
+
+    before: Callable[..., list[Any]]
+    plain: Callable[..., list[Any]]
+    after: Callable[..., list[Any]]
+    reads: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    results: tuple[int, ...]
+    fingerprint: str
+    counts_runs: bool
+    step: Region
+    sources: Mapping[str, Any]
+    name: str
+
+    def compiled(self) -> Any:
+        """Return the step as XLA's."""
+        return functions.build(self.step, self.sources, xla=True, name=f"{self.name}_xla")
+
+
+def is_training_step(concrete: Any) -> bool:
+    """Return whether a function computes gradients or applies them."""
+    graph_def = concrete.graph.as_graph_def()
+    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+    return any(
+        node.op.startswith("ResourceApply") or any(scope in node.name for scope in _GRADIENT_SCOPES)
+        for body in bodies
+        for node in body
+    )
+
+
+def take_apart(concrete: Any, *, name: str) -> Parts:
+    """Take the graph of a ConcreteFunction apart.
+
+    Raises:
+        NotCompilable: XLA cannot compile it, or it cannot draw the same random numbers there.
+    """
+    flat = flatten(concrete)
+    _refuse_distribution(flat.graph_def)
+    counts_runs = any(node.op in STATEFUL for node in flat.graph_def.node)
+    if counts_runs:
+        placeholder = flat.graph_def.node.add(name=_RUNS, op="Placeholder")
+        placeholder.attr["dtype"].type = tf.int64.as_datatype_enum
+    refused = replace_random_ops(flat.graph_def, runs=_RUNS if counts_runs else None)
+    if refused:
+        raise NotCompilable(f"the random numbers of {refused[0]} would differ in XLA")
+    inputs = (*flat.inputs, _RUNS)
+    whole = cut(type(flat)(flat.graph_def, inputs if counts_runs else flat.inputs, flat.outputs))
+    sources = _sources(concrete, flat, whole)
+    slots = [f"{each}:0" for each in inputs]
+    reads = []
+    for region in (whole.before, whole.step, whole.after):
+        reads.append(tuple(slots.index(tensor) for tensor in region.inputs))
+        slots += region.outputs
+    results = tuple(slots.index(tensor) for tensor in flat.outputs)
+    return Parts(
+        before=functions.build(whole.before, sources, xla=False, name=f"{name}_before"),
+        plain=functions.build(whole.step, sources, xla=False, name=f"{name}_plain"),
+        after=functions.build(whole.after, sources, xla=False, name=f"{name}_after"),
+        reads=(reads[0], reads[1], reads[2]),
+        results=results,
+        fingerprint=fingerprint(whole.step.graph_def),
+        counts_runs=counts_runs,
+        step=whole.step,
+        sources=sources,
+        name=name,
+    )
+
+
+def _refuse_distribution(graph_def: Any) -> None:
+    devices = {tf.DeviceSpec.from_string(node.device).to_string() for node in graph_def.node if node.device}
+    if len(devices) > 1:
+        raise NotCompilable(
+            f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
+        )
+    for node in graph_def.node:
+        if node.op.startswith(("Collective", "Horovod", "Nccl")):
+            raise NotCompilable(f"the step communicates with other processes ({node.op}): that is not compiled yet")
+
+
+def _sources(concrete: Any, flat: Any, whole: Cut) -> dict[str, Any]:
+    """Return what is known of the tensors between the parts: dtypes, shapes, and the variables behind handles."""
+    sources: dict[str, Any] = {f"{tensor.op.name}:0": tensor for tensor in concrete.graph.inputs}
+    wanted = [*whole.before.outputs, *whole.step.outputs]
+    if wanted:
+        graph = tf.Graph()
+        with graph.as_default():
+            found = tf.graph_util.import_graph_def(flat.graph_def, return_elements=wanted, name="")
+        sources.update(zip(wanted, found))  # noqa: B905 - Python 3.9 has no strict
+        sources["graph"] = graph
+    return sources

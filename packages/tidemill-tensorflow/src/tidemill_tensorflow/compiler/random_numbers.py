@@ -1,0 +1,164 @@
+"""Random ops that draw the same numbers with and without XLA.
+
+Both draw the same Philox bits, but XLA turns them into floats in another way, and TensorFlow's stateful ops keep a
+state of their own that XLA does not know. So each random op is replaced by a function that draws bits and converts them
+as TensorFlow's CPU kernels do: the low mantissa bits for uniform floats, Box-Muller for normal ones.
+
+The n-th run of a stateful op starts at the Philox counter ``n * 256 * (number of values)``, its seeds being key and
+upper counter half; a count of runs replaces its state.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["REPLACED", "STATEFUL", "replace_random_ops"]
+
+STATEFUL = {
+    "RandomUniform": "uniform",
+    "RandomStandardNormal": "normal",
+}
+"""Ops whose state is a count of runs."""
+
+_STATELESS = {
+    "StatelessRandomUniformV2": "uniform",
+    "StatelessRandomNormalV2": "normal",
+}
+REPLACED = frozenset(STATEFUL) | frozenset(_STATELESS)
+
+_PHILOX = 1
+_FLOATS = (tf.float32, tf.float64)
+
+
+def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
+    """Replace the random ops of a flat graph, in place.
+
+    Args:
+        graph_def: A GraphDef whose calls are inlined; functions are added to its library.
+        runs: The name of an int64 scalar node: how often the function ran before. None if it has no stateful op.
+
+    Returns:
+        The names of the ops that cannot be replaced: of another type of number, or inside loops and branches.
+    """
+    refused = []
+    for node in graph_def.node:
+        kind = STATEFUL.get(node.op) or _STATELESS.get(node.op)
+        if kind is None:
+            continue
+        dtype = tf.as_dtype(node.attr["dtype"].type)
+        if dtype not in _FLOATS:
+            refused.append(f"{node.op} of {dtype.name}")
+            continue
+        if node.op in STATEFUL:
+            assert runs is not None
+            seeds = (node.attr["seed"].i, node.attr["seed2"].i)
+            if seeds == (0, 0):
+                seeds = (secrets.randbits(62) + 1, secrets.randbits(62))
+            function = _stateful(kind, dtype, seeds, tf.as_dtype(node.attr["T"].type))
+            _call(graph_def, node, function, inputs=[node.input[0], runs])
+        else:
+            function = _stateless(kind, dtype, tf.as_dtype(node.attr["Tshape"].type))
+            _call(graph_def, node, function, inputs=list(node.input[:3]))
+    for function in graph_def.library.function:
+        refused += [f"{node.op} in a loop or branch" for node in function.node_def if node.op in REPLACED]
+    return refused
+
+
+def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) -> None:
+    """Make a node the call of a function; what other nodes take from it keeps its name."""
+    control = [name for name in node.input if name.startswith("^")]
+    own = function.function_def
+    known = {each.signature.name for each in graph_def.library.function}
+    for definition in [own, *function.graph.as_graph_def().library.function]:
+        if definition.signature.name not in known:
+            known.add(definition.signature.name)
+            graph_def.library.function.add().CopyFrom(definition)
+    node.op = "PartitionedCall"
+    node.ClearField("attr")
+    del node.input[:]
+    node.input.extend([*inputs, *control])
+    node.attr["Tin"].list.type.extend(argument.type for argument in own.signature.input_arg)
+    node.attr["Tout"].list.type.extend(result.type for result in own.signature.output_arg)
+    node.attr["f"].func.name = own.signature.name
+
+
+# TensorFlow forgets a function when its Python object is gone, even if graphs call it: the cache keeps them.
+@functools.cache
+def _stateless(kind: str, dtype: tf.DType, shape_dtype: tf.DType) -> Any:
+    draw = _DRAW[kind]
+
+    def stateless_numbers(shape: Any, key: Any, counter: Any) -> Any:
+        return draw(shape, key, counter, dtype)
+
+    return _traced(stateless_numbers, [((None,), shape_dtype), ((1,), tf.uint64), ((2,), tf.uint64)])
+
+
+@functools.cache
+def _stateful(kind: str, dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType) -> Any:
+    draw = _DRAW[kind]
+    key, upper = (seed % 2**64 for seed in seeds)
+
+    def stateful_numbers(shape: Any, runs: Any) -> Any:
+        values = tf.reduce_prod(tf.cast(shape, tf.int64))
+        start = tf.cast(runs * values * 256, tf.uint64)
+        counter = tf.stack([start, tf.constant(upper, tf.uint64)])
+        return draw(shape, tf.constant([key], tf.uint64), counter, dtype)
+
+    return _traced(stateful_numbers, [((None,), shape_dtype), ((), tf.int64)])
+
+
+def _traced(function: Any, arguments: Sequence[tuple[Any, Any]]) -> Any:
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in arguments]
+    return tf.function(function, autograph=False, input_signature=specs).get_concrete_function()
+
+
+def _uniform(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+    if dtype == tf.float32:
+        return _unit_float32(_bits(shape, key, counter))
+    size = tf.reduce_prod(shape)
+    bits = _bits(tf.stack([size, tf.constant(2, size.dtype)]), key, counter)
+    return tf.reshape(_unit_float64(bits[:, 0], bits[:, 1]), shape)
+
+
+def _normal(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+    size = tf.reduce_prod(shape)
+    two = tf.constant(2, size.dtype)
+    pairs = (size + 1) // two
+    if dtype == tf.float32:
+        bits = _bits(tf.stack([pairs, two]), key, counter)
+        first, second = _unit_float32(bits[:, 0]), _unit_float32(bits[:, 1])
+    else:
+        bits = _bits(tf.stack([pairs, 2 * two]), key, counter)
+        first, second = _unit_float64(bits[:, 0], bits[:, 1]), _unit_float64(bits[:, 2], bits[:, 3])
+    radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(first, tf.constant(1.0e-7, dtype))))
+    angle = tf.constant(2.0 * math.pi, dtype) * second
+    both = tf.stack([tf.sin(angle) * radius, tf.cos(angle) * radius], axis=1)
+    return tf.reshape(tf.reshape(both, [-1])[:size], shape)
+
+
+_DRAW = {"uniform": _uniform, "normal": _normal}
+
+
+def _bits(shape: Any, key: Any, counter: Any) -> Any:
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=tf.uint32
+    )
+
+
+def _unit_float32(bits: Any) -> Any:
+    mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
+    return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32)), tf.float32) - 1.0
+
+
+def _unit_float64(high: Any, low: Any) -> Any:
+    upper = tf.bitwise.bitwise_and(tf.cast(high, tf.uint64), tf.constant(0xFFFFF, tf.uint64))
+    mantissa = tf.bitwise.bitwise_or(tf.bitwise.left_shift(upper, tf.constant(32, tf.uint64)), tf.cast(low, tf.uint64))
+    return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(1023 << 52, tf.uint64)), tf.float64) - 1.0

@@ -1,0 +1,189 @@
+"""Cut a flat graph into what runs before, in and after the compiled part.
+
+XLA has no kernels for some ops of ordinary training steps: the iterator's next element, assertions, prints, what Keras
+packs its results in. Those that feed the step run before it, those that nothing of the step needs run after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import kernels, op_def_registry
+
+from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, node_of
+from tidemill_tensorflow.compiler.random_numbers import REPLACED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Cut", "NotCompilable", "Region", "cut"]
+
+_EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
+"""XLA leaves these out without a word, so they run outside of it."""
+_PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
+_FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
+
+
+class NotCompilable(Exception):
+    """XLA cannot compile this step. The text names the op and the reason."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a flat graph.
+
+    Attributes:
+        graph_def: Its nodes; what comes from elsewhere is named ``input_k`` and is no node of it.
+        inputs: The tensors ``node:k`` of the flat graph that these stand for.
+        outputs: Tensors of the flat graph that the region yields.
+    """
+
+    graph_def: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The three regions; `before` and `after` may have no nodes."""
+
+    before: Region
+    step: Region
+    after: Region
+
+
+def cut(flat: FlatGraph) -> Cut:
+    """Cut a flat graph.
+
+    Raises:
+        NotCompilable: An op without an XLA kernel stands in the middle of the step.
+    """
+    nodes = {node.name: node for node in flat.graph_def.node}
+    functions = {function.signature.name: function for function in flat.graph_def.library.function}
+    outside = {name for name, node in nodes.items() if reason_outside(node, functions) is not None}
+    users = _users(nodes.values())
+    before: set[str] = set()
+    after: set[str] = set()
+    for name in outside:
+        below = _reach([name], users)
+        if not any(_has_effect(nodes[other].op) for other in below - outside):
+            after |= below
+        else:
+            above = _reach([name], {key: _data_inputs(node) for key, node in nodes.items()})
+            _check_free_of_state(nodes, name, above - {name}, functions)
+            before |= above
+    after -= before
+    arguments = set(flat.inputs)
+    return Cut(
+        before=_region(
+            flat, nodes, before - arguments, wanted_by=[nodes[name] for name in nodes if name not in before]
+        ),
+        step=_region(
+            flat,
+            nodes,
+            set(nodes) - before - after - arguments,
+            wanted_by=[nodes[name] for name in after],
+        ),
+        after=_region(flat, nodes, after, wanted_by=[]),
+    )
+
+
+def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
+    """Return the op for which a node cannot be compiled, or None."""
+    if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
+        # The text of an assertion: XLA has no strings, so that it cannot be handed on from inside the step.
+        return "Const of strings"
+    if node.op in _PLAIN_INPUTS or node.op in REPLACED:
+        return None
+    if node.op in _EFFECTS or not _has_xla_kernel(node.op):
+        return str(node.op)
+    for key in _FUNCTIONAL:
+        if key not in node.attr:
+            continue
+        value = node.attr[key]
+        for callee in [value.func, *value.list.func]:
+            for inner in functions[callee.name].node_def if callee.name in functions else ():
+                reason = reason_outside(inner, functions)
+                if reason is not None:
+                    return reason
+    return None
+
+
+_KERNELS: dict[str, bool] = {}
+
+
+def _has_xla_kernel(op: str) -> bool:
+    if not _KERNELS:
+        tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # registers XLA's kernels
+        _KERNELS["AddV2"] = True
+    if op not in _KERNELS:
+        found = kernels.get_registered_kernels_for_op(op)
+        _KERNELS[op] = any(kernel.device_type == "XLA_CPU_JIT" for kernel in found.kernel)
+    return _KERNELS[op]
+
+
+def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
+    for other in above:
+        op = nodes[other].op
+        if op in ("Placeholder", "IteratorGetNext"):
+            continue
+        if _has_effect(op):
+            inner = reason_outside(nodes[name], functions)
+            text = "" if inner == nodes[name].op else f" inside a {nodes[name].op}"
+            raise NotCompilable(f"XLA has no kernel for {inner}{text} (node {name}), and the step needs its result")
+
+
+def _has_effect(op: str) -> bool:
+    """Return whether an op reads or writes state."""
+    definition = op_def_registry.get(op)
+    return definition is not None and bool(definition.is_stateful) and op not in REPLACED
+
+
+def _data_inputs(node: Any) -> list[str]:
+    return [node_of(reference) for reference in node.input if not reference.startswith("^")]
+
+
+def _users(nodes: Iterable[Any]) -> dict[str, list[str]]:
+    users: dict[str, list[str]] = {}
+    for node in nodes:
+        for name in _data_inputs(node):
+            users.setdefault(name, []).append(node.name)
+    return users
+
+
+def _reach(start: Iterable[str], edges: Mapping[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += edges.get(name, ())
+    return found
+
+
+def _region(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wanted_by: list[Any]) -> Region:
+    graph_def = graph_pb2.GraphDef(library=flat.graph_def.library, versions=flat.graph_def.versions)
+    inputs: dict[str, str] = {}
+    for node in flat.graph_def.node:
+        if node.name not in names:
+            continue
+        own = graph_def.node.add()
+        own.CopyFrom(node)
+        del own.input[:]
+        for reference in node.input:
+            if node_of(reference) in names:
+                own.input.append(reference)
+            elif not reference.startswith("^"):
+                own.input.append(inputs.setdefault(_tensor(reference), f"input_{len(inputs)}"))
+    wanted = [_tensor(reference) for node in wanted_by for reference in node.input if not reference.startswith("^")]
+    outputs = dict.fromkeys(name for name in [*wanted, *flat.outputs] if node_of(name) in names)
+    return Region(graph_def, tuple(inputs), tuple(outputs))
+
+
+def _tensor(reference: str) -> str:
+    """Return the full name of a tensor: ``x:0`` of ``x``."""
+    return reference if ":" in reference else f"{reference}:0"

@@ -1,0 +1,114 @@
+"""What the training compiler did: ``report.json``, the same as text, and one line for the log."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tidemill_tensorflow.compiler.steps import Shape, Step
+
+__all__ = ["as_dict", "brief", "summary", "write"]
+
+MAX_SHAPES = 20
+"""Shapes of one function that the report lists; the others are counted."""
+
+
+def as_dict(steps: Sequence[Step], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
+    """Return the report."""
+    return {
+        "version": 1,
+        "deterministic": deterministic,
+        "functions": [_function(step) for step in steps],
+        "advice": list(advice),
+    }
+
+
+def summary(steps: Sequence[Step], *, advice: Sequence[str]) -> str:
+    """Return the summary in one line."""
+    if not steps:
+        return "no function of the script is a training step" + "".join(f"; {each}" for each in advice)
+    parts = []
+    for step in steps:
+        chosen = [str(shape.decision) for shape in step.shapes.values() if shape.decision is not None]
+        text = "plain" if step.reason else ", ".join(chosen[:MAX_SHAPES]) or "undecided"
+        parts.append(f"{step.name} ({step.runs} steps): {text}")
+    return "; ".join(parts)
+
+
+def write(found: dict[str, Any], directory: Path) -> None:
+    """Write a report as ``report.json`` and ``report.txt``, each at once."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in (("report.json", json.dumps(found, indent=1) + "\n"), ("report.txt", _text(found))):
+        partial = directory / f".{name}.{os.getpid()}"
+        partial.write_text(text)
+        partial.replace(directory / name)
+
+
+def brief(shapes: Sequence[Any]) -> str:
+    """Return shapes as text, the first few."""
+    texts = [str(list(shape)) if shape.rank is not None else "?" for shape in shapes if shape.rank != 0]
+    return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
+
+
+def _function(step: Step) -> dict[str, Any]:
+    shapes = sorted(step.shapes.values(), key=lambda shape: -shape.calls)
+    return {
+        "name": step.name,
+        "steps": step.runs,
+        "fallback": step.reason,
+        "number_of_shapes": len(shapes),
+        "varying_arguments": _varying(step),
+        "shapes": [_shape(shape) for shape in shapes[:MAX_SHAPES]],
+    }
+
+
+def _shape(shape: Shape) -> dict[str, Any]:
+    medians = shape.trial.medians_s() if shape.trial is not None else {}
+    return {
+        "arguments": [str(each) for each in shape.shapes],
+        "key": shape.key,
+        "calls": shape.calls,
+        "steps_by_variant": dict(shape.steps),
+        "decision": shape.decision,
+        "from_earlier_job": shape.stored,
+        "median_ms": {name: round(1e3 * seconds, 4) for name, seconds in medians.items()},
+        "rounds": len(next(iter(shape.trial.times.values()), ())) if shape.trial is not None else 0,
+        "compile_s": None if shape.compile_s is None else round(shape.compile_s, 3),
+        "fallback": shape.reason,
+    }
+
+
+def _varying(step: Step) -> list[str]:
+    """Name the arguments whose shapes differ between calls."""
+    if len(step.shapes) < 2:
+        return []
+    columns = list(zip(*step.shapes))  # noqa: B905 - Python 3.9 has no strict
+    return [
+        f"argument {index}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
+        for index, column in enumerate(columns)
+        if len({str(shape) for shape in column}) > 1
+    ]
+
+
+def _text(found: dict[str, Any]) -> str:
+    lines = ["Training compiler", ""]
+    for function in found["functions"]:
+        lines.append(f"{function['name']}: {function['steps']} steps, {function['number_of_shapes']} shapes")
+        if function["fallback"]:
+            lines.append(f"  runs plain: {function['fallback']}")
+        for shape in function["shapes"]:
+            times = ", ".join(f"{name} {value:.2f} ms" for name, value in shape["median_ms"].items())
+            lines.append(f"  {' '.join(shape['arguments'][:4])}: {shape['decision'] or 'undecided'} {times}".rstrip())
+            if shape["fallback"]:
+                lines.append(f"    runs plain: {shape['fallback']}")
+        lines += [
+            f"  shapes vary in {argument}: pad to one length, sort into buckets, or drop_remainder=True"
+            for argument in function["varying_arguments"]
+        ]
+    lines += found["advice"]
+    return "\n".join(lines) + "\n"

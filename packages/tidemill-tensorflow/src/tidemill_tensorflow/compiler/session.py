@@ -1,0 +1,168 @@
+"""The training compiler of a process: its functions, its background thread, its log lines and its report."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.framework import config
+
+from tidemill_tensorflow.compiler import jit, report
+from tidemill_tensorflow.compiler.decisions import DecisionStore
+from tidemill_tensorflow.compiler.job import has_several_processes
+from tidemill_tensorflow.compiler.parts import is_training_step
+from tidemill_tensorflow.compiler.steps import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidemill_tensorflow.compiler.steps import Shape
+
+__all__ = ["Options", "Session"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the compiler works.
+
+    Attributes:
+        deterministic: No timing decides: a stored decision is used, or plain.
+        report_dir: Where the report goes; None writes none.
+        cache_dir: Where decisions are kept from job to job; None keeps none.
+        debug: Whether XLA's dumps are written beside the report.
+    """
+
+    deterministic: bool = False
+    report_dir: Path | None = None
+    cache_dir: Path | None = None
+    debug: bool = False
+
+
+class Session:
+    """Decides for each traced function whether it is a training step, and runs those that are."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.steps: list[Step] = []
+        self.advice: list[str] = []
+        self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
+        self._known: weakref.WeakKeyDictionary[Any, Step | None] = weakref.WeakKeyDictionary()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._ended = False
+        atexit.register(self.end)
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the background thread works, which makes times worthless."""
+        return self._waiting > 0
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the script or the options ask for the same results in every run."""
+        return self.options.deterministic or config.is_op_determinism_enabled()
+
+    def step_of(self, concrete: Any) -> Step | None:
+        """Return the step that a traced function is, or None if it is no training step."""
+        try:
+            return self._known[concrete]
+        except KeyError:
+            pass
+        step = None
+        if not self._ended and is_training_step(concrete) and not jit.is_chosen_by_script(concrete):
+            step = Step(concrete, self)
+            self.steps.append(step)
+        self._known[concrete] = step
+        return step
+
+    def prepare(self, step: Step, concrete: Any) -> None:
+        """Take a function apart in the background."""
+        if has_several_processes():
+            step.give_up("the job has several processes, which would have to decide alike: that is not compiled yet")
+            return
+        self._submit(step, lambda: step.prepare(concrete))
+
+    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
+        """Compile a step in the background; if results must not depend on times, before the next step."""
+        if self.is_deterministic and self.stored_decision(key) is None:
+            shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
+            return
+        self._submit(step, lambda: step.compile(shape, arguments))
+
+    def restart_random_ops(self) -> None:
+        """Let stateful random ops draw from the beginning: the script has set a seed."""
+        for step in self.steps:
+            step.draws = 0
+
+    def stored_decision(self, key: str) -> str | None:
+        """Return the variant that an earlier job chose."""
+        return self._store.read(key) if self._store is not None else None
+
+    def note_decision(self, step: Step, shape: Shape, key: str) -> None:
+        """Keep a decision, and tell of it."""
+        assert shape.trial is not None and shape.trial.decision is not None
+        if self._store is not None:
+            self._store.write(key, shape.trial.decision)
+        times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())
+        self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({times})")
+        self._write_report()
+
+    def note_fallback(self, step: Step, reason: str) -> None:
+        """Tell that a function runs plain, and why."""
+        self.note(f"{step.name} runs plain: {reason}")
+        self._write_report()
+
+    def note(self, text: str) -> None:
+        """Write a line to the log."""
+        sys.stderr.write(f"training compiler: {text}\n")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report."""
+        return report.as_dict(self.steps, advice=self.advice, deterministic=self.is_deterministic)
+
+    def settle(self) -> None:
+        """Wait until the background thread has nothing left to do."""
+        self._pool.submit(lambda: None).result()
+
+    def end(self) -> None:
+        """Stop compiling; write the report and its summary line. The second time it does nothing."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.note(report.summary(self.steps, advice=self.advice))
+        self._write_report()
+
+    def _submit(self, step: Step, work: Any) -> None:
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - the job must go on, plain
+                step.give_up(f"{type(error).__name__}: {error}")
+            finally:
+                with self._lock:
+                    self._waiting -= 1
+
+        with self._lock:
+            if self._ended:
+                return
+            self._waiting += 1
+        done = self._pool.submit(run)
+        if self.is_deterministic:
+            done.result()
+
+    def _write_report(self) -> None:
+        if self.options.report_dir is None:
+            return
+        try:
+            report.write(self.as_dict(), self.options.report_dir)
+        except OSError as error:
+            self.note(f"the report cannot be written: {error}")

@@ -1,0 +1,263 @@
+"""One traced training function: which of its variants runs the next step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.load import Load
+from tidemill_tensorflow.compiler.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.regions import NotCompilable
+from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["XLA", "Coordinator", "Shape", "Step"]
+
+XLA = "xla"
+
+MAX_SHAPES = 4
+"""Shapes of one function that are compiled."""
+FIRST_AFTER = 2
+OTHERS_AFTER = 8
+"""Calls with a shape before it is compiled: the first shape of a function, and further ones."""
+SLOW_S = 0.5
+SLOW_FACTOR = 10
+MAX_SLOW = 3
+"""A compiled step that takes so long is being compiled anew: so often, then it runs plain."""
+
+
+@dataclass
+class Shape:
+    """What is known of one combination of argument shapes.
+
+    Attributes:
+        key: Names the step and the shapes in the store of decisions.
+        calls: How often it came.
+        trial: The turns of the variants, once there are any.
+        function: The compiled step.
+        compile_s: Seconds that its first run took.
+        stored: Whether the decision came from an earlier job.
+        reason: Why it runs plain for good, if that is not for its times.
+    """
+
+    shapes: tuple[Any, ...]
+    key: str
+    calls: int = 0
+    trial: Trial | None = None
+    function: Callable[..., list[Any]] | None = None
+    compile_s: float | None = None
+    stored: bool = False
+    reason: str | None = None
+    asked: bool = False
+    slow: int = 0
+    steps: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def decision(self) -> str | None:
+        """The variant that was chosen, or None."""
+        if self.reason is not None:
+            return PLAIN
+        return self.trial.decision if self.trial is not None else None
+
+
+class Coordinator(Protocol):
+    """What a step asks of the session that it belongs to."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the background thread works."""
+        ...
+
+    def prepare(self, step: Step, concrete: Any) -> None:
+        """Take a function apart in the background."""
+
+    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
+        """Compile a step in the background."""
+
+    def stored_decision(self, key: str) -> str | None:
+        """Return the variant that an earlier job chose."""
+
+    def note_decision(self, step: Step, shape: Shape, key: str) -> None:
+        """Keep a decision, and tell of it."""
+
+    def note_fallback(self, step: Step, reason: str) -> None:
+        """Tell that a function runs plain, and why."""
+
+
+class Step:
+    """Runs a traced function; each run trains, whichever variant is used.
+
+    Attributes:
+        name: Of the script's function.
+        shapes: What came, by the shapes of the arguments.
+        reason: Why the whole function runs plain, or None.
+        runs: How often it ran.
+        draws: How often it ran since the script last set a seed: where its stateful random ops stand.
+    """
+
+    def __init__(self, concrete: Any, session: Coordinator) -> None:
+        self.name: str = concrete.graph.name
+        self.shapes: dict[tuple[Any, ...], Shape] = {}
+        self.reason: str | None = None
+        self.runs = 0
+        self.draws = 0
+        self.argument_names: tuple[str, ...] = ()
+        self._session = session
+        self._parts: Parts | None = None
+        self._asked = False
+        self._whole = False
+        self._pack = concrete.function_type.pack_output
+        self._compiled: Callable[..., list[Any]] | None = None
+
+    def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+        """Run one step, and return the function's results."""
+        if self.reason is not None or self._parts is None or self._whole:
+            result = original(concrete, inputs, captured)
+            self.runs += 1
+            self.draws += 1
+            if not self._asked:
+                self._asked = True
+                self._session.prepare(self, concrete)
+            return result
+        return self._run_parts(self._parts, [*inputs, *captured])
+
+    def prepare(self, concrete: Any) -> None:
+        """Take the function apart, in the background; from then on the parts run."""
+        try:
+            name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
+            parts = take_apart(concrete, name=f"tidemill_{name}")
+        except NotCompilable as error:
+            self.give_up(str(error))
+            return
+        self.argument_names = parts.step.inputs
+        self._parts = parts
+
+    def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
+        """Compile the step for a shape, in the background, on copies of its variables."""
+        assert self._parts is not None
+        stored = self._session.stored_decision(shape.key)
+        shape.stored = stored is not None
+        if stored == PLAIN:
+            shape.trial = Trial((PLAIN,), decision=PLAIN)
+            self._stay_whole(shape)
+            return
+        try:
+            if self._compiled is None:
+                self._compiled = self._parts.compiled()
+            copied, kept = functions.copies(arguments)
+            shape.compile_s = functions.warm_up(self._compiled, copied, kept)
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            shape.reason = f"XLA does not compile it: {_first_lines(error)}"
+            return
+        trial = Trial((PLAIN, XLA), decision=stored, is_busy=Load().is_high)
+        shape.function = self._compiled
+        shape.trial = trial
+
+    def give_up(self, reason: str) -> None:
+        """Run the function plain for good."""
+        self.reason = reason
+        self._session.note_fallback(self, reason)
+
+    def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
+        slots.append(tf.constant(self.draws, tf.int64) if parts.counts_runs else None)
+        read_before, read_step, read_after = parts.reads
+        slots += parts.before(*[slots[index] for index in read_before])
+        arguments = [slots[index] for index in read_step]
+        slots += self._run_variant(parts, arguments)
+        self.runs += 1
+        self.draws += 1
+        slots += parts.after(*[slots[index] for index in read_after])
+        return self._pack([slots[index] for index in parts.results])
+
+    def _run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+        shape = self._shape(arguments)
+        shape.calls += 1
+        trial = shape.trial
+        if shape.reason is not None or trial is None:
+            self._ask(shape, arguments)
+            return self._run_plain(parts, shape, arguments)
+        if trial.decision is None and self._session.is_compiling:
+            return self._run_plain(parts, shape, arguments)
+        variant = trial.next()
+        undecided = trial.decision is None
+        cpu = time.process_time() if undecided else 0.0
+        begin = time.perf_counter()
+        if variant == PLAIN:
+            outputs = self._run_plain(parts, shape, arguments)
+        else:
+            outputs = self._run_compiled(parts, shape, arguments)
+        wall = time.perf_counter() - begin
+        if undecided:
+            trial.record(variant, Times(wall, time.process_time() - cpu))
+            if trial.decision is not None:
+                self._stay_whole(shape)
+                self._session.note_decision(self, shape, shape.key)
+        elif variant != PLAIN and wall > SLOW_S:
+            self._watch(shape, wall)
+        return outputs
+
+    def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+        shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
+        return parts.plain(*arguments)
+
+    def _run_compiled(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+        assert shape.function is not None
+        try:
+            outputs = shape.function(*arguments)
+        except tf.errors.OpError as error:
+            # XLA writes variables when all of the step has succeeded, so the step can be run again.
+            shape.reason = f"XLA failed: {_first_lines(error)}"
+            self._session.note_fallback(self, shape.reason)
+            return self._run_plain(parts, shape, arguments)
+        shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
+        return outputs
+
+    def _shape(self, arguments: Sequence[Any]) -> Shape:
+        key = tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+        shape = self.shapes.get(key)
+        if shape is None:
+            assert self._parts is not None
+            shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
+        return shape
+
+    def _ask(self, shape: Shape, arguments: Sequence[Any]) -> None:
+        if shape.asked or shape.reason is not None:
+            return
+        asked = sum(each.asked for each in self.shapes.values())
+        if asked >= MAX_SHAPES:
+            return
+        if shape.calls >= (OTHERS_AFTER if asked else FIRST_AFTER):
+            shape.asked = True
+            self._session.compile(self, shape, list(arguments), shape.key)
+
+    def _stay_whole(self, shape: Shape) -> None:
+        """Go back to TensorFlow's own function, if plain was decided for the shape that comes most often.
+
+        Not if random ops count runs: the function's own ones do not know of the steps that others ran.
+        """
+        assert self._parts is not None
+        most = max(each.calls for each in self.shapes.values())
+        self._whole = shape.decision == PLAIN and shape.calls == most and not self._parts.counts_runs
+
+    def _watch(self, shape: Shape, wall_s: float) -> None:
+        assert shape.trial is not None
+        usual = shape.trial.medians_s().get(XLA, 0.0)
+        if wall_s > SLOW_FACTOR * usual and usual:
+            shape.slow += 1
+        if shape.slow >= MAX_SLOW:
+            shape.reason = (
+                f"XLA compiled it again in {shape.slow} steps: a shape inside of it depends on a value; pad it"
+                " to a fixed length"
+            )
+            self._session.note_fallback(self, shape.reason)
+
+
+def _first_lines(error: Exception) -> str:
+    text = " ".join(str(getattr(error, "message", error)).split())
+    return text[:400]

@@ -1,0 +1,104 @@
+"""Paired times decide: the variants of a step take turns on real steps, until one is known to be the fastest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PLAIN", "Times", "Trial"]
+
+PLAIN = "plain"
+
+MIN_ROUNDS = 6
+MAX_ROUNDS = 24
+MIN_GAIN = 0.02
+"""A variant must be this much faster than plain: a tie is decided for plain, which needs no compilation next time."""
+_CERTAIN = 2.5
+"""Standard errors between a mean and the gain that it must show for a decision before the last round."""
+_LIKELY = 1.5
+"""The same after the last round: what is not even likely to be faster is not worth a risk."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What one step took: seconds on the clock, and of this process's CPUs."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass
+class Trial:
+    """Rounds in which every variant runs one step; the order turns around from round to round.
+
+    Attributes:
+        variants: The names, plain first.
+        times: The times of the finished rounds, by variant.
+        decision: The name of the winner, once it is known.
+        is_busy: Tells whether other processes took the CPUs meanwhile; then CPU time decides.
+    """
+
+    variants: tuple[str, ...]
+    times: dict[str, list[Times]] = field(default_factory=dict)
+    decision: str | None = None
+    is_busy: Callable[[], bool] = lambda: False
+    _waiting: list[str] = field(default_factory=list)
+    _round: int = 0
+    _busy: bool = False
+
+    def next(self) -> str:
+        """Return the variant that runs the next step."""
+        if self.decision is not None:
+            return self.decision
+        if not self._waiting:
+            # The first round is not counted: it meets cold caches.
+            self._waiting = list(self.variants if self._round % 2 else reversed(self.variants))
+            self._round += 1
+        return self._waiting[0]
+
+    def record(self, variant: str, times: Times) -> None:
+        """Note the times of the step that `next` named, and decide if that ended a round."""
+        if self.decision is not None or not self._waiting or variant != self._waiting[0]:
+            return
+        self._waiting.pop(0)
+        if self._round > 1:
+            self.times.setdefault(variant, []).append(times)
+        if not self._waiting:
+            self._decide()
+
+    def medians_s(self) -> dict[str, float]:
+        """Return the median wall time of each variant, in seconds."""
+        return {name: statistics.median(each.wall_s for each in times) for name, times in self.times.items()}
+
+    def _decide(self) -> None:
+        rounds = self._round - 1
+        if rounds < MIN_ROUNDS:
+            return
+        self._busy = self.is_busy()
+        known = {name: self._gain(name) for name in self.variants[1:]}
+        margin = -math.log1p(-MIN_GAIN)
+        best = max(known, key=lambda name: known[name][0], default=PLAIN)
+        last = rounds >= MAX_ROUNDS
+        if all(gain + _CERTAIN * error < margin for gain, error in known.values()):
+            self.decision = PLAIN
+        elif last or all(
+            known[best][0] - _CERTAIN * known[best][1] > margin
+            and (name == best or gain + _CERTAIN * error < known[best][0])
+            for name, (gain, error) in known.items()
+        ):
+            self.decision = best if known[best][0] - _LIKELY * known[best][1] > margin else PLAIN
+
+    def _gain(self, name: str) -> tuple[float, float]:
+        """Return the logarithm of plain's time over the variant's, and its standard error, from paired rounds."""
+        pairs = zip(self.times[PLAIN], self.times[name])  # noqa: B905 - Python 3.9 has no strict
+        logs = sorted(math.log(self._seconds(plain) / self._seconds(other)) for plain, other in pairs)
+        trimmed = logs[len(logs) // 6 : len(logs) - len(logs) // 6]
+        return statistics.fmean(trimmed), statistics.stdev(trimmed) / math.sqrt(len(trimmed))
+
+    def _seconds(self, times: Times) -> float:
+        return max(times.cpu_s if self._busy else times.wall_s, 1e-9)

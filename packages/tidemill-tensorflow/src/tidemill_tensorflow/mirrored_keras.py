@@ -1,0 +1,183 @@
+"""Keras 3 under ``MultiWorkerMirroredStrategy``: two defects of its trainer, repaired where they are.
+
+Keras 3.15 cannot train on several workers. To build a model that has no shapes yet it reduces a whole batch over the
+workers, which strategies refuse, and it averages the scalars of a step along an axis that they do not have. Both stand
+in ``keras.src.backend.tensorflow.trainer``, so that is where they are replaced: only if the source holds the defect,
+and with effect only under a strategy of several workers.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["TRAINER", "TrainerFinder", "repair", "watch_keras"]
+
+TRAINER = "keras.src.backend.tensorflow.trainer"
+_NOTE = (
+    "tidemill: fit, evaluate and predict of Keras {version} do not work under MultiWorkerMirroredStrategy as they are;"
+    " they are repaired here\n"
+)
+
+
+class TrainerFinder:
+    """Stands first among the finders until Keras's trainer is looked for, and takes itself away then."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the trainer's own spec, whose loader repairs it when it has run."""
+        if name != TRAINER:
+            return None
+        sys.meta_path.remove(self)
+        from importlib.util import find_spec
+
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _repair_with(spec.loader)
+        return spec
+
+
+def watch_keras() -> None:
+    """Repair Keras's trainer as soon as it is imported; do nothing if that is arranged already."""
+    module = sys.modules.get(TRAINER)
+    if module is not None and hasattr(module, "TensorFlowTrainer"):
+        repair(module)
+    elif not any(isinstance(finder, TrainerFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TrainerFinder())
+
+
+def repair(trainer: Any) -> Callable[[], None]:
+    """Repair the trainer's module; do nothing to a part that is sound or cannot be read.
+
+    Args:
+        trainer: ``keras.src.backend.tensorflow.trainer``.
+
+    Returns:
+        What undoes it.
+    """
+    undone: list[Callable[[], None]] = []
+    for owner, name, is_defect, replacement in (
+        (trainer.TensorFlowTrainer, "_maybe_symbolic_build", _reduces_structures, _build_from_local_batch),
+        (trainer, "reduce_per_replica", _averages_along_an_axis, _reduce_scalars),
+    ):
+        original = getattr(owner, name, None)
+        if original is not None and not hasattr(original, "__wrapped__") and is_defect(original):
+            setattr(owner, name, replacement(trainer, original))
+            undone.append(functools.partial(setattr, owner, name, original))
+
+    def undo() -> None:
+        for each in undone:
+            each()
+
+    return undo
+
+
+def _repair_with(loader: Any) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        repair(module)
+
+    loader.exec_module = exec_module
+
+
+def _reduces_structures(function: Callable[..., Any]) -> bool:
+    """Whether a batch is reduced as a whole: ``strategy.reduce("MEAN", batch, axis=None)``."""
+    return None in _axes_of_means(function)
+
+
+def _averages_along_an_axis(function: Callable[..., Any]) -> bool:
+    """Whether results of a step are reduced by ``strategy.reduce("MEAN", value, axis=0)``."""
+    return 0 in _axes_of_means(function)
+
+
+def _axes_of_means(function: Callable[..., Any]) -> set[object]:
+    """The constant ``axis`` of every ``.reduce("MEAN", ...)`` in a function; empty if its source is not to be had."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return set()
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "reduce"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and node.args[0].value == "MEAN"
+    ]
+    keywords = [each for call in calls for each in call.keywords if each.arg == "axis"]
+    return {each.value.value for each in keywords if isinstance(each.value, ast.Constant)}
+
+
+def _build_from_local_batch(trainer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        strategy = self._distribute_strategy
+        if iterator is None or strategy is None or not _has_several_workers(strategy):
+            return original(self, iterator=iterator, data_batch=data_batch)
+        _check_steps(self.steps_per_execution)
+        _announce()
+        for _, _, batches in iterator:
+            # Shapes and dtypes are all that is needed, and every replica's batch has the same but for its length.
+            data_batch = _first_local(trainer, strategy, next(batches))
+            break
+        return original(self, data_batch=data_batch)
+
+    return maybe_symbolic_build
+
+
+def _reduce_scalars(trainer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+        if reduction not in ("auto", "mean", "sum") or not _has_several_workers(strategy):
+            return original(values, strategy, reduction)
+        operation = "SUM" if reduction == "sum" else "MEAN"
+
+        def reduce(value: Any) -> Any:
+            return strategy.reduce(operation, value, axis=None)
+
+        return trainer.tree.map_structure(reduce, values)
+
+    return reduce_per_replica
+
+
+def _first_local(trainer: Any, strategy: Any, batch: Any) -> Any:
+    def first(value: Any) -> Any:
+        return strategy.experimental_local_results(value)[0]
+
+    return trainer.tree.map_structure(first, batch)
+
+
+def _has_several_workers(strategy: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
+def _check_steps(steps_per_execution: Any) -> None:
+    if int(steps_per_execution) != 1:
+        raise ValueError(
+            f"steps_per_execution={int(steps_per_execution)} does not work under MultiWorkerMirroredStrategy:"
+            " TensorFlow cannot communicate inside the loop that Keras makes of the steps. Call"
+            " model.compile(..., steps_per_execution=1)"
+        )
+
+
+@functools.cache
+def _announce() -> None:
+    import keras
+
+    sys.stderr.write(_NOTE.format(version=keras.__version__))

@@ -1,0 +1,192 @@
+"""The seam to TensorFlow: its C interface of file systems, answered in Python (`native/s3_plugin.cc`)."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tidemill_tensorflow._shared.native_build.compiling import NativeSources, find_library
+from tidemill_tensorflow.s3.failures import CANCELLED, INTERNAL, FilesystemError
+from tidemill_tensorflow.s3.filesystem import S3Filesystem
+from tidemill_tensorflow.s3.location import SCHEME
+
+__all__ = ["SOURCES", "register"]
+
+SOURCES = NativeSources("s3", Path(__file__).resolve().parents[1] / "native")
+_PATIENCE_MS = 10_000
+"""How long the end of the interpreter waits for requests that are under way."""
+_TEXT_BYTES = 4096
+
+
+class _Report(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_int), ("text", ctypes.c_char * _TEXT_BYTES))
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_int64), ("mtime_ns", ctypes.c_int64), ("is_directory", ctypes.c_bool))
+
+
+_PATH = ctypes.c_char_p
+_FILE = ctypes.c_int64
+_ADDRESS = ctypes.c_void_p
+_COUNT = ctypes.c_uint64
+_Failure = ctypes.POINTER(_Report)
+_SIGNATURES: dict[str, tuple[Any, ...]] = {  # result and arguments, as in `Calls` of the library, in its order
+    "open_reader": (_FILE, _PATH),
+    "read": (ctypes.c_int64, _FILE, ctypes.c_uint64, _COUNT, _ADDRESS),
+    "open_writer": (_FILE, _PATH, ctypes.c_int),
+    "append": (None, _FILE, _ADDRESS, _COUNT),
+    "tell": (ctypes.c_int64, _FILE),
+    "flush": (None, _FILE),
+    "close": (None, _FILE),
+    "discard": (None, _FILE),
+    "create_directory": (None, _PATH),
+    "delete_file": (None, _PATH),
+    "delete_directory": (None, _PATH),
+    "delete_recursively": (None, _PATH),
+    "rename": (None, _PATH, _PATH),
+    "copy": (None, _PATH, _PATH),
+    "stat": (None, _PATH, ctypes.POINTER(_Statistics)),
+    "children": (None, _PATH, _ADDRESS),
+}
+_TYPES = {name: ctypes.CFUNCTYPE(*signature, _Failure) for name, signature in _SIGNATURES.items()}
+
+
+class _Calls(ctypes.Structure):
+    _fields_ = tuple(_TYPES.items())
+
+
+class _Bridge:
+    """What the library calls, by name. Open files are numbers there."""
+
+    def __init__(self, filesystem: S3Filesystem, add: Callable[[int, bytes], None]) -> None:
+        self._filesystem = filesystem
+        self._add = add
+        self._numbers = itertools.count(1)
+        self._files: dict[int, Any] = {}
+
+    def open_reader(self, path: bytes) -> int:
+        return self._keep(self._filesystem.open_reader(os.fsdecode(path)))
+
+    def read(self, file: int, offset: int, count: int, buffer: int) -> int:
+        return self._files[file].read_into(offset, _memory(buffer, count)) if count else 0
+
+    def open_writer(self, path: bytes, append: int) -> int:
+        return self._keep(self._filesystem.open_writer(os.fsdecode(path), append=bool(append)))
+
+    def append(self, file: int, data: int, count: int) -> None:
+        if count:
+            self._files[file].append(_memory(data, count))
+
+    def tell(self, file: int) -> int:
+        return self._files[file].position
+
+    def flush(self, file: int) -> None:
+        self._files[file].flush()
+
+    def close(self, file: int) -> None:
+        self._files[file].close()
+
+    def discard(self, file: int) -> None:
+        found = self._files.pop(file, None)
+        if found is not None:
+            found.discard()
+
+    def create_directory(self, path: bytes) -> None:
+        self._filesystem.create_directory(os.fsdecode(path))
+
+    def delete_file(self, path: bytes) -> None:
+        self._filesystem.delete_file(os.fsdecode(path))
+
+    def delete_directory(self, path: bytes) -> None:
+        self._filesystem.delete_directory(os.fsdecode(path))
+
+    def delete_recursively(self, path: bytes) -> None:
+        self._filesystem.delete_recursively(os.fsdecode(path))
+
+    def rename(self, source: bytes, target: bytes) -> None:
+        self._filesystem.rename(os.fsdecode(source), os.fsdecode(target))
+
+    def copy(self, source: bytes, target: bytes) -> None:
+        self._filesystem.copy(os.fsdecode(source), os.fsdecode(target))
+
+    def stat(self, path: bytes, found: Any) -> None:
+        status = self._filesystem.status(os.fsdecode(path))
+        found.contents.length, found.contents.mtime_ns = status.length, status.mtime_ns
+        found.contents.is_directory = status.is_directory
+
+    def children(self, path: bytes, names: int) -> None:
+        for name in self._filesystem.children(os.fsdecode(path)):
+            self._add(names, os.fsencode(name))
+
+    def _keep(self, file: Any) -> int:
+        number = next(self._numbers)
+        self._files[number] = file
+        return number
+
+
+def register() -> None:
+    """Make ``s3://`` a file system of the TensorFlow that this process has imported, unless it has one.
+
+    Raises:
+        CompileError: The library is neither in the wheel nor can it be compiled.
+        OSError: The library cannot be written or loaded.
+        tf.errors.OpError: TensorFlow refuses it.
+    """
+    import tensorflow as tf
+
+    if SCHEME in tf.io.gfile.get_registered_schemes():
+        return
+
+    path, _ = find_library(SOURCES)
+    library = ctypes.CDLL(str(path))
+    # With the interpreter's lock held: it is called once for each name of a directory.
+    add = ctypes.PyDLL(str(path)).tidemill_s3_add
+    add.argtypes, add.restype = (ctypes.c_void_p, ctypes.c_char_p), None
+    bridge = _Bridge(S3Filesystem(), add)
+    calls = _Calls(**{name: kind(_reporting(getattr(bridge, name))) for name, kind in _TYPES.items()})
+    if library.tidemill_s3_prepare(SCHEME.encode(), ctypes.byref(calls)) != 0:
+        raise OSError("the functions of TensorFlow's C library cannot be found")
+    tf.experimental.register_filesystem_plugin(str(path))
+    _registered.append((library, calls))
+    os.register_at_fork(after_in_child=library.tidemill_s3_forked)
+
+
+_registered: list[tuple[ctypes.CDLL, _Calls]] = []
+"""TensorFlow calls these until the process ends."""
+
+
+# Exit handlers run backwards: where this module is imported before TensorFlow, those of TensorFlow and of the script,
+# which may still write, run before this one.
+@atexit.register
+def _close() -> None:
+    for library, _ in _registered:
+        library.tidemill_s3_close(_PATIENCE_MS)
+
+
+def _memory(address: int, count: int) -> memoryview:
+    return memoryview((ctypes.c_char * count).from_address(address)).cast("B")
+
+
+def _reporting(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The function as C calls it: what it raises goes into the report, which is the last argument."""
+
+    def call(*arguments: Any) -> int | None:
+        report = arguments[-1].contents
+        try:
+            return function(*arguments[:-1])
+        except FilesystemError as error:
+            report.code, text = error.code, error.text
+        except KeyboardInterrupt:
+            report.code, text = CANCELLED, "interrupted"
+        except BaseException as error:  # noqa: BLE001 - nothing may pass into C: TensorFlow raises it from the report
+            report.code, text = INTERNAL, f"{type(error).__name__}: {error}"
+        report.text = text.encode(errors="replace")[: _TEXT_BYTES - 1]
+        return 0
+
+    return call

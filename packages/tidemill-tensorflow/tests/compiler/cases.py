@@ -1,0 +1,219 @@
+"""Training scripts of every form, run in one process, with the compiler (``on DIRECTORY``) or without (``off``).
+
+Prints one JSON object: the losses of each case, in the order of the steps.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+if sys.argv[1] == "on":
+    import tidemill_tensorflow
+
+    tidemill_tensorflow.compile_training(report_dir=sys.argv[2], cache_dir=sys.argv[3] if sys.argv[3:] else None)
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+STEPS = 200
+BATCH = 16
+BATCHES = 20
+
+
+def settle() -> None:
+    """Wait for the compiler's background thread."""
+    if sys.argv[1] == "on":
+        from tidemill_tensorflow import compiler
+
+        compiler._sessions[0].settle()
+
+
+def model_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = library.layers
+    inputs = library.Input((24,), dtype=dtype)
+    hidden = inputs
+    for _ in range(2):
+        hidden = layers.Dense(48, activation="gelu")(hidden)
+        hidden = layers.Dropout(0.2)(layers.BatchNormalization()(hidden))
+    return library.Model(inputs, layers.Dense(5)(layers.GaussianNoise(0.01)(hidden)))
+
+
+def data_of(dtype: str) -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    return generator.random((BATCH * BATCHES, 24)).astype(dtype), generator.integers(0, 5, BATCH * BATCHES)
+
+
+def batch(data: tuple[Any, Any], step: int) -> tuple[Any, Any]:
+    begin = step % BATCHES * BATCH
+    return tuple(array[begin : begin + BATCH] for array in data)  # type: ignore[return-value]
+
+
+def recorder(library: Any, losses: list[float]) -> Any:
+    class Recorder(library.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            losses.append(float(logs["loss"]))
+            if len(losses) < 12:
+                settle()
+
+    return Recorder()
+
+
+def loss_of(library: Any) -> Any:
+    return library.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def fit(library: Any, dtype: str, scope: Any = None) -> list[float]:
+    losses: list[float] = []
+    with scope or tf.name_scope("plain"):
+        model = model_of(library, dtype)
+        model.compile(library.optimizers.Adam(1e-3), loss_of(library))
+    features, labels = data_of(dtype)
+    model.fit(
+        features,
+        labels,
+        batch_size=BATCH,
+        epochs=STEPS // BATCHES,
+        verbose=0,
+        shuffle=False,
+        callbacks=[recorder(library, losses)],
+    )
+    return losses
+
+
+def train_on_batch(library: Any, dtype: str) -> list[float]:
+    model = model_of(library, dtype)
+    model.compile(library.optimizers.Adam(1e-3), loss_of(library))
+    data = data_of(dtype)
+    losses = []
+    for step in range(STEPS):
+        losses.append(float(model.train_on_batch(*batch(data, step))))
+        if step < 12:
+            settle()
+    return losses
+
+
+def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = False) -> list[float]:
+    """A step with the optimizer in it, one that yields gradients, or one with a tf.py_function on its inputs' way."""
+    model = model_of(library, dtype)
+    optimizer = library.optimizers.SGD(0.05)
+    loss_function = loss_of(library)
+    variables = model.trainable_variables
+    optimizer.build(variables)
+
+    def gradients_of(features: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            outputs = model(features, training=True)
+            if in_python:
+                outputs = tf.ensure_shape(tf.py_function(lambda value: value * 1.0, [outputs], dtype), outputs.shape)
+            loss = loss_function(labels, outputs)
+        return loss, tape.gradient(loss, variables)
+
+    compiled_step = tf.function(gradients_of)
+
+    @tf.function
+    def train_step(features: Any, labels: Any) -> Any:
+        # Its message is a string, which XLA does not know; models of transformers check their inputs so.
+        tf.debugging.assert_less(labels, tf.constant(5, labels.dtype), message="a label is no class")
+        loss, gradients = gradients_of(features, labels)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        tf.debugging.assert_all_finite(loss, "the loss is no number")
+        return loss
+
+    data = data_of(dtype)
+    losses = []
+    for step in range(STEPS):
+        features, labels = (tf.constant(array) for array in batch(data, step))
+        if applies:
+            loss = train_step(features, labels)
+        else:
+            loss, gradients = compiled_step(features, labels)
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        losses.append(float(loss))
+        if step < 12:
+            settle()
+    return losses
+
+
+def varying_lengths() -> list[float]:
+    """Sequences of many lengths, two of which come often."""
+    weights = tf.Variable(tf.ones([8], tf.float64))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 8], tf.float64)])
+    def step_of_lengths(sequences: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.reduce_sum(sequences * weights, -1)))
+        weights.assign_sub(0.01 * tape.gradient(loss, weights))
+        return loss
+
+    generator = np.random.default_rng(1)
+    losses = []
+    for step in range(STEPS):
+        length = (10, 20, 10, 21 + step)[step % 4]
+        losses.append(float(step_of_lengths(generator.random((4, length, 8)))))
+        if step < 100:
+            settle()
+    return losses
+
+
+def new_seed() -> list[float]:
+    """Stateful noise, which starts anew when the script sets a seed."""
+    tf.random.set_seed(1)
+    weights = tf.Variable(tf.ones([24, 5], tf.float64))
+
+    @tf.function
+    def noisy_step(features: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(features @ (weights + tf.random.normal([24, 5], dtype=tf.float64))))
+        weights.assign_sub(0.01 * tape.gradient(loss, weights))
+        return loss
+
+    losses = []
+    for step in range(STEPS):
+        if step == 100:
+            tf.random.set_seed(7)
+        losses.append(float(noisy_step(data_of("float64")[0][:BATCH])))
+        if step < 12:
+            settle()
+    return losses
+
+
+CASES: dict[str, Callable[[], list[float]]] = {
+    "fit": lambda: fit(keras, "float64"),
+    "fit of tf_keras": lambda: fit(tf_keras, "float64"),
+    "fit in float32": lambda: fit(keras, "float32"),
+    "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
+    "fit of tf_keras in a strategy's scope": lambda: fit(
+        tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()
+    ),
+    "train_on_batch": lambda: train_on_batch(keras, "float64"),
+    "train_on_batch of tf_keras": lambda: train_on_batch(tf_keras, "float64"),
+    "loop": lambda: loop(keras, "float64"),
+    "loop of gradients": lambda: loop(keras, "float64", applies=False),
+    "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
+    "new seed": new_seed,
+    "varying lengths": varying_lengths,
+}
+
+if __name__ == "__main__":
+    found: dict[str, Any] = {}
+    for name, case in CASES.items():
+        count = 0
+        if sys.argv[1] == "on":
+            from tidemill_tensorflow import compiler
+
+            count = len(compiler._sessions[0].steps)
+        losses = case()
+        functions = []
+        if sys.argv[1] == "on":
+            functions = compiler._sessions[0].as_dict()["functions"][count:]
+        found[name] = {"losses": losses, "functions": functions}
+    print(json.dumps(found))

@@ -1,0 +1,135 @@
+"""Decisions that are kept between runs."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tidemill_tensorflow.compiler.decisions import DecisionStore
+from tidemill_tensorflow.compiler.job import has_several_processes
+
+SCRIPT = """
+import os, sys, json
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tidemill_tensorflow
+tidemill_tensorflow.compile_training(report_dir=sys.argv[1], cache_dir=sys.argv[2], deterministic=True)
+import tensorflow as tf
+weight = tf.Variable(tf.ones([4]))
+
+@tf.function
+def step_of_four(value):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * value)
+    weight.assign_sub(0.1 * tape.gradient(loss, weight))
+    return loss
+
+for _ in range(10):
+    step_of_four(tf.ones([4]))
+"""
+
+
+def test_a_decision_is_read_by_the_next_run(tmp_path: Path) -> None:
+    DecisionStore(tmp_path).write("step", "xla")
+    assert DecisionStore(tmp_path).read("step") == "xla"
+    assert DecisionStore(tmp_path).read("another step") is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"variant": "xla"}', b"\xff\xfe", b'{"key": 1, "variant": {}}']
+)
+def test_a_damaged_decision_is_none(tmp_path: Path, content: bytes) -> None:
+    store = DecisionStore(tmp_path)
+    store.write("step", "xla")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(content)
+    assert store.read("step") is None
+    store.write("step", "plain")
+    assert store.read("step") == "plain"
+
+
+def test_what_is_no_file_neither_hangs_nor_leads_elsewhere(tmp_path: Path) -> None:
+    store = DecisionStore(tmp_path / "store")
+    store.write("step", "xla")
+    (file,) = (tmp_path / "store").iterdir()
+    moved = file.rename(tmp_path / "moved")
+    file.symlink_to(moved)
+    assert store.read("step") is None
+    file.unlink()
+    os.mkfifo(file)
+    assert store.read("step") is None
+    store.write("step", "plain")
+    assert store.read("step") == "plain"
+
+
+@pytest.mark.parametrize(
+    ("variables", "several"),
+    [
+        ({}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"SMP_SIZE": "2"}, True),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, False),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, True),
+        ({"TF_CONFIG": "{"}, False),
+    ],
+)
+def test_a_job_of_several_processes_is_known(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], several: bool
+) -> None:
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE", "TF_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert has_several_processes() is several
+
+
+def test_the_oldest_decisions_give_room(tmp_path: Path) -> None:
+    store = DecisionStore(tmp_path, max_files=3)
+    for number in range(5):
+        store.write(f"step {number}", "xla")
+        for file in tmp_path.iterdir():
+            os.utime(file, (number, number)) if file.stat().st_mtime > 1000 else None
+    assert [store.read(f"step {number}") for number in range(5)] == [None, None, "xla", "xla", "xla"]
+
+
+def test_a_directory_that_cannot_be_written_costs_no_job(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = DecisionStore(tmp_path / "file" / "below")
+    store.write("step", "xla")
+    assert store.read("step") is None
+
+
+def test_runs_in_parallel_read_whole_decisions(tmp_path: Path) -> None:
+    def work(number: int) -> str | None:
+        store = DecisionStore(tmp_path)
+        store.write("step", ("plain", "xla")[number % 2])
+        return store.read("step")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(work, range(200))) <= {"plain", "xla"}
+
+
+def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = _run(tmp_path / "first", cache)
+    assert first["steps_by_variant"] == {"plain": 9}
+    assert "no decision is stored" in first["fallback"]
+    _decide_for_all(cache, first["key"])
+    second = _run(tmp_path / "second", cache)
+    assert second["from_earlier_job"] is True
+    assert second["steps_by_variant"] == {"plain": 2, "xla": 7}
+
+
+def _decide_for_all(cache: Path, key: str) -> None:
+    DecisionStore(cache).write(key, "xla")
+
+
+def _run(report: Path, cache: Path) -> dict[str, object]:
+    subprocess.run([sys.executable, "-c", SCRIPT, report, cache], check=True, capture_output=True, timeout=300)
+    (function,) = json.loads((report / "report.json").read_text())["functions"]
+    (shape,) = function["shapes"]
+    return shape

@@ -1,0 +1,87 @@
+"""The losses of compiled scripts are those of plain ones, over 200 steps, random numbers included."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CASES = Path(__file__).with_name("cases.py")
+
+COMPILED = [
+    "fit",
+    "fit of tf_keras",
+    "fit in float32",
+    "fit in a strategy's scope",
+    "fit of tf_keras in a strategy's scope",
+    "train_on_batch",
+    "train_on_batch of tf_keras",
+    "loop",
+    "loop of gradients",
+    "new seed",
+    "varying lengths",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All cases, plain and compiled, in one process each; the compiled one also with its log and its report."""
+    report = tmp_path_factory.mktemp("report")
+    plain = _run("off")
+    compiled = _run("on", str(report))
+    return {
+        "plain": json.loads(plain.stdout),
+        "compiled": json.loads(compiled.stdout),
+        "log": compiled.stderr,
+        "report": report,
+    }
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_losses_are_those_of_the_plain_script(runs: dict[str, Any], case: str) -> None:
+    plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
+    assert len(plain) == len(compiled) == 200
+    # XLA adds in another order: some units in the last place each step.
+    tolerance = 2e-5 if "float32" in case else 1e-11
+    assert compiled == pytest.approx(plain, rel=tolerance)
+    (function,) = runs["compiled"][case]["functions"]
+    steps = function["shapes"][0]["steps_by_variant"]
+    assert steps["xla"] >= 6 and steps["plain"] >= 6, function
+    assert function["shapes"][0]["decision"] in ("plain", "xla")
+
+
+def test_a_python_function_in_the_middle_of_a_step_is_named_and_the_step_runs_plain(runs: dict[str, Any]) -> None:
+    case = "loop with a py_function"
+    assert runs["compiled"][case]["losses"] == runs["plain"][case]["losses"]
+    (function,) = runs["compiled"][case]["functions"]
+    assert "XLA has no kernel for EagerPyFunc" in function["fallback"]
+    assert "train_step runs plain: XLA has no kernel for EagerPyFunc" in runs["log"]
+
+
+def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
+    (function,) = runs["compiled"]["varying lengths"]["functions"]
+    compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]
+    assert compiled == [99, 50]  # the first step is TensorFlow's own
+    assert function["number_of_shapes"] == 52
+    assert any("[4, 10, 8]" in text or "(4, 10, 8)" in text for text in function["varying_arguments"])
+
+
+def test_the_log_and_the_report_tell_the_same(runs: dict[str, Any]) -> None:
+    report = json.loads((runs["report"] / "report.json").read_text())
+    named = [function["name"] for function in report["functions"]]
+    assert named == [each["name"] for case in runs["compiled"].values() for each in case["functions"]]
+    assert "train_step: 200 steps" in (runs["report"] / "report.txt").read_text()
+    assert "training compiler: multi_step_on_iterator (200 steps): " in runs["log"]
+
+
+def test_gradients_outside_of_functions_get_advice(runs: dict[str, Any]) -> None:
+    # tf.py_function computes its gradient eagerly, on a tape of its own.
+    assert runs["log"].count("put @tf.function in front") == 1
+
+
+def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run([sys.executable, CASES, *arguments], capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done

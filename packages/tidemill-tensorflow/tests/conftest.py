@@ -1,0 +1,85 @@
+"""A service of tidemill's own for all tests, with `s3://` in the TensorFlow of this process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+ROOT = Path(__file__).resolve().parents[3]
+START_S = 120
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables by which boto3 finds a running service."""
+    state = tmp_path_factory.mktemp("service") / "state"
+    command = [ROOT / ".venv/bin/tidemill", "up", "--foreground", "--port", "0", "--state-dir", state]
+    with (state.parent / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + START_S
+        while not (state / "service.json").is_file():
+            assert process.poll() is None and time.monotonic() < deadline, (state.parent / "log").read_text()
+            time.sleep(0.05)  # another process writes it
+        keys = json.loads((state / "keys.json").read_text())
+        yield {
+            "AWS_ENDPOINT_URL": json.loads((state / "service.json").read_text())["url"],
+            "AWS_ACCESS_KEY_ID": keys["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": keys["secret_access_key"],
+            "AWS_DEFAULT_REGION": "us-west-2",
+        }
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def tf(service: dict[str, str]) -> Any:
+    """TensorFlow with what is added to it."""
+    os.environ.update(service)
+    import tidemill_tensorflow
+
+    tidemill_tensorflow.activate()
+    import tensorflow
+
+    return tensorflow
+
+
+@pytest.fixture(scope="session")
+def s3(service: dict[str, str]) -> Any:
+    """boto3's client of the service."""
+    import boto3
+
+    os.environ.update(service)
+    return boto3.client("s3")
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
+    """A bucket of the test's own."""
+    name = f"b{abs(hash(request.node.nodeid)):x}"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    return name
+
+
+@pytest.fixture
+def run_script(service: dict[str, str], tmp_path: Path) -> Any:
+    """Run a script as a job's is run, and return the finished process."""
+
+    def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text("import tidemill_tensorflow.startup\n" + text)
+        environment = {**os.environ, **service, "TIDEMILL_TENSORFLOW": "1", **variables}
+        command = [sys.executable, script, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+
+    return run
