@@ -14,30 +14,49 @@ ROOT = Path(__file__).parents[3]
 STACK = "packages/tidemill/tests"
 
 PROMISES = {
-    "It listens on loopback only.": [
-        f"{STACK}/server/test_listener.py::test_a_host_that_others_could_reach_is_refused",
+    "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
+    " the setting `allow_plain_http`, it does not start.": [
+        f"{STACK}/server/test_public_address.py::test_a_host_that_others_could_reach_needs_tls",
+        f"{STACK}/server/test_public_address.py::test_plain_http_for_others_must_be_asked_for",
+        f"{STACK}/server/test_public_address.py::test_old_versions_of_tls_are_refused",
         f"{STACK}/server/test_run.py::test_a_public_address_is_refused_before_anything_is_made",
     ],
+    "Other users get separate keys. Only you can create, list and revoke them. A revoked key is refused at once.": [
+        f"{STACK}/services/test_iam.py::test_a_user_signs_with_a_key_until_the_owner_deletes_it",
+        f"{STACK}/services/test_iam.py::test_a_user_manages_no_keys",
+    ],
     "It answers requests that are signed with one of its keys, and refuses all others. The one exception is"
-    " `GET /healthz`, which tells the version and the isolation mode.": [
+    " `GET /healthz`, which returns the version and the isolation mode.": [
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
         f"{STACK}/wire/test_sigv4.py::*",
         "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
     ],
-    "Web pages in your browser get nothing: requests with a foreign Host or Origin are refused.": [
+    "Web pages in your browser cannot use it: requests with a foreign Host or Origin are refused.": [
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused"
     ],
-    "Its keys and its state directory are readable by you alone.": [
+    "Only you can read its keys and its state directory.": [
         f"{STACK}/server/test_run.py::test_everything_the_service_writes_is_private",
         f"{STACK}/server/test_keys.py::test_keys_are_made_once_in_a_private_file",
         f"{STACK}/server/test_keys.py::test_a_keys_file_that_others_may_read_is_refused",
         f"{STACK}/server/test_state.py::test_a_directory_that_was_opened_to_others_is_refused",
     ],
-    "In isolation mode `mount` a job cannot read the service's keys, its database, other jobs' files, `~/.aws` or"
-    " `~/.ssh`.": [
+    "In isolation modes `full` and `mount` a job cannot read the service's keys, its database, other jobs' files,"
+    " `~/.aws` or `~/.ssh`.": [
         f"{STACK}/executors/test_sandbox.py::test_the_state_directory_and_the_users_keys_are_out_of_sight",
         f"{STACK}/executors/test_sandbox.py::test_a_job_cannot_read_another_job",
         "tests/contract/test_bad_inputs.py::test_a_job_sees_its_own_keys_and_nothing_of_the_service",
+    ],
+    "Jobs with the training compiler share its decisions (which variant of a step is faster, no code) only with jobs"
+    " of the same role.": [
+        "tests/e2e/test_training_compiler.py::test_the_next_job_of_the_role_starts_with_the_decision"
+    ],
+    "In isolation mode `full` a job reaches its own instances and the service, and nothing else: no other port of the"
+    " machine's loopback, no other job, no other network. With EnableNetworkIsolation it does not reach the service"
+    " either. Other jobs and other programs of the machine cannot reach the job.": [
+        f"{STACK}/executors/test_network.py::test_one_instance_reaches_the_service_and_nothing_else",
+        f"{STACK}/executors/test_network.py::test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot",
+        f"{STACK}/executors/test_network.py"
+        "::test_a_closed_network_leads_to_no_service_and_packages_are_not_installed_from_outside",
     ],
     "A job's own keys are temporary and end with it.": [
         "tests/contract/test_roles.py::test_keys_of_a_job_end_with_it",
@@ -71,8 +90,8 @@ PROMISES = {
         f"{STACK}/control/test_remote_channels.py::test_a_bucket_that_nobody_names_is_not_asked_for",
         "tests/e2e/test_remote_data.py::test_a_bucket_that_is_nowhere_fails_before_the_script",
     ],
-    "The credentials of these endpoints stay in the service and the shim: no file holds them, and a job in mode `mount`"
-    " cannot read them.": [
+    "The credentials of these endpoints stay in the service and the shim: no file holds them, and a job in mode"
+    " `full` or `mount` cannot read them.": [
         f"{STACK}/executors/test_remote_channels.py::test_nothing_secret_is_written_and_nothing_is_given_to_the_script",
         f"{STACK}/executors/test_sandbox.py::test_processes_of_the_machine_are_out_of_sight",
     ],
@@ -85,8 +104,8 @@ PROMISES = {
     "Hyperparameters never become code on their way to the script.": [
         "tests/contract/test_bad_inputs.py::test_hostile_hyperparameters_arrive_as_they_are"
     ],
-    "Log lines never forge events of the service, and `tidemill logs` takes out what drives a terminal, unless `--raw`"
-    " is given.": [
+    "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
+    " `--raw` is given.": [
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
         f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_taken_out",
     ],

@@ -3,13 +3,15 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tidemill.executors.build_lock import Built
+from tidemill.environments.build_lock import Built
+from tidemill.environments.builder import Environments
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -48,6 +50,21 @@ def make_environment(directory: Path, *, complete: bool, unused_days: float = 0)
     return directory
 
 
+def test_decisions_of_the_compiler_go_when_none_was_taken_for_long(tidemill: Run, state_dir: Path) -> None:
+    old, used = state_dir / "compiler" / "aa", state_dir / "compiler" / "bb"
+    for directory in (old, used):
+        directory.mkdir(parents=True)
+        (directory / "decision.json").write_text("{}")
+        (directory / "link").symlink_to(state_dir.parent)
+        for path in (directory / "decision.json", directory / "link", directory):
+            os.utime(path, (0, 0), follow_symlinks=False)
+    os.utime(used / "decision.json")
+    ended = tidemill("gc")
+    assert ended.returncode == 0, ended.stderr
+    assert not old.exists()
+    assert used.exists() and state_dir.parent.exists()
+
+
 def test_directories_of_jobs_that_ended_long_ago_go(tidemill: Run, state_dir: Path) -> None:
     old = make_job(state_dir, "aa", ended_days_ago=8)
     young = make_job(state_dir, "bb", ended_days_ago=6)
@@ -66,7 +83,7 @@ def test_a_dry_run_removes_nothing(tidemill: Run, state_dir: Path) -> None:
 
 
 def test_unfinished_environments_and_unused_overlays_go(tidemill: Run, environments_dir: Path) -> None:
-    base = make_environment(environments_dir / "tf-2.21-aaaa", complete=True, unused_days=400)
+    base = make_environment(environments_dir / "tf-2.21-aaaa", complete=True, unused_days=3)
     broken = make_environment(environments_dir / "tf-2.21-bbbb", complete=False)
     overlays = environments_dir / "overlays"
     used = make_environment(overlays / "used", complete=True, unused_days=3)
@@ -76,6 +93,82 @@ def test_unfinished_environments_and_unused_overlays_go(tidemill: Run, environme
     assert ended.returncode == 0, ended.stderr
     assert [path.exists() for path in (base, used)] == [True, True]
     assert [path.exists() for path in (broken, unused, half)] == [False, False, False]
+
+
+def make_layers(directory: Path, name: str, *, base: str, unused_days: float) -> tuple[Path, Path]:
+    """An environment and its base, of an earlier lock or of another version of tidemill."""
+    below = directory / f"tf-2.21-base-{base}"
+    if not below.exists():
+        make_environment(below, complete=True)
+    above = make_environment(directory / f"tf-2.21-{name}", complete=True)
+    Built(above).complete({"name": "tf-2.21", "key": name, "lock_sha256": "00", "base": below.name})
+    for path in (below, above):
+        set_last_use(path, unused_days)
+    return above, below
+
+
+def set_last_use(path: Path, days_ago: float) -> None:
+    then_s = time.time() - days_ago * DAY_S
+    used = path.with_name(f"{path.name}.used")
+    used.touch()
+    for each in (used, path.with_name(f"{path.name}.json")):
+        os.utime(each, (then_s, then_s))
+
+
+def test_environments_of_earlier_locks_go_with_their_bases_when_nobody_used_them_lately(
+    tidemill: Run, environments_dir: Path
+) -> None:
+    old = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
+    lately = make_layers(environments_dir, "bbbb", base="2222", unused_days=29)
+    # A base goes when the last environment above it goes.
+    shared, base = make_layers(environments_dir, "cccc", base="3333", unused_days=31)
+    make_layers(environments_dir, "dddd", base="3333", unused_days=3)
+    set_last_use(base, 31)
+    shown = tidemill("gc", "--dry-run").stdout
+    assert [line.split("  ")[-1] for line in shown.splitlines()[:-1]] == [
+        "unused environment tf-2.21-aaaa",
+        "unused environment tf-2.21-cccc",
+        "unused environment tf-2.21-base-1111",
+    ]
+    assert old[0].exists() and old[1].exists()
+    ended = tidemill("gc")
+    assert ended.returncode == 0, ended.stderr
+    assert [path.exists() for path in (*old, *lately, shared, base)] == [False, False, True, True, False, True]
+    assert not [*environments_dir.glob("*aaaa*"), *environments_dir.glob("*1111*")], "no lock or marker is left"
+
+
+def test_an_environment_of_the_present_lock_stays_however_long_nobody_used_it(
+    tidemill: Run, environments_dir: Path
+) -> None:
+    present = Environments(environments_dir).describe("tf-2.21")
+    for path in (present.prefix, present.base):
+        make_environment(path, complete=True)
+        set_last_use(path, 400)
+    Built(present.prefix).complete({"name": "tf-2.21", "key": "x", "lock_sha256": "00", "base": present.base.name})
+    set_last_use(present.prefix, 400)
+    assert tidemill("gc").stdout == "freed 0 bytes (0 B)\n"
+    assert present.prefix.exists() and present.base.exists()
+
+
+def test_what_a_process_uses_stays_until_it_ends_even_by_a_kill(tidemill: Run, environments_dir: Path) -> None:
+    layers = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
+    overlay = make_environment(environments_dir / "overlays" / "packages", complete=True, unused_days=31)
+    kept = (*layers, overlay)
+    code = (
+        "import signal, sys; from pathlib import Path; from tidemill.environments.build_lock import Built\n"
+        "for name in sys.argv[1:]: Built(Path(name)).hold()\n"
+        "print('holds', flush=True); signal.pause()\n"
+    )
+    command = [sys.executable, "-c", code, *map(str, kept)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        for path in kept:
+            set_last_use(path, 31)  # as after a month
+        assert tidemill("gc").stdout == "freed 0 bytes (0 B)\n"
+        process.kill()
+    assert tidemill("gc").returncode == 0
+    assert not any(path.exists() for path in kept)
 
 
 def test_an_environment_that_is_being_built_stays(tidemill: Run, environments_dir: Path) -> None:

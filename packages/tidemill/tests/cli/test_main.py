@@ -12,7 +12,7 @@ from tidemill.cli import VERBS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-HEAVY = {"boto3", "botocore", "sqlalchemy", "starlette", "uvicorn", "tensorflow", "numpy", "tidemill.sdk"}
+HEAVY = {"boto3", "botocore", "sqlalchemy", "httptools", "uvloop", "tensorflow", "numpy", "tidemill.sdk"}
 
 
 def test_help_lists_every_verb(tidemill: Run) -> None:

@@ -1,7 +1,9 @@
 """Verbs that speak to the service: status, env, ps, logs, stop, down --stop-jobs, run."""
 
+import contextlib
 import json
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.sdk.connection import find_local_service
 from tidemill.server.background import end_service
 from tidemill.server.discovery import find_service
 from tidemill.server.state import StateDirectory
@@ -80,6 +83,34 @@ def test_status_says_where_the_service_is_and_what_runs(tidemill: Run, toy: Toy,
     shown = tidemill("status").stdout
     assert "digits" in shown
     assert "live" in shown
+
+
+def test_a_taken_port_that_nobody_chose_does_not_end_the_first_try(
+    run_verb: Run, child_variables: Callable[[Path], dict[str, str]], tmp_path: Path
+) -> None:
+    variables = child_variables(tmp_path)
+    del variables["TIDEMILL_PORT"]
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # it is taken already
+            stack.enter_context(socket.create_server(("127.0.0.1", 8780)))
+        refused = run_verb(variables, "up", "--port", "8780")
+        assert refused.returncode == 1
+        assert "--port N or TIDEMILL_PORT" in refused.stderr
+        up = run_verb(variables, "up")
+    running = find_service(StateDirectory(tmp_path / "state"))
+    assert running is not None
+    try:
+        assert "port 8780 is in use by" in up.stderr
+        assert "TIDEMILL_PORT" in up.stderr
+        assert running.url != "http://127.0.0.1:8780"
+        assert running.url in up.stdout
+        assert f"AWS_ENDPOINT_URL={running.url}" in run_verb(variables, "env").stdout
+        assert "nothing runs" in run_verb(variables, "ps").stdout
+        found = find_local_service(tmp_path / "state")
+        assert found is not None
+        assert found.url == running.url
+    finally:
+        end_service(running)
 
 
 def test_a_shell_that_evaluates_env_points_aws_clients_to_the_service(
@@ -211,7 +242,9 @@ def test_stop_asks_the_job_to_stop(tidemill: Run, toy: Toy) -> None:
     assert "old" not in tidemill("ps").stdout
     unknown = tidemill("stop", "nobody")
     assert unknown.returncode == 1
-    assert unknown.stderr == "tidemill: ValidationException: Requested resource not found.\n"
+    assert unknown.stderr == (
+        "tidemill: no job or endpoint named 'nobody' (Requested resource not found.); `tidemill ps --all` lists them\n"
+    )
 
 
 def test_down_says_what_runs_on(tidemill: Run, toy: Toy) -> None:
@@ -223,9 +256,11 @@ def test_down_says_what_runs_on(tidemill: Run, toy: Toy) -> None:
 
 
 def test_down_with_stop_jobs_waits_for_them(tidemill: Run, toy: Toy, state_dir: Path) -> None:
-    toy(jobs={"digits": "InProgress", "mnist": "InProgress"})
+    toy(jobs={"digits": "InProgress", "mnist": "InProgress"}, endpoints={"live": "InService"})
     ended = tidemill("down", "--stop-jobs")
     assert ended.returncode == 0, ended.stderr
     assert "stopping 2 jobs: digits, mnist" in ended.stdout
+    assert "deleting 1 endpoint: live" in ended.stdout
     assert "still running" not in ended.stdout
+    assert json.loads((state_dir / "toy.json").read_text())["endpoints"] == {}
     assert json.loads((state_dir / "toy.json").read_text())["jobs"] == {"digits": "Stopped", "mnist": "Stopped"}

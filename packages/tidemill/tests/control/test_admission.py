@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_training_request
+from tidemill.control.admission import check_network, check_training_request
 from tidemill.errors import AwsError
 from tidemill.wire.operations import operation
 
@@ -29,6 +29,16 @@ def channel(
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}, **more}
 
 
+def of_groups(*names: str) -> dict[str, Any]:
+    data = channel("a")
+    data["DataSource"]["S3DataSource"]["InstanceGroupNames"] = list(names)
+    return data
+
+
+def group(name: str, count: int = 1) -> dict[str, Any]:
+    return {"InstanceGroupName": name, "InstanceType": "local", "InstanceCount": count}
+
+
 def with_(**members: Any) -> dict[str, Any]:
     return {**copy.deepcopy(GOOD), **members}
 
@@ -50,15 +60,6 @@ REFUSED = {
     "channel without bucket": (with_(InputDataConfig=[channel("a", "s3://")]), "s3Uri", "'s3://'"),
     "channel of a local file": (with_(InputDataConfig=[channel("a", "file:///etc")]), "s3Uri", "file:///etc"),
     "converse data": (with_(InputDataConfig=[channel("a", data_type="Converse")]), "s3DataType", "Converse"),
-    "fast file mode": (with_(InputDataConfig=[channel("a", InputMode="FastFile")]), "inputMode", "FastFile"),
-    "fast file mode of the job": (
-        with_(
-            AlgorithmSpecification={**GOOD["AlgorithmSpecification"], "TrainingInputMode": "FastFile"},
-            InputDataConfig=[channel("a")],
-        ),
-        "algorithmSpecification.trainingInputMode",
-        "FastFile",
-    ),
     "augmented manifest in file mode": (
         with_(InputDataConfig=[channel("a", data_type="AugmentedManifestFile", attributes=["x"])]),
         "s3DataType",
@@ -101,44 +102,134 @@ REFUSED = {
     "101 variables": (with_(Environment={f"V{i}": "1" for i in range(101)}), "environment", "101"),
     "SM_ variable": (with_(Environment={"SM_MODEL_DIR": "/etc"}), "environment.SM_MODEL_DIR", "/etc"),
     "AWS keys": (with_(Environment={"AWS_ACCESS_KEY_ID": "mine"}), "environment.AWS_ACCESS_KEY_ID", "mine"),
-    "two instances": (
-        with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 2, "VolumeSizeInGB": 1}),
+    "101 instances": (
+        with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 101, "VolumeSizeInGB": 1}),
         "instanceCount",
-        "2",
+        "101",
     ),
-    "network isolation": (with_(EnableNetworkIsolation=True), "enableNetworkIsolation", "True"),
-    "checkpoints": (with_(CheckpointConfig={"S3Uri": "s3://bucket/c"}), "checkpointConfig", "s3://bucket/c"),
-    "retries": (with_(RetryStrategy={"MaximumRetryAttempts": 2}), "retryStrategy", "2"),
-    "the training compiler": (
-        with_(HyperParameters={"sagemaker_training_compiler_enabled": "true"}),
-        "hyperParameters.sagemaker_training_compiler_enabled",
-        "leave out compiler_config",
+    "no instances": (
+        with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 0, "VolumeSizeInGB": 1}),
+        "instanceCount",
+        "0",
     ),
-    "the training compiler as AWS's SDK encodes it": (
-        with_(HyperParameters={"sagemaker_training_compiler_enabled": '"true"'}),
-        "hyperParameters.sagemaker_training_compiler_enabled",
-        "jit_compile=True",
+    "groups and a count": (
+        with_(ResourceConfig={"InstanceGroups": [group("a")], "InstanceCount": 2, "VolumeSizeInGB": 1}),
+        "resourceConfig.instanceCount",
+        "each of the InstanceGroups has its own",
     ),
-    "MPI": (with_(HyperParameters={"sagemaker_mpi_enabled": "true"}), "sagemaker_mpi_enabled", "Horovod"),
+    "groups of one name": (
+        with_(ResourceConfig={"InstanceGroups": [group("a"), group("a")], "VolumeSizeInGB": 1}),
+        "instanceGroups.2.member.instanceGroupName",
+        "names of groups are unique",
+    ),
+    "a group without an instance": (
+        with_(ResourceConfig={"InstanceGroups": [group("a", 0)], "VolumeSizeInGB": 1}),
+        "instanceGroups.1.member.instanceCount",
+        "at least one instance",
+    ),
+    "101 instances in groups": (
+        with_(ResourceConfig={"InstanceGroups": [group("a", 60), group("b", 41)], "VolumeSizeInGB": 1}),
+        "instanceCount",
+        "101",
+    ),
+    "a channel for a group that is not there": (
+        with_(
+            ResourceConfig={"InstanceGroups": [group("a"), group("b")], "VolumeSizeInGB": 1},
+            InputDataConfig=[of_groups("c")],
+        ),
+        "inputDataConfig.1.member.dataSource.s3DataSource.instanceGroupNames",
+        "one of a, b",
+    ),
+    "a channel for a group of a job without groups": (
+        with_(InputDataConfig=[of_groups("c")]),
+        "instanceGroupNames",
+        "the job has no InstanceGroups",
+    ),
+    "a distribution over a group that is not there": (
+        with_(HyperParameters={"sagemaker_distribution_instance_groups": '["a"]'}),
+        "hyperParameters.sagemaker_distribution_instance_groups",
+        "the job has no InstanceGroups",
+    ),
+    "checkpoints of a whole bucket": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/", "LocalPath": "/opt/ml/x"}),
+        "checkpointConfig.s3Uri",
+        "s3://bucket/",
+    ),
+    "checkpoints of no bucket": (
+        with_(CheckpointConfig={"S3Uri": "http://bucket/c", "LocalPath": "/opt/ml/x"}),
+        "checkpointConfig.s3Uri",
+        "http://bucket/c",
+    ),
+    "checkpoints in /etc": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/etc"}),
+        "checkpointConfig.localPath",
+        "/etc",
+    ),
+    "checkpoints in /etc/x": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/etc/x"}),
+        "checkpointConfig.localPath",
+        "/etc/x",
+    ),
+    "checkpoints in /opt/ml": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml"}),
+        "checkpointConfig.localPath",
+        "/opt/ml",
+    ),
+    "checkpoints in /opt/ml/model": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml/model"}),
+        "checkpointConfig.localPath",
+        "/opt/ml/model",
+    ),
+    "checkpoints in /opt/ml/input/x": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml/input/x"}),
+        "checkpointConfig.localPath",
+        "/opt/ml/input/x",
+    ),
+    "checkpoints in /opt/ml/../x": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml/../x"}),
+        "checkpointConfig.localPath",
+        "/opt/ml/../x",
+    ),
+    "checkpoints in /opt/ml//x": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml//x"}),
+        "checkpointConfig.localPath",
+        "/opt/ml//x",
+    ),
+    "checkpoints in opt/ml/x": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "opt/ml/x"}),
+        "checkpointConfig.localPath",
+        "opt/ml/x",
+    ),
+    "checkpoints in /tmp": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/tmp"}),
+        "checkpointConfig.localPath",
+        "/tmp",
+    ),
+    "checkpoints in /": (
+        with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/"}),
+        "checkpointConfig.localPath",
+        "/",
+    ),
+    "MPI of a version without it": (
+        with_(
+            AlgorithmSpecification={
+                "TrainingImage": "tensorflow-training:1.15.5-cpu-py37",
+                "TrainingInputMode": "File",
+            },
+            HyperParameters={"sagemaker_mpi_enabled": "true"},
+        ),
+        "sagemaker_mpi_enabled",
+        "from 2.12 on",
+    ),
     "data parallelism": (
         with_(HyperParameters={"sagemaker_distributed_dataparallel_enabled": "true"}),
         "sagemaker_distributed_dataparallel_enabled",
         "leave out distribution",
     ),
-    "model parallelism": (
-        with_(HyperParameters={"mp_parameters": '{"partitions": 2}'}),
-        "hyperParameters.mp_parameters",
-        "mpirun",
-    ),
-    "several workers": (
-        with_(HyperParameters={"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}),
-        "sagemaker_multi_worker_mirrored_strategy_enabled",
-        "TF_CONFIG",
-    ),
     "output while the job runs": (
-        with_(HyperParameters={"sagemaker_s3_output": '"s3://bucket/x"'}),
-        "sagemaker_s3_output",
-        "output/intermediate",
+        with_(HyperParameters={"sagemaker_s3_output": '"https://bucket/x"'}),
+        "hyperParameters.sagemaker_s3_output",
+        "expected s3://bucket/key",
     ),
     "legacy mode as the first SDK sends it": (
         with_(
@@ -193,9 +284,9 @@ REFUSED = {
         "leave them out",
     ),
     "TensorBoard's files": (
-        with_(TensorBoardOutputConfig={"S3OutputPath": "s3://bucket/tb"}),
-        "tensorBoardOutputConfig",
-        "SM_OUTPUT_DATA_DIR",
+        with_(TensorBoardOutputConfig={"S3OutputPath": "s3://bucket/tb", "LocalPath": "/logs"}),
+        "tensorBoardOutputConfig.localPath",
+        "below /opt/ml",
     ),
     "marketplace": (
         with_(AlgorithmSpecification={"AlgorithmName": "other", "TrainingInputMode": "File"}),
@@ -222,6 +313,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(case: str) -> None:
     assert refusal.value.status == 400
 
 
+STRATEGIES = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled")
+TWO = {"InstanceType": "local", "InstanceCount": 2, "VolumeSizeInGB": 1}
 ACCEPTED = {
     "the plain request": GOOD,
     "what is asked for by nobody": with_(
@@ -231,19 +324,28 @@ ACCEPTED = {
         OutputDataConfig={"S3OutputPath": "s3://bucket/out", "KmsKeyId": ""},
         RemoteDebugConfig={"EnableRemoteDebug": False},
     ),
+    "a closed network": with_(EnableNetworkIsolation=True, EnableInterContainerTrafficEncryption=True),
     "distributions that are switched off": with_(
         HyperParameters={
             "sagemaker_mpi_enabled": "false",
             "sagemaker_mpi_custom_mpi_options": '""',
             "sagemaker_distributed_dataparallel_enabled": "false",
             "sagemaker_instance_type": '"local"',
-            "sagemaker_training_compiler_enabled": '"false"',
+            "sagemaker_training_compiler_enabled": '"true"',
+            "sagemaker_training_compiler_debug_mode": "false",
             "mp_parameters": "{}",
         }
     ),
+    "MPI": with_(
+        ResourceConfig={"InstanceType": "local", "InstanceCount": 2, "VolumeSizeInGB": 1},
+        HyperParameters={"sagemaker_mpi_enabled": "true"},
+    ),
+    "model parallelism": with_(HyperParameters={"sagemaker_mpi_enabled": "true", "mp_parameters": '{"partitions": 2}'}),
     "parameter servers, without effect on one instance": with_(
         HyperParameters={"sagemaker_parameter_server_enabled": "true"}
     ),
+    "parameter servers": with_(ResourceConfig=TWO, HyperParameters={"sagemaker_parameter_server_enabled": "true"}),
+    "several workers": with_(HyperParameters={"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}),
     "steps that are a script's own": with_(HyperParameters={"training_steps": "1000", "checkpoint_path": "x"}),
     "shell characters in values": with_(
         HyperParameters={"note": "; touch x", "q": "$(id) `id`", "--": "-v", "a b": "="}
@@ -273,3 +375,36 @@ ACCEPTED = {
 @pytest.mark.parametrize("case", list(ACCEPTED))
 def test_what_can_be_honoured_passes(case: str) -> None:
     check(ACCEPTED[case])
+
+
+@pytest.mark.parametrize(
+    ("request_", "member"),
+    [
+        (with_(EnableNetworkIsolation=True), "enableNetworkIsolation"),
+        (
+            with_(EnableInterContainerTrafficEncryption=True, ResourceConfig=TWO),
+            "enableInterContainerTrafficEncryption",
+        ),
+        *(
+            (with_(HyperParameters={name: "true"}, ResourceConfig=TWO), f"hyperParameters.{name}")
+            for name in STRATEGIES
+        ),
+    ],
+)
+def test_what_needs_a_network_of_the_jobs_own_is_refused_where_there_is_none(
+    request_: dict[str, Any], member: str
+) -> None:
+    with pytest.raises(AwsError, match="isolation is set to mount") as refusal:
+        check_network(request_, "isolation is set to mount")
+    assert member in refusal.value.message
+    check_network(request_, "")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_one_instance_needs_no_ports_of_its_own(name: str) -> None:
+    check_network(with_(HyperParameters={name: "true"}), "isolation is set to mount")
+    check_network(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), "isolation is set to mount")
+
+
+def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
+    check_network(with_(EnableInterContainerTrafficEncryption=True), "isolation is set to mount")

@@ -10,11 +10,11 @@ import pytest
 
 from tidemill.control.channels import Channels, DataMissing, channel_config
 from tidemill.core.clock import SystemClock
-from tidemill.executors.base import ChannelSpec, InlineText, ObjectFile
-from tidemill.store import object_schema
-from tidemill.store.database import Database
-from tidemill.store.objects import ObjectStore
-from tidemill.store.schema import metadata
+from tidemill.instance.spec import ChannelSpec, InlineText, ObjectReference
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects import schema as object_schema
+from tidemill.store.objects.store import ObjectStore
 
 Resolve = Callable[..., ChannelSpec]
 assert object_schema  # adds its tables to the metadata
@@ -26,7 +26,7 @@ def resolve(tmp_path: Path) -> Iterator[Resolve]:
 
     def make(source: dict[str, Any], objects: dict[str, Any], *, job_mode: str = "Pipe", **members: Any) -> ChannelSpec:
         async def run() -> ChannelSpec:
-            with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+            with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
                 store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
                 await store.ensure_bucket("bucket")
                 for key, content in objects.items():
@@ -35,13 +35,16 @@ def resolve(tmp_path: Path) -> Iterator[Resolve]:
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}, **members}
                 spec, record = await asyncio.to_thread(Channels(store).resolve, request, job_mode=job_mode)
                 records.append(record)
+                contents[:] = [_content(store, entry) for entry in spec.objects]
                 await store.close()
                 return spec
 
         return asyncio.run(run())
 
     records: list[dict[str, Any]] = []
+    contents: list[bytes | str] = []
     make.records = records  # type: ignore[attr-defined]
+    make.contents = contents  # type: ignore[attr-defined]
     yield make
 
 
@@ -53,13 +56,16 @@ def manifest(kind: str = "ManifestFile", **members: Any) -> dict[str, Any]:
     return {"S3DataType": kind, "S3Uri": "s3://bucket/m", **members}
 
 
-def contents(spec: ChannelSpec) -> list[bytes | str]:
-    return [Path(entry.file).read_bytes() if isinstance(entry, ObjectFile) else entry.text for entry in spec.objects]
+def _content(store: ObjectStore, entry: Any) -> bytes | str:
+    if not isinstance(entry, ObjectReference):
+        return str(entry.text)
+    with store.open(entry) as file:
+        return file.read()
 
 
 def test_a_prefix_is_every_object_below_it_in_the_order_of_keys(resolve: Resolve) -> None:
     spec = resolve(prefix("s3://bucket/d/"), {"d/b": b"b", "d/a": b"a", "d/B": b"B", "d/": b"", "e": b"e"})
-    assert contents(spec) == [b"B", b"a", b"b"]
+    assert resolve.contents == [b"B", b"a", b"b"]  # type: ignore[attr-defined]
     assert [entry.name for entry in spec.objects] == ["B", "a", "b"]  # and once more: a listing can be read again
     assert resolve.records[0]["objects"] == 3  # type: ignore[attr-defined]
     assert resolve.records[0]["size_bytes"] == 3  # type: ignore[attr-defined]
@@ -74,7 +80,7 @@ def test_what_pipe_mode_needs_is_taken_from_the_request(resolve: Resolve) -> Non
         ShuffleConfig={"Seed": 3},
     )
     assert (spec.input_mode, spec.compression, spec.record_wrapper) == ("Pipe", "Gzip", "RecordIO")
-    assert (spec.distribution, spec.shuffle_seed, spec.entries_per_item) == ("ShardedByS3Key", 3, 1)
+    assert (spec.share, spec.shuffle_seed, spec.entries_per_item) == ((0, 1), 3, 1)
 
 
 def test_the_mode_of_a_channel_wins_over_that_of_the_job(resolve: Resolve) -> None:
@@ -87,7 +93,7 @@ def test_the_mode_of_a_channel_wins_over_that_of_the_job(resolve: Resolve) -> No
 def test_a_manifest_names_objects_in_its_own_order(resolve: Resolve) -> None:
     names = [{"prefix": "s3://bucket/deep/"}, "z", "sub/a", "z"]
     spec = resolve(manifest(), {"m": names, "deep/z": b"z", "deep/sub/a": b"a", "deep/other": b"o"})
-    assert contents(spec) == [b"z", b"a", b"z"]
+    assert resolve.contents == [b"z", b"a", b"z"]  # type: ignore[attr-defined]
     assert [entry.name for entry in spec.objects] == ["z", "sub/a", "z"]
 
 
@@ -100,7 +106,7 @@ def test_an_augmented_manifest_gives_its_attributes_line_by_line(resolve: Resolv
         manifest("AugmentedManifestFile", AttributeNames=["image-ref", "label", "text"]),
         {"m": lines, "i/1": b"one", "i/2": b"two"},
     )
-    assert contents(spec) == [b"one", "7", "café", b"two", '{"a":[1,2]}', "x"]
+    assert resolve.contents == [b"one", "7", "café", b"two", '{"a":[1,2]}', "x"]  # type: ignore[attr-defined]
     assert spec.entries_per_item == 3
     assert any(isinstance(entry, InlineText) for entry in spec.objects)
 

@@ -12,11 +12,12 @@ from tidemill.control.resources import job_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.store.base import Record
-from tidemill.store.database import Database
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
-from tidemill.wire.credentials import Credential
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.records.base import Record
+from tidemill.store.records.store import SqlRecordStore
+from tidemill.wire.signing.credentials import Credential
 
 JOB_ID = "0123456789abcdef0123456789abcdef"
 KEY_ID = "ASIAAERUKZ4JVPG66AJD"
@@ -56,7 +57,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         yield Stage(database)
 
 

@@ -1,37 +1,34 @@
-"""The driver against a real store and an executor made of plain state: what it decides, and that it decides once."""
+"""The driver against a real store and an executor of another machine: what it decides, and that it decides once."""
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
 from tidemill.control.driver import TrainingDriver
-from tidemill.control.plan import DataMissing
+from tidemill.control.plan import DataMissing, instances_of
+from tidemill.control.resources import job_record
 from tidemill.control.slots import Slots
 from tidemill.control.training import TRAINING_JOB, Training
 from tidemill.core.clock import SystemClock
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import LaunchError, ResourceInUse, ServiceUnavailable, ValidationException
-from tidemill.executors.base import (
-    InstanceExit,
-    InstanceRef,
-    InstanceSpec,
-    InstanceStatus,
-    Isolation,
-    Outcome,
-    Phase,
-    StopReason,
-)
-from tidemill.store.base import Record, Transaction
-from tidemill.store.database import Database
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
-from tidemill.wire.credentials import Credential
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, StopReason
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import Record, Transaction
+from tidemill.store.records.store import SqlRecordStore
+from tidemill.wire.signing.credentials import Credential
 
 REQUEST: dict[str, Any] = {
     "AlgorithmSpecification": {"TrainingImage": "tensorflow-training:2.21.0-cpu-py311", "TrainingInputMode": "File"},
@@ -40,56 +37,11 @@ REQUEST: dict[str, Any] = {
     "ResourceConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 30},
 }
 
-ABSENT = InstanceStatus(launched=False, running=False, phases=(), exit=None)
 
-
-class RememberingExecutor:
-    """Instances as plain state; the test plays the shims."""
-
-    isolation = Isolation.PLAIN
-
-    def __init__(self) -> None:
-        self.states: dict[InstanceRef, InstanceStatus] = {}
-        self.launches: list[InstanceRef] = []
-        self.stops: list[tuple[InstanceRef, StopReason]] = []
-        self.reaped: list[str] = []
-
-    def launch(self, spec: InstanceSpec) -> None:
-        if spec.ref not in self.states:
-            self.launches.append(spec.ref)
-            self.states[spec.ref] = replace(ABSENT, launched=True, running=True)
-
-    def relaunch(self, ref: InstanceRef) -> None:
-        assert ref in self.states
-
-    def observe(self, ref: InstanceRef) -> InstanceStatus:
-        return self.states.get(ref, ABSENT)
-
-    def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        self.stops.append((ref, reason))
-
-    def kill(self, ref: InstanceRef) -> None:
-        raise AssertionError("nothing here kills")
-
-    async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        return set()
-
-    def socket_path(self, ref: InstanceRef) -> Path:
-        raise AssertionError("a training job has no socket")
-
-    def reap(self, job_id: str) -> None:
-        self.reaped.append(job_id)
-
-    def report(self, ref: InstanceRef, *statuses: str) -> None:
-        phases = tuple(Phase(status, 2_000_000_000_000 + i, status) for i, status in enumerate(statuses))
-        self.states[ref] = replace(self.states[ref], phases=phases)
-
-    def end(self, ref: InstanceRef, outcome: Outcome = Outcome.COMPLETED, failure: str = "") -> None:
-        ended = InstanceExit(outcome=outcome, failure=failure, ended_ms=3)
-        self.states[ref] = replace(self.states[ref], running=False, exit=ended)
-
-    def lose(self, ref: InstanceRef) -> None:
-        self.states[ref] = replace(self.states[ref], running=False)
+def instance_of(job: TrainingJob) -> InstanceRef:
+    """The only instance of a job."""
+    (ref,) = instances_of(job)
+    return ref
 
 
 class Planner:
@@ -99,21 +51,23 @@ class Planner:
         self.failure: Exception | None = None
         self.plans = 0
 
-    def plan(self, job: TrainingJob, *, variables: Any) -> tuple[InstanceSpec, dict[str, Any]]:
+    def plan(self, job: TrainingJob, *, variables: Any) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]:
         self.plans += 1
         if self.failure:
             raise self.failure
         assert variables["AWS_SESSION_TOKEN"]
-        ref = InstanceRef(job.job_id, 0)
-        spec = InstanceSpec(
-            ref=ref,
-            kind="training",
-            job_name=job.name,
-            hosts=("algo-1",),
-            framework_version="2.21",
-            log_directory=Path("/nowhere"),
+        specs = tuple(
+            InstanceSpec(
+                ref=ref,
+                kind="training",
+                job_name=job.name,
+                hosts=job.hosts,
+                framework_version="2.21",
+                log=StreamName("jobs", stream),
+            )
+            for ref, stream in zip(instances_of(job), job.log_streams, strict=True)
         )
-        return spec, {"inputs": {}}
+        return specs, {"inputs": {}}
 
 
 class Publisher:
@@ -162,14 +116,13 @@ def _job(record: Record) -> TrainingJob:
 class Stage:
     """The control plane of one test; `restart` replaces the driver, as kill -9 and a new start do."""
 
-    def __init__(self, database: Database, *, capacity: int = 2) -> None:
+    def __init__(self, database: Database, executor: SeparateExecutor) -> None:
         self.clock = SystemClock()
         self.records = SqlRecordStore(database, clock=self.clock)
-        self.executor = RememberingExecutor()
+        self.executor = executor
         self.planner = Planner()
         self.publisher = Publisher()
         self.credentials = Credentials(Credential("AKIA", "s"), self.records, clock=self.clock)
-        self.capacity = capacity
         self._make()
 
     def _make(self) -> None:
@@ -179,7 +132,7 @@ class Stage:
             planner=self.planner,  # type: ignore[arg-type]
             publisher=self.publisher,  # type: ignore[arg-type]
             credentials=self.credentials,
-            slots=Slots(self.capacity),
+            slots=Slots(lambda: self.executor.capacity().instances),
             service_variables={},
             clock=self.clock,
         )
@@ -196,9 +149,22 @@ class Stage:
         self._make()
         await self.driver.start()
 
-    async def create(self, name: str = "digits") -> InstanceRef:
-        job = await self.training.create({**REQUEST, "TrainingJobName": name})
-        return InstanceRef(job.job_id, 0)
+    async def create(self, name: str = "digits", **members: Any) -> InstanceRef:
+        return instance_of(await self.training.create({**REQUEST, "TrainingJobName": name, **members}))
+
+    async def create_gang(self, instances: int, name: str = "gang", **members: Any) -> tuple[InstanceRef, ...]:
+        resources = {**REQUEST["ResourceConfig"], "InstanceCount": instances}
+        return instances_of(
+            await self.training.create({**REQUEST, "TrainingJobName": name, "ResourceConfig": resources, **members})
+        )
+
+    async def begin_attempt(self, attempt: int, name: str = "digits") -> InstanceRef:
+        """Let the reports of another launch of a job count from now on, as a restart of its instances does."""
+
+        def change(record: Record) -> Record:
+            return job_record(replace(_job(record), attempt=attempt))
+
+        return instance_of(_job(await self.records.update(TRAINING_JOB, name, change)))
 
     def refuse_once(self, which: Callable[[TrainingJob], bool]) -> list[str]:
         """The store refuses the next update of a job as a full disk does; the list tells that it did."""
@@ -224,17 +190,29 @@ class Stage:
         return self.training.get(name)
 
 
+MakeStage = Callable[..., Stage]
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> Any:
-    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
-        yield database
+def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
+    """Makes a stage whose executor has room for ``capacity`` instances."""
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+        objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+
+        def make(*, capacity: int = 2) -> Stage:
+            logs = SegmentSink(tmp_path / "logs")
+            executor = SeparateExecutor(tmp_path / "elsewhere", objects=objects, logs=logs, instances=capacity)
+            return Stage(database, executor)
+
+        yield make
+        asyncio.run(objects.close())
 
 
-def test_a_job_goes_from_created_to_completed(database: Database) -> None:
+def test_a_job_goes_from_created_to_completed(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
-        stage = Stage(database)
+        stage = make_stage()
         ref = await stage.create()
-        await stage.until(lambda: ref in stage.executor.states)
+        await stage.until(lambda: ref in stage.executor.launches)
         stage.executor.report(ref, "Downloading", "Training")
         stage.wake(ref)
         await stage.reaches(SecondaryStatus.TRAINING)
@@ -250,9 +228,9 @@ def test_a_job_goes_from_created_to_completed(database: Database) -> None:
     assert job.model_artifacts == "s3://bucket/digits/model.tar.gz"
 
 
-def test_a_name_is_taken_once(database: Database) -> None:
+def test_a_name_is_taken_once(make_stage: MakeStage) -> None:
     async def run() -> None:
-        stage = Stage(database)
+        stage = make_stage()
         await stage.create()
         with pytest.raises(ResourceInUse, match="'digits'"):
             await stage.create()
@@ -261,9 +239,9 @@ def test_a_name_is_taken_once(database: Database) -> None:
     asyncio.run(run())
 
 
-def test_an_output_bucket_that_is_not_there_is_refused(database: Database) -> None:
+def test_an_output_bucket_that_is_not_there_is_refused(make_stage: MakeStage) -> None:
     async def run() -> None:
-        stage = Stage(database)
+        stage = make_stage()
         request = {**REQUEST, "TrainingJobName": "digits", "OutputDataConfig": {"S3OutputPath": "s3://missing/x"}}
         with pytest.raises(ValidationException, match="missing"):
             await stage.training.create(request)
@@ -271,9 +249,9 @@ def test_an_output_bucket_that_is_not_there_is_refused(database: Database) -> No
     asyncio.run(run())
 
 
-def test_missing_data_fails_the_job_with_its_uri(database: Database) -> None:
+def test_missing_data_fails_the_job_with_its_uri(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
-        stage = Stage(database)
+        stage = make_stage()
         stage.planner.failure = DataMissing("ClientError: no S3 objects found under s3://bucket/nothing")
         await stage.create()
         return await stage.reaches(SecondaryStatus.FAILED)
@@ -283,18 +261,18 @@ def test_missing_data_fails_the_job_with_its_uri(database: Database) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_job_whose_files_do_not_fit_on_the_disk_waits_for_room(
-    wrapped: bool, database: Database, monkeypatch: pytest.MonkeyPatch
+    wrapped: bool, make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+    monkeypatch.setattr("tidemill.control.work_queue._RETRY_S", 0.01)
 
     async def run() -> None:
-        stage = Stage(database, capacity=1)
+        stage = make_stage(capacity=1)
         stage.planner.failure = full_disk(wrapped=wrapped)
         ref = await stage.create()
         await stage.until(lambda: stage.planner.plans >= 3)
         assert stage.training.get("digits").status is TrainingStatus.IN_PROGRESS
         stage.planner.failure = None
-        await stage.until(lambda: ref in stage.executor.states)
+        await stage.until(lambda: ref in stage.executor.launches)
         await stage.driver.close()
 
     asyncio.run(run())
@@ -309,59 +287,139 @@ def full_disk(*, wrapped: bool) -> Exception:
     return error
 
 
-def test_a_job_that_waits_for_room_can_be_stopped(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+def test_a_job_that_waits_for_room_can_be_stopped(make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.control.work_queue._RETRY_S", 0.01)
 
     async def run() -> None:
-        stage = Stage(database, capacity=1)
+        stage = make_stage(capacity=1)
         stage.planner.failure = full_disk(wrapped=False)
         await stage.create()
         await stage.until(lambda: stage.planner.plans >= 1)
         await stage.training.stop("digits")
         await stage.reaches(SecondaryStatus.STOPPED)
-        assert not stage.executor.states
+        assert not stage.executor.launches
 
     asyncio.run(run())
 
 
 def test_a_slot_is_given_back_when_the_store_takes_no_write_at_that_moment(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.control.attention._RETRY_S", 0.01)
+    monkeypatch.setattr("tidemill.control.work_queue._RETRY_S", 0.01)
 
     async def run() -> None:
-        stage = Stage(database, capacity=1)
+        stage = make_stage(capacity=1)
         first = await stage.create("first")
-        await stage.until(lambda: first in stage.executor.states)
+        await stage.until(lambda: first in stage.executor.launches)
         second = await stage.create("second")
         await stage.reaches(SecondaryStatus.PENDING, "second")
         refused = stage.refuse_once(lambda job: job.name == "second" and job.status is TrainingStatus.IN_PROGRESS)
         stage.executor.end(first)
         stage.wake(first)
-        await stage.until(lambda: second in stage.executor.states)
+        await stage.until(lambda: second in stage.executor.launches)
         assert refused
         await stage.driver.close()
 
     asyncio.run(run())
 
 
-def test_a_lost_shim_fails_the_job(database: Database) -> None:
+@pytest.mark.parametrize(("members", "attempts"), [({}, 3), ({"RetryStrategy": {"MaximumRetryAttempts": 1}}, 2)])
+def test_a_job_whose_shim_is_lost_starts_again_until_its_attempts_are_used_up(
+    members: dict[str, Any], attempts: int, make_stage: MakeStage
+) -> None:
     async def run() -> TrainingJob:
-        stage = Stage(database)
-        ref = await stage.create()
-        await stage.until(lambda: ref in stage.executor.states)
+        stage = make_stage()
+        ref = await stage.create(**members)
+        for attempt in range(1, attempts + 1):
+            now = replace(ref, attempt=attempt)
+            await stage.until(lambda now=now: now in stage.executor.launches)  # type: ignore[misc]
+            stage.executor.lose(now)
+            stage.wake(now)
+        job = await stage.reaches(SecondaryStatus.FAILED)
+        assert [each.attempt for each in stage.executor.launches] == list(range(1, attempts + 1))
+        return job
+
+    job = asyncio.run(run())
+    assert job.failure_reason == "InternalServerError: instance agent lost"
+    assert [t.status for t in job.transitions] == ["Starting", *["Restarting", "Starting"] * (attempts - 1), "Failed"]
+    assert job.transitions[1].message == "Attempt 1 has ended: algo-1 was lost"
+    assert job.transitions[2].message == f"Starting attempt 2 of {attempts}"
+
+
+def test_what_the_service_did_wrong_is_tried_again_only_if_the_request_says_so(make_stage: MakeStage) -> None:
+    async def run(members: dict[str, Any], failure: str) -> int:
+        stage = make_stage()
+        ref = await stage.create(f"job-{len(members)}-{len(failure)}", **members)
+        await stage.until(lambda: ref in stage.executor.launches)
+        stage.executor.end(ref, Outcome.FAILED, failure)
+        stage.wake(ref)
+        name = f"job-{len(members)}-{len(failure)}"
+        again = replace(ref, attempt=2)
+        await stage.until(lambda: stage.training.get(name).status.terminal or again in stage.executor.launches)
+        await stage.driver.close()
+        return stage.training.get(name).attempt
+
+    strategy = {"RetryStrategy": {"MaximumRetryAttempts": 2}}
+    assert asyncio.run(run({}, "InternalServerError: no environment")) == 1
+    assert asyncio.run(run(strategy, "InternalServerError: no environment")) == 2
+    assert asyncio.run(run(strategy, "AlgorithmError: ValueError")) == 1
+
+
+def test_an_interrupted_job_goes_on_as_its_next_attempt_and_a_stop_ends_it_for_good(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        ref = await stage.create(EnableManagedSpotTraining=True)
+        await stage.until(lambda: ref in stage.executor.launches)
+        await stage.training.interrupt("digits")
+        await stage.until(lambda: stage.executor.stops == [(ref, StopReason.INTERRUPTED)])
+        stage.executor.end(ref, Outcome.STOPPED)
+        stage.wake(ref)
+        second = replace(ref, attempt=2)
+        await stage.until(lambda: second in stage.executor.launches)
+        await stage.training.interrupt("digits")
+        await stage.until(lambda: (second, StopReason.INTERRUPTED) in stage.executor.stops)
+        await stage.training.stop("digits")
+        stage.executor.end(second, Outcome.STOPPED)
+        stage.wake(second)
+        return await stage.reaches(SecondaryStatus.STOPPED)
+
+    job = asyncio.run(run())
+    assert [t.status for t in job.transitions] == ["Starting", "Interrupted", "Starting", "Stopping", "Stopped"]
+
+
+def test_a_job_on_spot_instances_starts_no_attempt_when_its_time_is_over(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        limits = {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
+        ref = await stage.create(EnableManagedSpotTraining=True, StoppingCondition=limits)
+        await stage.until(lambda: ref in stage.executor.launches)
+        job = stage.training.get("digits")
+        await stage.records.update(TRAINING_JOB, "digits", lambda _: job_record(replace(job, created_ms=0)))
         stage.executor.lose(ref)
         stage.wake(ref)
-        return await stage.reaches(SecondaryStatus.FAILED)
+        return await stage.reaches(SecondaryStatus.MAX_WAIT_TIME_EXCEEDED)
 
-    assert asyncio.run(run()).failure_reason == "InternalServerError: instance agent lost"
+    job = asyncio.run(run())
+    assert job.status is TrainingStatus.STOPPED
+    assert job.attempt == 1
 
 
-def test_jobs_beyond_the_capacity_wait_their_turn_and_show_it(database: Database) -> None:
+def test_only_a_job_on_spot_instances_can_be_interrupted(make_stage: MakeStage) -> None:
     async def run() -> None:
-        stage = Stage(database, capacity=1)
+        stage = make_stage()
+        await stage.create()
+        with pytest.raises(ValidationException, match="EnableManagedSpotTraining"):
+            await stage.training.interrupt("digits")
+        await stage.driver.close()
+
+    asyncio.run(run())
+
+
+def test_jobs_beyond_the_capacity_wait_their_turn_and_show_it(make_stage: MakeStage) -> None:
+    async def run() -> None:
+        stage = make_stage(capacity=1)
         first = await stage.create("first")
-        await stage.until(lambda: first in stage.executor.states)
+        await stage.until(lambda: first in stage.executor.launches)
         second, third = await stage.create("second"), await stage.create("third")
         await stage.reaches(SecondaryStatus.PENDING, "second")
         await stage.reaches(SecondaryStatus.PENDING, "third")
@@ -369,18 +427,18 @@ def test_jobs_beyond_the_capacity_wait_their_turn_and_show_it(database: Database
         for ref, following in ((first, second), (second, third)):
             stage.executor.end(ref)
             stage.wake(ref)
-            await stage.until(lambda: following in stage.executor.states)  # noqa: B023
+            await stage.until(lambda: following in stage.executor.launches)  # noqa: B023
         assert stage.executor.launches == [first, second, third]
         await stage.driver.close()
 
     asyncio.run(run())
 
 
-def test_a_waiting_job_is_stopped_without_ever_running(database: Database) -> None:
+def test_a_waiting_job_is_stopped_without_ever_running(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
-        stage = Stage(database, capacity=1)
+        stage = make_stage(capacity=1)
         first = await stage.create("first")
-        await stage.until(lambda: first in stage.executor.states)
+        await stage.until(lambda: first in stage.executor.launches)
         await stage.create("second")
         await stage.reaches(SecondaryStatus.PENDING, "second")
         await stage.training.stop("second")
@@ -396,11 +454,11 @@ def test_a_waiting_job_is_stopped_without_ever_running(database: Database) -> No
     assert asyncio.run(run()).status is TrainingStatus.STOPPED
 
 
-def test_a_stop_is_told_once_and_a_script_that_fails_on_the_way_is_stopped_not_failed(database: Database) -> None:
+def test_a_stop_is_told_once_and_a_script_that_fails_on_the_way_is_stopped_not_failed(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
-        stage = Stage(database)
+        stage = make_stage()
         ref = await stage.create()
-        await stage.until(lambda: ref in stage.executor.states)
+        await stage.until(lambda: ref in stage.executor.launches)
         await stage.training.stop("digits")
         await stage.until(lambda: bool(stage.executor.stops))
         assert stage.training.get("digits").status is TrainingStatus.STOPPING
@@ -419,11 +477,11 @@ def test_a_stop_is_told_once_and_a_script_that_fails_on_the_way_is_stopped_not_f
     assert [t.status for t in job.transitions] == ["Starting", "Stopping", "Stopped"]
 
 
-def test_a_new_driver_takes_up_what_the_old_one_left_and_does_nothing_twice(database: Database) -> None:
+def test_a_new_driver_takes_up_what_the_old_one_left_and_does_nothing_twice(make_stage: MakeStage) -> None:
     async def run() -> None:
-        stage = Stage(database, capacity=1)
+        stage = make_stage(capacity=1)
         running = await stage.create("running")
-        await stage.until(lambda: running in stage.executor.states)
+        await stage.until(lambda: running in stage.executor.launches)
         waiting = await stage.create("waiting")
         await stage.reaches(SecondaryStatus.PENDING, "waiting")
         await stage.restart()
@@ -434,18 +492,20 @@ def test_a_new_driver_takes_up_what_the_old_one_left_and_does_nothing_twice(data
         stage.executor.end(running)
         await stage.restart()
         await stage.reaches(SecondaryStatus.COMPLETED, "running")
-        await stage.until(lambda: waiting in stage.executor.states)
+        await stage.until(lambda: waiting in stage.executor.launches)
         assert stage.executor.launches == [running, waiting]
         await stage.driver.close()
 
     asyncio.run(run())
 
 
-def test_the_keys_of_a_job_end_in_the_commit_that_ends_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_a_job_end_in_the_commit_that_ends_it(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
-        stage = Stage(database)
+        stage = make_stage()
         ref = await stage.create()
-        await stage.until(lambda: ref in stage.executor.states)
+        await stage.until(lambda: ref in stage.executor.launches)
         keys = await stage.credentials.issue(stage.training.get("digits"), lifetime_s=60)
         seen: list[tuple[bool, bool]] = []
 
@@ -459,5 +519,164 @@ def test_the_keys_of_a_job_end_in_the_commit_that_ends_it(database: Database, mo
         stage.wake(ref)
         await stage.until(lambda: bool(stage.publisher.cleaned))
         assert seen == [(False, False), (True, True)]
+
+    asyncio.run(run())
+
+
+def test_a_new_attempt_is_launched_and_what_an_older_one_reports_is_ignored(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        first = await stage.create()
+        await stage.until(lambda: first in stage.executor.launches)
+        await stage.driver.close()
+        second = await stage.begin_attempt(2)
+        await stage.restart()
+        await stage.until(lambda: second in stage.executor.launches)
+        stage.executor.end(first, Outcome.FAILED, "AlgorithmError: too late")
+        stage.wake(first)
+        stage.executor.report(second, "Training")
+        stage.wake(second)
+        await stage.reaches(SecondaryStatus.TRAINING)
+        assert not stage.executor.observe(first).running
+        stage.executor.end(second)
+        stage.wake(second)
+        return await stage.reaches(SecondaryStatus.COMPLETED)
+
+    assert asyncio.run(run()).failure_reason == ""
+
+
+def test_a_status_of_an_older_attempt_is_no_status_of_the_job(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        observe, late = stage.executor.observe, []
+
+        def observe_late(ref: InstanceRef) -> InstanceStatus:
+            status = observe(ref)
+            if ref.attempt == 2 and status.launched and not late:
+                late.append(ref)
+                ended = InstanceExit(outcome=Outcome.FAILED, failure="AlgorithmError: too late", ended_ms=1)
+                return replace(status, running=False, exit=ended, attempt=1)
+            return status
+
+        monkeypatch.setattr(stage.executor, "observe", observe_late)
+        first = await stage.create()
+        await stage.until(lambda: first in stage.executor.launches)
+        await stage.driver.close()
+        second = await stage.begin_attempt(2)
+        await stage.restart()
+        await stage.until(lambda: bool(late))
+        stage.executor.end(second)
+        stage.wake(second)
+        return await stage.reaches(SecondaryStatus.COMPLETED)
+
+    assert asyncio.run(run()).failure_reason == ""
+
+
+def test_a_job_is_in_a_phase_when_all_of_its_instances_are(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        first, second = refs = await stage.create_gang(2)
+        await stage.until(lambda: stage.executor.launches == [first, second])
+        stage.executor.report(first, "Downloading", "Training")
+        stage.executor.report(second, "Downloading")
+        stage.wake(first)
+        await stage.reaches(SecondaryStatus.DOWNLOADING, "gang")
+        stage.executor.report(second, "Training")
+        stage.wake(second)
+        await stage.reaches(SecondaryStatus.TRAINING, "gang")
+        stage.executor.end(first)
+        stage.wake(first)
+        assert stage.training.get("gang").secondary_status is SecondaryStatus.TRAINING
+        stage.executor.end(second)
+        stage.wake(second)
+        assert not stage.executor.stops
+        assert stage.training.get("gang").hosts == ("algo-1", "algo-2")
+        assert len(refs) == 2
+        return await stage.reaches(SecondaryStatus.COMPLETED, "gang")
+
+    job = asyncio.run(run())
+    assert [t.status for t in job.transitions] == ["Starting", "Downloading", "Training", "Completed"]
+    assert [stream.rpartition("-")[0] for stream in job.log_streams] == ["gang/algo-1", "gang/algo-2"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_first_instance_that_fails_says_why_the_job_failed_and_the_others_are_stopped(
+    restarted: bool, make_stage: MakeStage
+) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage(capacity=3)
+        first, second, third = refs = await stage.create_gang(3)
+        await stage.until(lambda: len(stage.executor.launches) == 3)
+        stage.executor.end(second, Outcome.FAILED, "AlgorithmError: ValueError")
+        if restarted:
+            await stage.restart()
+        stage.wake(second)
+        await stage.until(lambda: len(stage.executor.stops) == 2)
+        assert stage.executor.stops == [(first, StopReason.PEER_FAILED), (third, StopReason.PEER_FAILED)]
+        stage.executor.end(first, Outcome.FAILED, "AlgorithmError: the connection was closed", ended_ms=4)
+        stage.executor.end(third, Outcome.STOPPED)
+        stage.wake(first)
+        stage.wake(third)
+        assert stage.executor.launches == list(refs)
+        return await stage.reaches(SecondaryStatus.FAILED, "gang")
+
+    job = asyncio.run(run())
+    assert job.failure_reason == "AlgorithmError: ValueError, instance: algo-2"
+    assert job.model_artifacts == ""
+
+
+def test_a_lost_instance_is_named_and_the_others_are_stopped(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        first, second = await stage.create_gang(2)
+        await stage.until(lambda: len(stage.executor.launches) == 2)
+        for attempt in (1, 2, 3):
+            lost, other = replace(first, attempt=attempt), replace(second, attempt=attempt)
+            await stage.until(lambda other=other: other in stage.executor.launches)  # type: ignore[misc]
+            stage.executor.lose(lost)
+            stage.wake(lost)
+            told = (other, StopReason.PEER_FAILED)
+            await stage.until(lambda told=told: told in stage.executor.stops)  # type: ignore[misc]
+            stage.executor.end(other, Outcome.STOPPED)
+            stage.wake(other)
+        return await stage.reaches(SecondaryStatus.FAILED, "gang")
+
+    assert asyncio.run(run()).failure_reason == "InternalServerError: instance agent lost, instance: algo-1"
+
+
+def test_a_job_larger_than_the_capacity_fails_in_the_words_of_sagemaker(make_stage: MakeStage) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage(capacity=2)
+        await stage.create_gang(3)
+        job = await stage.reaches(SecondaryStatus.FAILED, "gang")
+        assert not stage.executor.launches
+        return job
+
+    reason = asyncio.run(run()).failure_reason
+    assert reason.startswith("CapacityError: Unable to provision requested ML compute capacity.")
+    assert "3 instances were asked for, and 2 can run" in reason
+
+
+def test_a_job_of_several_instances_waits_for_all_of_its_slots_and_nobody_overtakes_it(make_stage: MakeStage) -> None:
+    async def run() -> None:
+        stage = make_stage(capacity=2)
+        small = await stage.create("small")
+        await stage.until(lambda: small in stage.executor.launches)
+        gang = await stage.create_gang(2)
+        await stage.reaches(SecondaryStatus.PENDING, "gang")
+        late = await stage.create("late")
+        await stage.reaches(SecondaryStatus.PENDING, "late")
+        await stage.restart()
+        stage.executor.end(small)
+        stage.wake(small)
+        await stage.until(lambda: gang[1] in stage.executor.launches)
+        assert stage.executor.launches == [small, *gang]
+        for ref in gang:
+            stage.executor.end(ref)
+            stage.wake(ref)
+        await stage.until(lambda: late in stage.executor.launches)
+        await stage.driver.close()
 
     asyncio.run(run())

@@ -1,118 +1,116 @@
 """The driver of endpoints against a real store: a fault of the service's own is told, and leaves nothing stuck."""
 
 import asyncio
-from collections.abc import Callable
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from separate_executor import SeparateExecutor
 
+from tidemill.control.channels import reference
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.resources import endpoint_record
 from tidemill.core.clock import SystemClock
-from tidemill.core.hosting import Endpoint, EndpointStatus
-from tidemill.executors.base import InstanceRef, InstanceSpec, InstanceStatus, Isolation, StopReason
-from tidemill.store.database import Database
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
+from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
+from tidemill.instance.spec import InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.instance.status import InstanceStatus
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.store import SqlRecordStore
 
 REF = InstanceRef("00ff", 0)
 
 
-class BreakingExecutor:
+class BreakingExecutor(SeparateExecutor):
     """Instances that never come up, and calls that fail for as long as a test says."""
 
-    isolation = Isolation.PLAIN
-
-    def __init__(self) -> None:
+    def __init__(self, root: Path, **parts: Any) -> None:
+        super().__init__(root, **parts)
         self.broken: set[str] = set()
         self.failed: list[str] = []
-        self.launched: set[InstanceRef] = set()
-        self.reaped: list[str] = []
-        self.news: Callable[[InstanceRef], object] = lambda _: None
+
+    def launch(self, specs: Sequence[InstanceSpec]) -> None:
+        self._pass("launch")
+        super().launch(specs)
+
+    def observe(self, ref: InstanceRef) -> InstanceStatus:
+        status = super().observe(ref)
+        if status.launched:
+            self._pass("observe")
+        return status
+
+    def reap(self, job_id: str) -> None:
+        self._pass("reap")
+        super().reap(job_id)
 
     def _pass(self, call: str) -> None:
         if call in self.broken:
             self.failed.append(call)
             raise RuntimeError(f"{call} is broken")
 
-    def launch(self, spec: InstanceSpec) -> None:
-        self._pass("launch")
-        self.launched.add(spec.ref)
-
-    def relaunch(self, ref: InstanceRef) -> None:
-        self._pass("relaunch")
-
-    def observe(self, ref: InstanceRef) -> InstanceStatus:
-        if ref in self.launched:
-            self._pass("observe")
-        return InstanceStatus(launched=ref in self.launched, running=ref in self.launched, phases=(), exit=None)
-
-    def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        self._pass("stop")
-        self.launched.discard(ref)
-        self.news(ref)
-
-    def kill(self, ref: InstanceRef) -> None:
-        raise AssertionError("nothing here kills")
-
-    async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        return set()
-
-    def socket_path(self, ref: InstanceRef) -> Path:
-        raise AssertionError("no server is ever asked")
-
-    def reap(self, job_id: str) -> None:
-        self._pass("reap")
-        self.reaped.append(job_id)
-
 
 class Planner:
-    """Specs of nothing."""
+    """Specs of a model that serves nothing, and waits; or, without a model, of an instance that a test plays."""
 
-    def plan_endpoint(self, endpoint: Endpoint, index: int) -> InstanceSpec:
+    def __init__(self, model: ObjectReference | None) -> None:
+        self.model = model
+
+    def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
         return InstanceSpec(
-            ref=InstanceRef(endpoint.instance_id, index),
+            ref=InstanceRef(instance.job_id, instance.index),
             kind="endpoint",
             job_name=endpoint.name,
             hosts=("algo-1",),
             framework_version="2.21",
-            log_directory=Path("/nowhere"),
+            log=StreamName("endpoints", endpoint.name),
+            model=self.model,
         )
 
 
 class Stage:
     """One endpoint and its driver."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, executor: BreakingExecutor, model: ObjectReference) -> None:
         clock = SystemClock()
         self.clock = clock
         self.records = SqlRecordStore(database, clock=clock)
-        self.executor = BreakingExecutor()
+        self.executor = executor
+        self.planner = Planner(model)
         self.driver = EndpointDriver(
             self.records,
             self.executor,
-            planner=Planner(),  # type: ignore[arg-type]
+            planner=self.planner,  # type: ignore[arg-type]
             clock=clock,
         )
 
-    async def create(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.executor.news = lambda ref: loop.call_soon_threadsafe(self.driver.changed, ref)
-        endpoint = Endpoint(
-            name="digits",
-            arn="arn",
-            config_name="digits",
-            instance_id=REF.job_id,
-            variant={},
-            model={},
-            log_streams=("primary/0",),
-            created_ms=self.clock.now_ms(),
-        )
+    async def create(self, *, serves: bool = False) -> None:
+        self.news = asyncio.create_task(self._pass_news_on())
+        now_ms = self.clock.now_ms()
+        instance = Instance(job_id=REF.job_id, log_stream="primary/0", created_ms=now_ms)
+        variant = Variant(request={"VariantName": "primary"}, model={}, instances=(instance,))
+        starting = Deployment(config_name="digits", variants=(variant,), begun_ms=now_ms)
+        endpoint = Endpoint(name="digits", arn="arn", endpoint_id="0e", created_ms=now_ms, starting=starting)
+        if serves:
+            endpoint = endpoint.made_ready(instance).promoted()
         await self.records.insert(endpoint_record(endpoint))
         self.driver.wake(endpoint)
+
+    async def close(self) -> None:
+        self.news.cancel()
+        await self.driver.close()
+
+    async def _pass_news_on(self) -> None:
+        while True:
+            for ref in await self.executor.changed(timeout_s=60):
+                self.driver.changed(ref)
 
     async def delete(self) -> None:
         record = await self.records.update(
@@ -145,17 +143,43 @@ def _read(record: Any) -> Endpoint:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Any:
-    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
-        yield database
+def make_stage(tmp_path: Path) -> Iterator[Callable[[], Stage]]:
+    """Makes a stage; its instances are gone when the test ends."""
+    made: list[Stage] = []
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+        objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+        model = asyncio.run(_model(objects))
+
+        def make() -> Stage:
+            logs = SegmentSink(tmp_path / "logs")
+            made.append(Stage(database, BreakingExecutor(tmp_path / "elsewhere", objects=objects, logs=logs), model))
+            return made[-1]
+
+        yield make
+        for stage in made:
+            stage.executor.broken = set()
+            stage.executor.reap(REF.job_id)
+            stage.executor.close()
+        asyncio.run(objects.close())
+
+
+async def _model(objects: ObjectStore) -> ObjectReference:
+    buffer, script = io.BytesIO(), b"import signal; signal.pause()"
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo("serve.py")
+        member.size = len(script)
+        archive.addfile(member, io.BytesIO(script))
+    await objects.ensure_bucket("models")
+    info = await objects.put_bytes("models", "model.tar.gz", buffer.getvalue())
+    return reference(info, name="model.tar.gz")
 
 
 @pytest.mark.parametrize("call", ["launch", "observe"])
 def test_a_fault_of_our_own_fails_the_endpoint_with_its_reason_and_lets_it_be_deleted(
-    call: str, database: Database
+    call: str, make_stage: Callable[[], Stage]
 ) -> None:
     async def run() -> None:
-        stage = Stage(database)
+        stage = make_stage()
         stage.executor.broken = {call}
         await stage.create()
         failed = await stage.fails()
@@ -164,19 +188,21 @@ def test_a_fault_of_our_own_fails_the_endpoint_with_its_reason_and_lets_it_be_de
         await stage.delete()
         await stage.until(lambda: stage.endpoint() is None)
         assert stage.executor.reaped == [REF.job_id]
-        assert not stage.executor.launched
-        await stage.driver.close()
+        assert not stage.executor.observe(REF).running
+        await stage.close()
 
     asyncio.run(run())
 
 
-def test_a_deletion_that_meets_a_fault_is_tried_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.control.endpoints._LOOK_S", 0.01)
+def test_a_deletion_that_meets_a_fault_is_tried_again(
+    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.endpoints.driver._LOOK_S", 0.01)
 
     async def run() -> None:
-        stage = Stage(database)
+        stage = make_stage()
         await stage.create()
-        await stage.until(lambda: REF in stage.executor.launched)
+        await stage.until(lambda: REF in stage.executor.launches)
         stage.executor.broken = {"reap"}
         await stage.delete()
         await stage.until(lambda: len(stage.executor.failed) >= 3)
@@ -185,6 +211,34 @@ def test_a_deletion_that_meets_a_fault_is_tried_again(database: Database, monkey
         assert endpoint.status is EndpointStatus.DELETING
         stage.executor.broken = set()
         await stage.until(lambda: stage.endpoint() is None)
-        await stage.driver.close()
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_dies_is_replaced_and_if_all_do_in_a_row_the_endpoint_has_failed(
+    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.endpoints.replacements._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("tidemill.control.endpoints.driver._SOON_S", 0.01)
+
+    async def run() -> None:
+        stage = make_stage()
+        stage.planner.model = None
+        await stage.create(serves=True)
+        for turn in range(5):
+            await stage.until(lambda: len(stage.executor.launches) == turn + 1)  # noqa: B023
+            await stage.until(lambda: stage.executor.observe(stage.executor.launches[-1]).running)
+            endpoint = stage.endpoint()
+            assert endpoint is not None
+            assert endpoint.status is EndpointStatus.IN_SERVICE
+            stage.executor.lose(stage.executor.launches[-1])
+        failed = await stage.fails()
+        assert failed.failure_reason == "InternalServerError: instance agent lost"
+        assert len({each.job_id for each in stage.executor.launches}) == 5
+        await stage.until(lambda: len(stage.executor.reaped) == 5)
+        await stage.delete()
+        await stage.until(lambda: stage.endpoint() is None)
+        await stage.close()
 
     asyncio.run(run())

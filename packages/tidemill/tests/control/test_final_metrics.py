@@ -26,7 +26,7 @@ class SetClock:
 def log(tmp_path: Path) -> Path:
     lines = [
         "epoch 1 loss: 0.5 accuracy: 0.7",
-        "epoch 2 loss: 0.75e-1 accuracy: 0.8 loss: 0.0625",
+        "epoch 2 loss: 0.0625 accuracy: 0.8 val_loss: 0.75e-1",
         "grad: nan",
         "a" * 40 + "!",
         "done",
@@ -54,9 +54,15 @@ def test_a_match_that_is_no_finite_number_gives_no_value_and_is_told(log: Path) 
 
 
 def test_an_expression_that_takes_too_long_costs_its_own_metric_only(log: Path) -> None:
-    found = find(log, ("loss", "loss: ([0-9.]+)$"), ("endless", "(a+)+$"), ("accuracy", "accuracy: ([0-9.]+)"), cpu_s=1)
+    found = find(log, ("loss", "loss: ([0-9.]+)"), ("endless", "(a+)+$"), ("accuracy", "accuracy: ([0-9.]+)"), cpu_s=1)
     assert [(metric.name, metric.value) for metric in found.metrics] == [("loss", 0.0625), ("accuracy", 0.8)]
     assert found.faults == ("metric 'endless' has no value: its regular expression took more than 1 s",)
+
+
+def test_metrics_that_are_not_found_in_time_have_no_value_and_the_job_ends(log: Path) -> None:
+    definitions = [{"Name": "endless", "Regex": "(a+)+$"}]
+    found = asyncio.run(find_metrics(log, definitions, cpu_s=100, wall_s=0.5))
+    assert found.faults == ("metric 'endless' has no value: the search took more than 0.5 s",)
 
 
 def test_a_stream_that_is_not_there_has_no_metrics(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """The invoker against servers that answer, close, and die with a request in hand."""
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import uvloop
@@ -30,6 +32,10 @@ async def server(path: Path, serve: Serve) -> AsyncIterator[None]:
         yield
 
 
+def unix_url(path: Path) -> str:
+    return f"http+unix://{quote(str(path), safe='')}"
+
+
 async def request(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     return head + await reader.readexactly(4)
@@ -37,7 +43,7 @@ async def request(reader: asyncio.StreamReader) -> bytes:
 
 def post(invoker: Invoker) -> Awaitable[bytes]:
     async def send() -> bytes:
-        return (await invoker.post("/invocations", b"body", headers={}, timeout_s=10)).body
+        return (await invoker.send("POST", "/invocations", b"body", headers={}, timeout_s=10)).body
 
     return send()
 
@@ -53,7 +59,7 @@ def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with server(tmp_path / "s", serve):
-            invoker = Invoker(tmp_path / "s")
+            invoker = Invoker(unix_url(tmp_path / "s"))
             assert [await post(invoker), await post(invoker)] == [b"ok", b"ok"]
             invoker.close()
 
@@ -68,7 +74,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(tmp_path: Pat
 
     async def main() -> None:
         async with server(tmp_path / "s", serve):
-            invoker = Invoker(tmp_path / "s")
+            invoker = Invoker(unix_url(tmp_path / "s"))
             for _ in range(3):
                 assert await post(invoker) == b"ok"
                 await asyncio.sleep(0.05)  # the end of file arrives whenever the loop is idle
@@ -88,7 +94,7 @@ def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(tmp_pat
 
     async def main() -> None:
         async with server(tmp_path / "s", serve):
-            invoker = Invoker(tmp_path / "s")
+            invoker = Invoker(unix_url(tmp_path / "s"))
             assert await post(invoker) == b"ok"
             with pytest.raises(Unreachable) as caught:
                 await post(invoker)
@@ -104,7 +110,7 @@ def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> 
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / "s"))
             listener.listen()
-            invoker = Invoker(tmp_path / "s")
+            invoker = Invoker(unix_url(tmp_path / "s"))
             sending = asyncio.ensure_future(post(invoker))
             connection, _ = await asyncio.to_thread(listener.accept)
             await asyncio.sleep(0.05)  # the request lies in the socket, where nobody reads it
@@ -119,7 +125,29 @@ def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> 
 def test_no_server_is_unreachable_and_has_seen_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(Unreachable) as caught:
-            await post(Invoker(tmp_path / "s"))
+            await post(Invoker(unix_url(tmp_path / "s")))
         assert not caught.value.sent
 
     uvloop.run(main())
+
+
+def test_a_server_is_called_over_tcp() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+            invoker = Invoker(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+            assert await post(invoker) == b"ok"
+            invoker.close()
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("url", ["/tmp/socket", "https://127.0.0.1:1", "http://127.0.0.1", "http+unix://"])
+def test_an_address_that_is_no_url_of_an_endpoint_is_refused_and_named(url: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(url))):
+        Invoker(url)

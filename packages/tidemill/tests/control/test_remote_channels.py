@@ -3,7 +3,8 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from pydantic import ValidationError
 from tidemill.control.channels import Channels, DataMissing
 from tidemill.core.clock import SystemClock
 from tidemill.core.remotes import RemoteS3, pattern_for
-from tidemill.executors.base import ChannelSpec, InlineText, RemoteObject
+from tidemill.instance.spec import ChannelSpec, InlineText, RemoteObject
 from tidemill.settings import Settings
-from tidemill.store import object_schema
-from tidemill.store.database import Database
-from tidemill.store.objects import ObjectStore
-from tidemill.store.schema import metadata
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects import schema as object_schema
+from tidemill.store.objects.store import ObjectStore
 from tidemill.testing import Service
 
 Resolve = Callable[..., ChannelSpec]
@@ -41,8 +42,8 @@ def s3(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     client = service.client("s3")
     for page in client.get_paginator("list_objects_v2").paginate(Bucket="far-away"):
-        for each in page.get("Contents", ()):
-            client.delete_object(Bucket="far-away", Key=each["Key"])
+        if found := [{"Key": each["Key"]} for each in page.get("Contents", ())]:
+            client.delete_objects(Bucket="far-away", Delete={"Objects": found, "Quiet": True})
     return client
 
 
@@ -50,11 +51,13 @@ def s3(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
 def resolve(tmp_path: Path, service: Service) -> Resolve:
     """Resolves a channel; the service's own store holds the bucket ``near`` with the object ``n``."""
 
-    def make(kind: str, uri: str, *, remotes: dict[str, RemoteS3] | None = None, **source: Any) -> ChannelSpec:
+    def make(
+        kind: str, uri: str, *, remotes: dict[str, RemoteS3] | None = None, mode: str = "Pipe", **source: Any
+    ) -> ChannelSpec:
         named = {"far-*": RemoteS3(endpoint_url=service.url)} if remotes is None else remotes
 
         async def run() -> ChannelSpec:
-            with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+            with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
                 store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
                 await store.ensure_bucket("near")
                 await store.put_bytes("near", "n", b"near")
@@ -62,7 +65,7 @@ def resolve(tmp_path: Path, service: Service) -> Resolve:
                 channels = Channels(store, named)
                 source.update(S3DataType=kind, S3Uri=uri)
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
-                spec, _ = await asyncio.to_thread(channels.resolve, request, job_mode="Pipe")
+                spec, _ = await asyncio.to_thread(channels.resolve, request, job_mode=mode)
                 await store.close()
                 return spec
 
@@ -86,16 +89,23 @@ def test_a_prefix_is_listed_and_pinned(resolve: Resolve, s3: Any) -> None:
     ]
 
 
+def put_all(s3: Any, contents: Mapping[str, bytes]) -> None:
+    """Put many objects, several at once: the store commits them together."""
+    with ThreadPoolExecutor(8) as pool:
+        put = [pool.submit(s3.put_object, Bucket="far-away", Key=key, Body=body) for key, body in contents.items()]
+    for one in put:
+        one.result()
+
+
 def test_more_objects_than_one_page_has(resolve: Resolve, s3: Any) -> None:
-    for number in range(1100):
-        s3.put_object(Bucket="far-away", Key=f"{number:04}", Body=b"")
-    assert [entry.name for entry in resolve("S3Prefix", "s3://far-away/").objects] == [f"{n:04}" for n in range(1100)]
+    names = [f"{number:04}" for number in range(1100)]
+    put_all(s3, dict.fromkeys(names, b""))
+    assert [entry.name for entry in resolve("S3Prefix", "s3://far-away/").objects] == names
 
 
 def test_a_manifest_and_what_it_names_may_lie_apart(resolve: Resolve, s3: Any) -> None:
     keys = [f"k{number:03}" for number in range(400)]
-    for key in keys:
-        s3.put_object(Bucket="far-away", Key=key, Body=key.encode())
+    put_all(s3, {key: key.encode() for key in keys})
     manifest = [{"prefix": "s3://"}, *(f"far-away/{key}" for key in reversed(keys)), "near/n"]
     s3.put_object(Bucket="far-away", Key="m", Body=json.dumps(manifest).encode())
     uris = [entry.uri for entry in resolve("ManifestFile", "s3://far-away/m").objects]
@@ -128,6 +138,16 @@ def test_what_is_not_there_is_named(resolve: Resolve, s3: Any, service: Service)
     assert fault(resolve, "ManifestFile", "s3://far-away/x").endswith(f"does not exist at {service.url}")
     assert fault(resolve, "S3Prefix", "s3://far-none/") == (
         f"{start}the bucket of s3://far-none/ does not exist at {service.url} (remote_s3 'far-*')"
+    )
+
+
+def test_fast_file_mode_reads_the_services_own_objects_and_refuses_remote_ones(resolve: Resolve, s3: Any) -> None:
+    s3.put_object(Bucket="far-away", Key="a", Body=b"a")
+    assert resolve("S3Prefix", "s3://near/n", mode="FastFile").input_mode == "FastFile"
+    assert fault(resolve, "S3Prefix", "s3://far-away/", mode="FastFile") == (
+        "ClientError: channel 'train': input mode FastFile cannot read s3://far-away/, which lies in a remote S3:"
+        " nothing here fetches objects when they are opened. Use File, which downloads them before the script starts,"
+        " or Pipe, which streams them"
     )
 
 

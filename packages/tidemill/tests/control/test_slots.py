@@ -11,7 +11,7 @@ async def settle() -> None:
 
 
 async def _fifo() -> list[str]:
-    slots = Slots(2)
+    slots = Slots(lambda: 2)
     assert slots.try_take(2)
     order: list[str] = []
 
@@ -39,7 +39,7 @@ def test_a_small_job_does_not_overtake_a_large_one() -> None:
 
 
 async def _cancelled() -> int:
-    slots = Slots(1)
+    slots = Slots(lambda: 1)
     assert slots.try_take(1)
     waiting = asyncio.create_task(slots.take(1))
     behind = asyncio.create_task(slots.take(1))
@@ -57,7 +57,7 @@ def test_a_cancelled_wait_gives_up_its_place() -> None:
 
 
 async def _too_large() -> bool:
-    slots = Slots(2)
+    slots = Slots(lambda: 2)
     assert slots.try_take(1)
     large = asyncio.create_task(slots.take(5))
     await settle()
@@ -73,7 +73,7 @@ def test_a_job_larger_than_the_machine_runs_alone() -> None:
 
 def test_nobody_takes_a_slot_past_those_who_wait() -> None:
     async def run() -> bool:
-        slots = Slots(2)
+        slots = Slots(lambda: 2)
         slots.force(2)
         waiting = asyncio.create_task(slots.take(2))
         await settle()
@@ -84,3 +84,18 @@ def test_nobody_takes_a_slot_past_those_who_wait() -> None:
         return taken
 
     assert asyncio.run(run()) is False
+
+
+def test_a_capacity_that_has_grown_lets_the_next_one_in() -> None:
+    async def run() -> None:
+        room = [1]
+        slots = Slots(lambda: room[0])
+        await slots.take(1)
+        waiting = asyncio.create_task(slots.take(1))
+        await settle()
+        assert not waiting.done()
+        room[0] = 2
+        slots.look()
+        await waiting
+
+    asyncio.run(run())

@@ -3,74 +3,66 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from separate_executor import SeparateExecutor
 
-from tidemill.control.publish import PUBLISHED_FILE
-from tidemill.control.resources import endpoint_record, job_record, removal_record
+from tidemill.control.job_archive import JobArchive
+from tidemill.control.resources import endpoint_record, job_record, removal_record, transform_record
 from tidemill.control.sweep import sweep
 from tidemill.core.clock import SystemClock
-from tidemill.core.files import read_json, write_json
-from tidemill.core.hosting import Endpoint
+from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.executors.base import InstanceRef, InstanceSpec
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.records import Site, SpecRecord
-from tidemill.store.database import Database
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
-
-
-class Executor:
-    def __init__(self) -> None:
-        self.reaped: list[str] = []
-
-    def reap(self, job_id: str) -> None:
-        self.reaped.append(job_id)
+from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.store import SqlRecordStore
 
 
 class Publisher:
     def __init__(self) -> None:
         self.cleaned: list[str] = []
 
-    def clean_up(self, job: TrainingJob) -> None:
+    def clean_up(self, job: TrainingJob | TransformJob) -> None:
         self.cleaned.append(job.name)
 
 
 class Start:
-    """A state directory and a store, as a starting service finds them."""
+    """A store, an archive and instances on another machine, as a starting service finds them."""
 
     def __init__(self, root: Path, database: Database) -> None:
-        self.root = root
-        (root / "jobs").mkdir()
         self.records = SqlRecordStore(database, clock=SystemClock())
-        self.executor, self.publisher = Executor(), Publisher()
+        self.archive = JobArchive(root / "jobs")
+        objects = ObjectStore(database, root / "objects", clock=SystemClock())
+        self.executor = SeparateExecutor(root / "elsewhere", objects=objects, logs=SegmentSink(root / "logs"))
+        self.publisher = Publisher()
+        self.transforms = Publisher()
 
     def sweep(self) -> None:
         work = sweep(
             self.records,
-            self.executor,  # type: ignore[arg-type]
+            self.executor,
             self.publisher,  # type: ignore[arg-type]
-            state_dir=self.root,
+            self.transforms,  # type: ignore[arg-type]
+            archive=self.archive,
             clock=SystemClock(),
         )
         asyncio.run(work)
 
-    def instance(self, job_id: str, *, name: str, kind: Any = "training") -> InstanceDirectory:
-        directory = InstanceDirectory.of(self.root, InstanceRef(job_id, 0))
-        directory.path.mkdir(parents=True)
+    def instance(self, job_id: str, *, name: str, kind: str = "training") -> None:
         spec = InstanceSpec(
-            ref=directory.ref,
+            ref=InstanceRef(job_id, 0),
             kind=kind,
             job_name=name,
             hosts=("algo-1",),
             framework_version="2.21",
-            log_directory=Path("/nowhere"),
+            log=StreamName("jobs", name),
         )
-        site = Site(state_dir=self.root, environments_dir=self.root, backend="plain")
-        write_json(directory.spec_file, SpecRecord(spec=spec, channels=(), site=site).to_json())
-        return directory
+        self.executor.launch([spec])
 
     def job(self, name: str, job_id: str, *reached: SecondaryStatus) -> None:
         job = TrainingJob(name=name, arn="arn", job_id=job_id, request={}, created_ms=1, log_streams=("s",))
@@ -81,7 +73,7 @@ class Start:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         yield Start(tmp_path, database)
 
 
@@ -96,10 +88,10 @@ def test_what_an_ended_job_left_is_cleaned_up_and_a_running_one_left_alone(start
 
 @pytest.mark.parametrize("kind", ["training", "endpoint"])
 def test_an_instance_that_belongs_to_nothing_is_reaped_once(kind: str, start: Start) -> None:
-    directory = start.instance("aa", name="gone", kind=kind)
+    start.instance("aa", name="gone", kind=kind)
     start.sweep()
     assert start.executor.reaped == ["aa"]
-    assert read_json(directory.path.parent / PUBLISHED_FILE)["name"] == "gone"
+    assert start.archive.is_finished("aa")
     start.sweep()
     assert start.executor.reaped == ["aa"]
 
@@ -107,38 +99,38 @@ def test_an_instance_that_belongs_to_nothing_is_reaped_once(kind: str, start: St
 def test_an_endpoint_whose_name_another_has_taken_is_left_to_drain(start: Start) -> None:
     for instance_id in ("aa", "bb", "cc"):
         start.instance(instance_id, name="digits", kind="endpoint")
-    leaving, serving = (endpoint(instance_id) for instance_id in ("aa", "bb"))
+    leaving, serving = (endpoint(job_id) for job_id in ("aa", "bb"))
     asyncio.run(start.records.insert(removal_record(leaving)))
     asyncio.run(start.records.insert(endpoint_record(serving)))
     start.sweep()
     assert start.executor.reaped == ["cc"]
 
 
-def endpoint(instance_id: str) -> Endpoint:
-    return Endpoint(
-        name="digits",
-        arn="arn",
-        config_name="digits",
-        instance_id=instance_id,
-        variant={},
-        model={},
-        log_streams=("v/0",),
-        created_ms=1,
-    )
+def endpoint(job_id: str) -> Endpoint:
+    instance = Instance(job_id=job_id, log_stream="v/0", created_ms=1)
+    variant = Variant(request={"VariantName": "v"}, model={}, instances=(instance,))
+    serving = Deployment(config_name="digits", variants=(variant,), begun_ms=1)
+    return Endpoint(name="digits", arn="arn", endpoint_id=f"e{job_id}", created_ms=1, serving=serving)
 
 
-def test_a_job_that_is_through_is_not_looked_into(start: Start) -> None:
-    directory = start.instance("aa", name="done")
-    (directory.path.parent / PUBLISHED_FILE).write_text("not even read")
-    directory.spec_file.write_text("nor this")
+def test_a_job_that_is_finished_is_not_looked_at(start: Start) -> None:
+    start.instance("aa", name="done")
+    start.archive.finish("aa", name="done", ended_ms=1)
     start.sweep()
     assert (start.publisher.cleaned, start.executor.reaped) == ([], [])
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[1]"])
-def test_a_damaged_spec_does_not_keep_the_service_from_starting(text: str, start: Start) -> None:
-    start.instance("aa", name="damaged").spec_file.write_text(text)
-    start.instance("bb", name="ended")
-    start.job("ended", "bb", SecondaryStatus.COMPLETED)
+def test_transform_jobs_that_ended_are_cleaned_up_and_those_that_run_are_left_alone(start: Start) -> None:
+    for name, job_id, status in (
+        ("ended", "00aa", TransformStatus.COMPLETED),
+        ("running", "00bb", TransformStatus.IN_PROGRESS),
+    ):
+        job = TransformJob(
+            name=name, arn="arn", job_id=job_id, request={}, model={}, created_ms=1, log_streams=("s",), status=status
+        )
+        asyncio.run(start.records.insert(transform_record(job)))
+        start.instance(job_id, name=name, kind="transform")
+    start.instance("00cc", name="gone", kind="transform")
     start.sweep()
-    assert (start.publisher.cleaned, start.executor.reaped) == (["ended"], [])
+    assert start.transforms.cleaned == ["ended"]
+    assert start.executor.reaped == ["00cc"]

@@ -1,6 +1,7 @@
 """Which policy a role has, what a job may call its own, and what the built-in policy makes of it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,16 @@ def test_a_model_dir_is_own_if_it_is_a_prefix_in_s3(model_dir: str, expected: st
     assert scope(checkpoints=model_dir.strip('"')).checkpoints == expected
 
 
+def test_places_of_files_that_are_uploaded_while_a_job_runs_are_its_own() -> None:
+    request = {
+        "TrainingJobName": "job-1",
+        "TensorBoardOutputConfig": {"S3OutputPath": "s3://bkt/boards/"},
+        "HyperParameters": {"sagemaker_s3_output": '"s3://bkt"'},
+    }
+    assert JobScope.of_request(request).tensorboard == "bkt/boards/job-1"
+    assert JobScope.of_request(request).intermediate == "bkt/job-1"
+
+
 def test_a_scope_is_stored_and_what_a_newer_version_adds_gives_no_right() -> None:
     own = scope(model_dir="s3://bkt/m", checkpoints="s3://bkt/c")
     assert JobScope.from_document(json.loads(json.dumps(own.to_document()))) == own
@@ -94,6 +105,8 @@ OWN = [
     "arn:aws:s3:::bkt/out/job-1//x",
     "arn:aws:s3:::bkt/models/m/x",
     "arn:aws:s3:::bkt/checkpoints/c/x",
+    "arn:aws:s3:::bkt/boards/job-1/tensorboard-output/x",
+    "arn:aws:s3:::bkt/parts/job-1/output/intermediate/x",
     # Keys are no paths: this one is an object of its own, whatever it looks like.
     "arn:aws:s3:::bkt/out/job-1/../job-10/output/model.tar.gz",
 ]
@@ -113,6 +126,8 @@ FOREIGN = [
     "arn:aws:s3:::bkt/models/m2/x",
     "arn:aws:s3:::bkt/models/m",
     "arn:aws:s3:::bkt/checkpoints/c",
+    "arn:aws:s3:::bkt/boards/x",
+    "arn:aws:s3:::bkt/parts/job-10/x",
     "arn:aws:s3:::bkt",
     "arn:aws:s3:::bkt/",
 ]
@@ -120,7 +135,11 @@ FOREIGN = [
 
 @pytest.mark.parametrize("action", ["PutObject", "PutObjectTagging", "DeleteObject", "AbortMultipartUpload"])
 def test_a_job_writes_below_its_own_prefixes_and_nowhere_else(action: str) -> None:
-    own = scope(model_dir="s3://bkt/models/m", checkpoints="s3://bkt/checkpoints/c")
+    own = replace(
+        scope(model_dir="s3://bkt/models/m", checkpoints="s3://bkt/checkpoints/c"),
+        tensorboard="bkt/boards/job-1",
+        intermediate="bkt/parts/job-1",
+    )
     assert [resource for resource in OWN if not may(f"s3:{action}", resource, own)] == []
     assert [resource for resource in FOREIGN if may(f"s3:{action}", resource, own)] == []
 

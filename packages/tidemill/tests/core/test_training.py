@@ -43,6 +43,7 @@ ENDS = [
     SecondaryStatus.FAILED,
     SecondaryStatus.STOPPED,
     SecondaryStatus.MAX_RUNTIME_EXCEEDED,
+    SecondaryStatus.MAX_WAIT_TIME_EXCEEDED,
 ]
 
 

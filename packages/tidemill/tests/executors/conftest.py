@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from tidemill.core.remotes import RemoteS3
-from tidemill.executors.base import ChannelSpec, InstanceExit, InstanceRef, InstanceSpec, ObjectFile, RemoteObject
-from tidemill.executors.build_lock import Built
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.environments import Environments
+from tidemill.core.segments import stream_directory
+from tidemill.environments.build_lock import Built
+from tidemill.environments.builder import Environments
 from tidemill.executors.local import LocalExecutor
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, RemoteObject, StreamName
+from tidemill.instance.status import InstanceExit
 from tidemill.testing import Service
 
 HERE = Path(__file__).parent
@@ -44,10 +46,26 @@ def environments_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("")
         shutil.copy(HERE / source, package / "__main__.py")
+    environment.base.mkdir()
+    Built(environment.base).complete({"name": environment.name})
     Built(environment.prefix).complete(
         {"name": environment.name, "key": environment.key, "lock_sha256": environment.lock_sha256}
     )
     return directory
+
+
+def open_executor(
+    state_dir: Path, environments_dir: Path, isolation: str, service_url: str | None = None
+) -> LocalExecutor:
+    """An executor over a store that keeps content in files named by their digest."""
+    return LocalExecutor(
+        state_dir=state_dir,
+        environments_dir=environments_dir,
+        isolation=isolation,
+        content_file=lambda content_id: state_dir / "objects" / content_id,
+        logs=state_dir / "logs",
+        service_url=service_url,
+    )
 
 
 @dataclass
@@ -58,6 +76,8 @@ class Stage:
     state_dir: Path
     environments_dir: Path
     refs: list[InstanceRef] = field(default_factory=list)
+    isolation: str = "auto"
+    service_url: str | None = None
 
     def spec(self, script: str = "", **changes: Any) -> InstanceSpec:
         number = next(_numbers)
@@ -69,7 +89,7 @@ class Stage:
             "job_name": f"job-{number}",
             "hosts": ("algo-1", "algo-2"),
             "framework_version": "2.21",
-            "log_directory": self.state_dir / "logs" / f"{number}",
+            "log": StreamName("jobs", f"{number}"),
             "config": {"hyperparameters": {"script": script}},
             "grace_s": 20.0,
         }
@@ -77,7 +97,7 @@ class Stage:
 
     def start(self, script: str = "", **changes: Any) -> InstanceRef:
         spec = self.spec(script, **changes)
-        self.executor.launch(spec)
+        self.executor.launch([spec])
         return spec.ref
 
     def run(self, script: str = "", **changes: Any) -> tuple[InstanceRef, InstanceExit]:
@@ -105,33 +125,40 @@ class Stage:
         assert line in self.lines(ref), (self.lines(ref), self.executor.observe(ref))
 
     def lines(self, ref: InstanceRef) -> list[str]:
-        directory = self.state_dir / "logs" / f"{int(ref.job_id, 16)}"
+        directory = stream_directory(self.state_dir / "logs", "jobs", f"{int(ref.job_id, 16)}")
         data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
         return [line.split(b" ", 1)[1].decode() for line in data.split(b"\n")[:-1]]
 
     def directory(self, ref: InstanceRef) -> InstanceDirectory:
         return InstanceDirectory.of(self.state_dir, ref)
 
-    def stored(self, data: bytes, *, name: str, uri: str | None = None) -> ObjectFile:
+    def stored(self, data: bytes, *, name: str, uri: str | None = None) -> ObjectReference:
         """An object of a store that keeps its files by digest."""
         digest = hashlib.sha256(data).hexdigest()
         file = self.state_dir / "objects" / digest
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(data)
-        return ObjectFile(
-            uri=uri or f"s3://bucket/data/{name}", name=name, file=str(file), size_bytes=len(data), sha256=digest
+        return ObjectReference(
+            uri=uri or f"s3://bucket/data/{name}", name=name, content_id=digest, size_bytes=len(data), sha256=digest
         )
+
+    def content(self, reference: ObjectReference) -> Path:
+        """The file of an object that `stored` made."""
+        return self.state_dir / "objects" / reference.content_id
+
+    def artifact(self, ref: InstanceRef, name: str) -> Path:
+        """An artifact that the executor hands over."""
+        file = self.executor.publication(ref, name)
+        assert file is not None
+        return file
 
     def channel(self, name: str = "training", **objects: bytes) -> ChannelSpec:
         return ChannelSpec(name=name, objects=[self.stored(data, name=key) for key, data in objects.items()])
 
     def reopen(self) -> None:
         """A new executor on the same directories, as after a restart of the server."""
-        backend = self.executor._detection.sandbox.name
         self.executor.close()
-        self.executor = LocalExecutor(
-            state_dir=self.state_dir, environments_dir=self.environments_dir, isolation=backend
-        )
+        self.executor = open_executor(self.state_dir, self.environments_dir, self.isolation, self.service_url)
 
     def close(self) -> None:
         for ref in self.refs:
@@ -144,10 +171,10 @@ def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[...,
     """Makes a stage with the isolation asked for."""
     made: list[Stage] = []
 
-    def make(isolation: str, environments_dir: Path = environments_dir) -> Stage:
+    def make(isolation: str, environments_dir: Path = environments_dir, service_url: str | None = None) -> Stage:
         state_dir = tmp_path / "state"
-        executor = LocalExecutor(state_dir=state_dir, environments_dir=environments_dir, isolation=isolation)
-        made.append(Stage(executor, state_dir, environments_dir))
+        executor = open_executor(state_dir, environments_dir, isolation, service_url)
+        made.append(Stage(executor, state_dir, environments_dir, isolation=isolation, service_url=service_url))
         return made[-1]
 
     yield make

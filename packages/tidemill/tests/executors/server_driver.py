@@ -4,22 +4,27 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tidemill.executors.base import InstanceRef, InstanceSpec
 from tidemill.executors.local import LocalExecutor
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 
 state_dir, environments_dir, script = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-executor = LocalExecutor(state_dir=state_dir, environments_dir=environments_dir, isolation="auto")
-executor.launch(
-    InstanceSpec(
-        ref=InstanceRef("abc", 0),
-        kind="training",
-        job_name="job",
-        hosts=("algo-1",),
-        framework_version="2.21",
-        log_directory=state_dir / "logs" / str(0xABC),
-        config={"hyperparameters": {"script": script}},
-    )
+executor = LocalExecutor(
+    state_dir=state_dir,
+    environments_dir=environments_dir,
+    isolation="auto",
+    content_file=lambda content_id: state_dir / "objects" / content_id,
+    logs=state_dir / "logs",
 )
+spec = InstanceSpec(
+    ref=InstanceRef("abc", 0),
+    kind="training",
+    job_name="job",
+    hosts=("algo-1",),
+    framework_version="2.21",
+    log=StreamName("jobs", str(0xABC)),
+    config={"hyperparameters": {"script": script}},
+)
+executor.launch([spec])
 print("launched", flush=True)
 
 

@@ -1,10 +1,14 @@
 """Instances of endpoints: a server that is kept running."""
 
+import contextlib
 import io
+import os
 import socket
 import tarfile
+from pathlib import Path
+from urllib.parse import unquote
 
-from tidemill.executors.base import Outcome, StopReason
+from tidemill.instance.status import Outcome, StopReason
 
 SERVE = """
 import os, signal, socket, sys
@@ -31,9 +35,20 @@ def model(stage, script):
     return stage.stored(buffer.getvalue(), name="model.tar.gz", uri="s3://bucket/model.tar.gz")
 
 
+@contextlib.contextmanager
+def beneath(directory):
+    """A short path of a directory: the address of a socket holds 108 bytes."""
+    fd = os.open(directory, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
 def call(stage, ref, message=b"ping"):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(stage.executor.socket_path(ref)))
+    path = Path(unquote(stage.executor.endpoint_url(ref).removeprefix("http+unix://")))
+    with socket.socket(socket.AF_UNIX) as client, beneath(path.parent) as directory:
+        client.connect(f"{directory}/{path.name}")
         client.sendall(message)
         return client.recv(16)
 
@@ -59,7 +74,7 @@ def test_a_server_that_dies_is_started_again(any_stage):
     any_stage.executor.kill(ref)
 
 
-def test_a_server_that_keeps_dying_fails_with_its_last_words(stage):
+def test_a_server_that_keeps_dying_fails_with_the_end_of_its_output(stage):
     ref, ended = stage.run(kind="endpoint", model=model(stage, "raise ValueError('no such layer')"))
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.startswith("AlgorithmError: the model server ended 5 times within 60 s, last with status 1")
@@ -71,6 +86,17 @@ def test_a_broken_archive_fails_the_endpoint_and_names_it(stage):
     archive = stage.stored(b"this is not an archive", name="model.tar.gz", uri="s3://bucket/model.tar.gz")
     _, ended = stage.run(kind="endpoint", model=archive)
     assert ended.failure.startswith("ClientError: s3://bucket/model.tar.gz: InvalidArchive: ")
+
+
+def test_the_archive_of_a_model_is_brought_to_a_running_server_and_replaced(stage):
+    reads = "connection.sendall(open(sys.argv[sys.argv.index('--archives') + 1] + '/m.tar.gz', 'rb').read())"
+    ref = stage.start(kind="endpoint", model=model(stage, SERVE.replace("connection.sendall(b'pong')", reads)))
+    stage.wait_for_line(ref, "serving")
+    for content in (b"one", b"another"):
+        archive = stage.stored(content, name="model.tar.gz", uri="s3://bucket/models/m.tar.gz")
+        stage.executor.deliver(ref, archive, name="m.tar.gz")
+        assert call(stage, ref) == content
+    stage.executor.kill(ref)
 
 
 def test_the_server_of_an_endpoint_gets_no_keys(any_stage, monkeypatch):

@@ -1,5 +1,6 @@
 """Environments built by uv: from a small lock, from the shipped wheel, and the real one."""
 
+import ast
 import os
 import re
 import signal
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.environments import builder as module
+from tidemill.environments import layers, uv_command
+from tidemill.environments.build_lock import Built, remove_tree
+from tidemill.environments.builder import Environments
+from tidemill.environments.overlays import Overlays
+from tidemill.environments.payload import DISTRIBUTIONS, Payload
+from tidemill.environments.progress import BuildProgress
+from tidemill.environments.uv_command import find_uv, installer_variables
 from tidemill.errors import EnvironmentBuildError
-from tidemill.executors import environments as module
-from tidemill.executors.build_lock import Built, remove_tree
-from tidemill.executors.environments import Environments, choose
-from tidemill.executors.overlays import Overlays
-from tidemill.executors.payload import DISTRIBUTIONS, Payload
-from tidemill.executors.uv_command import find_uv, installer_variables
 
 PACKAGE = Path(__file__).parents[2]
 LOCK = Path(module.__file__).parent / "locks" / "tf-2.21.txt"
@@ -64,7 +67,7 @@ def test_an_environment_holds_its_lock_and_the_in_job_distributions(small):
     files = run_python(
         environment, "import six, tidemill_runtime, tidemill_serving as s; print(six.__file__, s.__file__)"
     )
-    assert files.startswith(str(environment.prefix))
+    assert files.startswith(str(environment.base))
     assert "pip 2" in run_python(
         environment, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', '-V'])"
     )
@@ -72,7 +75,8 @@ def test_an_environment_holds_its_lock_and_the_in_job_distributions(small):
 
 def test_everything_is_compiled_when_it_is_built(small):
     _, environment, _ = small
-    assert list((environment.site_packages / "__pycache__").glob("six.*.pyc"))
+    packages = environment.base / environment.site_packages.relative_to(environment.prefix)
+    assert list((packages / "__pycache__").glob("six.*.pyc"))
 
 
 def test_the_python_of_an_environment_is_no_link_into_hidden_places(small):
@@ -83,7 +87,7 @@ def test_the_python_of_an_environment_is_no_link_into_hidden_places(small):
 
 def test_a_complete_environment_is_not_built_again(small, monkeypatch):
     environments, environment, _ = small
-    monkeypatch.setattr(module, "run_command", None)
+    monkeypatch.setattr(layers, "run_command", None)
     assert environments.ensure("tf-2.21", log=lambda _line: None) == environment
 
 
@@ -98,6 +102,80 @@ def test_the_key_follows_lock_payload_and_python(tmp_path, locks):
     two = Environments(tmp_path, locks=locks, payload=Payload((), (), "two")).describe("tf-2.21")
     three = Environments(tmp_path, payload=Payload((), (), "one")).describe("tf-2.21")
     assert len({one.key, two.key, three.key}) == 3
+
+
+def test_a_checkout_and_an_installed_tidemill_share_the_base_and_each_sees_its_own_distributions(tmp_path, locks):
+    sources = [tmp_path / "one", tmp_path / "two"]
+    for source in sources:
+        (source / "tidemill_runtime").mkdir(parents=True)
+        (source / "tidemill_runtime/__init__.py").touch()
+    stages = [
+        Environments(tmp_path / "e", locks=locks, payload=Payload((), (source,), str(source))) for source in sources
+    ]
+    lines = []
+    first, second = [stage.ensure("tf-2.21", log=lines.append) for stage in stages]
+    assert first.base == second.base
+    assert first.prefix != second.prefix
+    assert sum("(first use)" in line for line in lines) == 1
+    for environment, source in zip((first, second), sources, strict=True):
+        origin = run_python(environment, "import six, tidemill_runtime; print(tidemill_runtime.__file__)")
+        assert origin.startswith(str(source))
+        assert (environment.prefix / "bin/pip").resolve().is_relative_to(environment.base)
+
+    stages[0].remove(first.key)
+    assert run_python(second, "import six") == ""
+    stages[1].remove(second.key)
+    assert not second.base.exists()
+
+
+def test_an_environment_whose_base_is_gone_is_built_again(tmp_path, locks):
+    environments = Environments(tmp_path, locks=locks)
+    environment = environments.ensure("tf-2.21", log=lambda _line: None)
+    remove_tree(environment.base)
+    assert run_python(environments.ensure("tf-2.21", log=lambda _line: None), "import six") == ""
+
+
+def test_the_progress_of_a_build_names_package_size_and_time_left(tmp_path):
+    now_s, lines = 0.0, []
+    (tmp_path / "lib").mkdir()
+    progress = BuildProgress("tf-2.21", prefix=tmp_path, log=lines.append, clock=lambda: now_s)
+    progress.started(2**30)  # a process that does not exist: only uv's own words count
+    progress.poll()
+    for line in ("Resolved 66 packages in 1.27s", "Downloading six (30.0MiB)", "Downloading big (1.5GiB)"):
+        progress.line(line)
+    now_s = 2.0
+    progress.poll()
+    progress.line(" Downloaded six")
+    progress.poll()
+    now_s = 4.0
+    progress.poll()
+    progress.line(" Downloaded big")
+    now_s = 6.0
+    progress.poll()
+    for name in ("a.py", "b.py", "c.py", "c.pyc"):
+        (tmp_path / "lib" / name).touch()
+    progress.line("Installed 66 packages in 915ms")
+    now_s = 9.0
+    progress.poll()
+    progress.line("warning: something")
+    assert lines == [
+        "tidemill: tf-2.21: downloading big, 0 of 1566 MB, time left unknown\r",
+        "tidemill: tf-2.21: downloading big, 30 of 1566 MB, 205 s left\r",
+        "tidemill: tf-2.21: 1566 MB downloaded; unpacking and installing\r",
+        "tidemill: tf-2.21: compiling, 1 of 3 files, 6 s left\r",
+        "warning: something",
+    ]
+
+
+def test_the_progress_of_a_real_build_is_read_from_what_uv_prints(tmp_path, locks, monkeypatch):
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setattr("tidemill.environments.progress._EVERY_S", 0.0)
+    lines = []
+    Environments(tmp_path / "e", locks=locks).ensure("tf-2.21", log=lines.append)
+    states = [line for line in lines if line.endswith("\r")]
+    assert any(re.search(r"downloading pip, \d of \d MB|\d MB downloaded", state) for state in states), lines
+    assert any("compiling, " in state for state in states), lines
+    assert [line for line in lines if line not in states] == [lines[0], lines[-1]], "uv's own lines are not shown"
 
 
 def test_a_build_that_was_cut_short_is_thrown_away(tmp_path, locks):
@@ -132,7 +210,7 @@ def test_what_poll_raises_ends_a_build(tmp_path, locks):
 
 def test_two_processes_build_an_environment_once(tmp_path, locks):
     code = (
-        "import sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "import sys; from pathlib import Path; from tidemill.environments.builder import Environments\n"
         "Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=print)\n"
     )
     command = [sys.executable, "-I", "-c", code, str(tmp_path / "e"), str(locks)]
@@ -142,10 +220,42 @@ def test_two_processes_build_an_environment_once(tmp_path, locks):
     assert output.count("(first use)") == 1
 
 
+def test_who_waits_for_a_build_sees_the_progress_of_the_builder(tmp_path, locks):
+    """The builder is stopped in the middle of its progress, until the waiter has shown it."""
+    code = (
+        "import sys; from pathlib import Path; from tidemill.environments import progress\n"
+        "from tidemill.environments.builder import Environments\n"
+        "progress._EVERY_S = 0.0\n"
+        "def log(line):\n"
+        " print(repr(line), flush=True)\n"
+        " if line.endswith('\\r'): sys.stdin.readline()\n"
+        "Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=log)\n"
+    )
+    command = [sys.executable, "-I", "-c", code, str(tmp_path / "e"), str(locks)]
+    lines = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as builder:
+        states = (ast.literal_eval(line) for line in builder.stdout)
+        state = next(line for line in states if line.endswith("\r"))
+
+        def log(line):
+            lines.append(line)
+            if line == state:
+                builder.stdin.close()  # it goes on, and stops no more
+
+        Environments(tmp_path / "e", locks=locks).ensure("tf-2.21", log=log)
+        rest = list(states)
+    assert builder.returncode == 0
+    assert lines[0] == "tidemill: waiting for environment tf-2.21, which another process is building"
+    assert lines[1] == state
+    assert lines[-1] == "tidemill: environment tf-2.21 is ready"
+    assert set(lines[2:-1]) <= set(rest), "each state of the waiter is one of the builder"
+    assert not list((tmp_path / "e").glob("*.progress"))
+
+
 def test_a_builder_that_is_killed_does_not_block_the_next_one(tmp_path, locks):
     environments = Environments(tmp_path / "e", locks=locks)
     code = (
-        "import os, signal, sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "import os, signal, sys; from pathlib import Path; from tidemill.environments.builder import Environments\n"
         "def log(line):\n print(line, flush=True); signal.pause()\n"
         "Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=log)\n"
     )
@@ -196,24 +306,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path):
         Environments(tmp_path).describe("tf-9")
 
 
-@pytest.mark.parametrize("version", ["2.21", "2.21.0", None])
-def test_a_known_version_is_taken_without_a_word(version):
-    assert (choose(version).name, choose(version).notice) == ("tf-2.21", None)
-
-
-@pytest.mark.parametrize("version", ["1.15.0", "2.3.1", "9.9", "latest", ""])
-def test_any_other_version_runs_on_the_newest_with_a_notice(version):
-    choice = choose(version)
-    assert choice.name == "tf-2.21"
-    assert choice.notice == (
-        f"tidemill: TensorFlow {version} is not available here; running on 2.21 instead (available: 2.21)"
-    )
-
-
-def test_an_old_version_with_a_lock_gets_its_own_environment(locks):
-    assert choose("2.15.1", locks=locks).name == "tf-2.15"
-
-
 def test_installers_see_indexes_proxies_and_certificates_but_no_keys():
     found = installer_variables(
         {
@@ -226,7 +318,17 @@ def test_installers_see_indexes_proxies_and_certificates_but_no_keys():
             "PATH": "no",
         }
     )
+    found.pop("UV_SYSTEM_CERTS", None)
     assert found == {"PIP_INDEX_URL": "a", "UV_INDEX": "b", "https_proxy": "c", "SSL_CERT_FILE": "d"}
+
+
+def test_installers_trust_what_the_machine_trusts_unless_told_otherwise(tmp_path, monkeypatch):
+    bundle = tmp_path / "ca-certificates.crt"
+    monkeypatch.setattr(uv_command, "_CERTIFICATES", (tmp_path / "none", bundle))
+    assert installer_variables({}) == {}
+    bundle.touch()
+    assert installer_variables({}) == {"UV_SYSTEM_CERTS": "true"}
+    assert installer_variables({"UV_SYSTEM_CERTS": "false"}) == {"UV_SYSTEM_CERTS": "false"}
 
 
 def test_a_tree_with_closed_directories_and_links_is_removed_and_nothing_else(tmp_path):
@@ -268,10 +370,9 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_carries_every_in_job_distribution(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        payload = [name for name in archive.namelist() if name.startswith("tidemill/executors/payload/")]
+        payload = [name for name in archive.namelist() if name.startswith("tidemill/environments/payload/")]
     assert sorted(Path(name).name.split("-")[0].replace("_", "-") for name in payload) == sorted(DISTRIBUTIONS)
-    native = {name.removesuffix(".whl").rpartition("-")[2] for name in payload} - {"any"}
-    assert wheel.stem.rpartition("-")[2] in (native or {"any"}), "a native payload ties the wheel to its platform"
+    assert "-py3-none-manylinux_2_17_" in wheel.name, "native libraries may tie it to an old C library only"
 
 
 def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_path, locks):
@@ -282,7 +383,7 @@ def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_p
     ):
         subprocess.run([find_uv(), *arguments], check=True, cwd=tmp_path)
     code = (
-        "import sys; from pathlib import Path; from tidemill.executors.environments import Environments\n"
+        "import sys; from pathlib import Path; from tidemill.environments.builder import Environments\n"
         "e = Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=lambda line: None)\n"
         "print(e.python)\n"
     )
@@ -296,14 +397,14 @@ def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_p
     )
     assert built.returncode == 0, built.stderr
     python = built.stdout.strip()
+    modules = ("tidemill_runtime", "tidemill_serving", "sagemaker_tensorflow", "horovod", "smdistributed")
     look = (
-        "import importlib.util, tidemill_runtime, tidemill_serving\n"
-        "print(tidemill_runtime.__file__, importlib.util.find_spec('sagemaker_tensorflow').origin)\n"
+        "import importlib.util\n"
+        f"for name in {modules}: print(list(importlib.util.find_spec(name).submodule_search_locations)[0])\n"
     )
     shown = subprocess.run([python, "-c", look], check=True, capture_output=True, text=True, cwd="/")
-    runtime, pipemode = shown.stdout.split()
-    assert runtime.startswith(str(environment))
-    assert pipemode.startswith(str(environment))
+    assert [Path(line).name for line in shown.stdout.split()] == list(modules)
+    assert all(line.startswith(str(environment)) for line in shown.stdout.split())
 
 
 def test_a_tidemill_without_its_payload_says_so(tmp_path):

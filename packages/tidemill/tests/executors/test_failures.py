@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tidemill.executors.shim.failures import (
+from tidemill.shim.failures import (
     AlgorithmFailure,
     ClientFailure,
     InternalFailure,
@@ -47,7 +47,7 @@ def test_a_note_that_is_there_already_is_not_doubled():
     assert str(algorithm_reason(text, peak_rss_bytes=1)).count("OutOfMemory") == 1
 
 
-def test_a_process_without_a_report_is_described_by_its_last_words():
+def test_a_process_without_a_report_is_described_by_the_end_of_its_output():
     reason = ended_reason(1, stderr_tail="Segmentation\n", command="train", peak_rss_bytes=0)
     assert isinstance(reason, AlgorithmFailure)
     assert 'ErrorMessage "Segmentation"' in str(reason)

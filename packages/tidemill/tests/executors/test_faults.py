@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tidemill.executors.base import InstanceRef, Outcome, StopReason
+from tidemill.executors.base import KnownInstance
+from tidemill.instance.spec import InstanceRef
+from tidemill.instance.status import Outcome, StopReason
 
 POINTS = ("started", "environment", "downloaded", "launched", "packed", "exit")
 DRIVER = Path(__file__).with_name("server_driver.py")
@@ -36,7 +38,8 @@ def killed_server(make_stage):
 def test_a_job_outlives_its_server_and_is_attached_again(killed_server):
     stage, ref = killed_server, InstanceRef("abc", 0)
     stage.reopen()
-    assert stage.executor.recover() == [ref]
+    recovered = stage.executor.recover(finished=lambda job_id: False)
+    assert recovered == [KnownInstance(ref=ref, kind="training", job_name="job")]
     stage.executor.relaunch(ref)
     stage.wait(ref, lambda: (stage.directory(ref).ml / "model/m").exists())
     assert stage.executor.observe(ref).running
@@ -91,7 +94,7 @@ def test_a_full_disk_fails_the_job_with_a_reason_of_its_own(stage, monkeypatch):
     assert ended.failure.startswith("ClientError: no space left on device")
 
 
-def test_the_last_word_is_written_though_the_disk_was_full_for_a_while(stage, monkeypatch):
+def test_the_result_is_written_though_the_disk_was_full_for_a_while(stage, monkeypatch):
     monkeypatch.setenv("TIDEMILL_FAULTS", "files.fsync.exit.json:enospc:1:3")
     ref, ended = stage.run("print('ran')")
     assert ended.outcome is Outcome.COMPLETED

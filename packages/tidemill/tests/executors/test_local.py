@@ -5,14 +5,19 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
-from tidemill.executors.base import ChannelSpec, InstanceRef, ObjectFile, Outcome, StopReason
+from tidemill.executors.shim_process import spawn_shim
+from tidemill.instance.spec import ChannelSpec, InstanceRef
+from tidemill.instance.status import Outcome, StopReason
+from tidemill.sandbox import Overlay, View, overlay_fault, sandbox_named
 
 BASE = "import os; from pathlib import Path; base = Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
 SLEEP = "import signal, time; print('ready', flush=True); signal.pause()\n"
@@ -28,13 +33,14 @@ def test_a_script_runs_and_its_model_is_packed(any_stage):
     assert "hello" in any_stage.lines(ref)
     for name, content in (("model", ["weights"]), ("output", ["plot"])):
         artifact = ended.artifacts[name]
-        data = artifact.file.read_bytes()
+        file = any_stage.artifact(ref, name)
+        data = file.read_bytes()
         assert (artifact.size_bytes, artifact.sha256, artifact.md5) == (
             len(data),
             hashlib.sha256(data).hexdigest(),
             hashlib.md5(data).hexdigest(),
         )
-        with tarfile.open(artifact.file) as archive:
+        with tarfile.open(file) as archive:
             assert archive.getnames() == content
     assert [phase.status for phase in any_stage.executor.observe(ref).phases] == [
         "Starting",
@@ -87,7 +93,10 @@ def test_configuration_code_and_channels_lie_where_the_job_expects_them(any_stag
         ),
     )
     assert ended.outcome is Outcome.COMPLETED, ended
-    assert any_stage.lines(ref)[1:] == ["algo-1", "the code", "['training/a.txt', 'training/deep/er/x']", "deep"]
+    how = "copied (isolation=plain)" if any_stage.executor.isolation == "plain" else "not copied (overlay; "
+    # After the isolation, and that two instances share the network.
+    assert any_stage.lines(ref)[2].startswith(f"tidemill: channel training {how}")
+    assert any_stage.lines(ref)[3:] == ["algo-1", "the code", "['training/a.txt', 'training/deep/er/x']", "deep"]
 
 
 def test_an_entrypoint_is_handed_to_the_runtime(stage):
@@ -105,11 +114,12 @@ def test_the_environment_of_a_job_is_built_from_nothing(any_stage, monkeypatch):
         "import os; print(sorted(os.environ)); print(os.environ['PATH']); print(os.environ['MINE'])",
         variables={"MINE": "a\nb"},
     )
-    names, path, *mine = any_stage.lines(ref)[1:]
+    names, path, *mine = any_stage.lines(ref)[2:]
     plain = {"SAGEMAKER_BASE_DIR"} if any_stage.executor.isolation == "plain" else set()
     python_own = {"LC_CTYPE"}
     assert set(eval(names)) - python_own == plain | {
-        *("HOME", "LANG", "MINE", "PATH", "PYTHONUNBUFFERED", "TIDEMILL_CONTROL_FD", "TIDEMILL_INSTANCE", "TMPDIR")
+        *("HOME", "LANG", "MINE", "PATH", "PYTHONUNBUFFERED", "TIDEMILL_CONTROL_FD", "TIDEMILL_INSTANCE", "TMPDIR"),
+        "TIDEMILL_JOB_DIRECTORY",  # the job has two instances
     } | ({"PWD"} & set(eval(names)))
     assert path.endswith("/bin:/usr/local/bin:/usr/bin:/bin")
     assert mine == ["a", "b"]
@@ -117,18 +127,18 @@ def test_the_environment_of_a_job_is_built_from_nothing(any_stage, monkeypatch):
     assert ended.outcome is Outcome.COMPLETED
 
 
-def test_every_line_of_both_streams_is_logged_unchanged(stage):
+def test_every_line_of_both_streams_is_logged_without_escape_sequences(stage):
     stage.run(
         "import sys\n"
         "for i in range(20000): print(i)\n"
         "sys.stdout.buffer.write(b'\\x1b[1mbold\\x1b[0m \\xff\\r\\n'); sys.stdout.flush()\n"
         "sys.stderr.write('last without newline')\n"
     )
-    data = b"".join(path.read_bytes() for path in sorted((stage.state_dir / "logs").glob("*/*.log")))
+    data = b"".join(path.read_bytes() for path in sorted((stage.state_dir / "logs").glob("*/*/*.log")))
     lines = [line.split(b" ", 1) for line in data.split(b"\n")[:-1]]
     messages = [message for _, message in lines]
     assert [m for m in messages if m.isdigit()] == [b"%d" % i for i in range(20000)]
-    assert b"\x1b[1mbold\x1b[0m \xff\r" in messages
+    assert b"bold \xff" in messages
     assert b"last without newline" in messages
     stamps = [int(stamp) for stamp, _ in lines]
     assert stamps == sorted(stamps)
@@ -262,25 +272,59 @@ def test_a_shim_of_another_boot_is_lost_though_its_pid_lives(stage):
 def test_launching_again_does_nothing_twice(stage):
     spec = stage.spec(BASE + "print('once')\n" + SLEEP)
     for _ in range(3):
-        stage.executor.launch(spec)
+        stage.executor.launch([spec])
     stage.wait_for_line(spec.ref, "ready")
-    stage.executor.launch(spec)
+    stage.executor.launch([spec])
     stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
     stage.ended(spec.ref)
-    stage.executor.launch(spec)
+    stage.executor.launch([spec])
     assert stage.lines(spec.ref).count("once") == 1
+
+
+def test_a_launch_that_fails_leaves_neither_processes_nor_files(stage):
+    running, broken = stage.spec(STUBBORN), stage.spec(channels=(ChannelSpec(name="a/b", objects=()),))
+    broken = replace(broken, ref=InstanceRef(running.ref.job_id, 1))
+    stage.executor.launch([running])
+    stage.wait_for_line(running.ref, "ready")
+    with pytest.raises(LaunchError, match="'a/b' cannot name a file"):
+        stage.executor.launch([running, broken])
+    assert marked(running.ref) == []
+    assert not stage.directory(running.ref).path.parent.exists()
+
+
+def test_what_a_killed_service_left_of_a_failed_launch_goes_with_the_job(stage):
+    ref, _ = stage.run("")
+    left = stage.directory(ref).path.parent / ".00ff.withdrawn"
+    (left / "ml").mkdir(parents=True)
+    recovered = stage.executor.recover(finished=lambda job_id: False)
+    assert [each.ref for each in recovered] == [ref]
+    stage.executor.reap(ref.job_id)
+    assert not left.exists()
+
+
+def test_a_new_attempt_has_a_directory_and_a_mark_of_its_own(stage):
+    first = stage.start(STUBBORN)
+    stage.wait_for_line(first, "ready")
+    second = InstanceRef(first.job_id, 0, attempt=2)
+    stage.executor.launch([stage.spec("import os; print(os.environ['TIDEMILL_INSTANCE'])", ref=second)])
+    assert marked(first) == []
+    assert stage.ended(second).outcome is Outcome.COMPLETED
+    assert stage.directory(second).path.name == "algo-1.2"
+    assert json.loads(stage.directory(second).exit_file.read_text())["attempt"] == 2
+    assert stage.directory(first).spec_file.exists(), "the small records of the older attempt stay"
+    assert not stage.directory(first).ml.exists()
 
 
 def test_of_two_shims_on_one_instance_the_second_leaves(stage):
     ref = stage.start("print('ran', flush=True)\n" + SLEEP)
     stage.wait_for_line(ref, "ready")
     first = stage.directory(ref).read_run()
-    second = stage.executor._spawn(stage.directory(ref))
+    second = spawn_shim(stage.directory(ref))
     assert os.waitpid(second, 0)[1] == 0
     assert stage.directory(ref).read_run() == first
     stage.executor.stop(ref, reason=StopReason.STOPPED)
     assert stage.ended(ref).outcome is Outcome.STOPPED
-    third = stage.executor._spawn(stage.directory(ref))
+    third = spawn_shim(stage.directory(ref))
     assert os.waitpid(third, 0)[1] == 0
     assert stage.lines(ref).count("ran") == 1
 
@@ -289,7 +333,7 @@ def test_two_shims_started_at_once_run_the_job_once(stage):
     spec = stage.spec("print('ran')")
     directory = stage.directory(spec.ref)
     stage.executor._write_spec(directory, spec)
-    shims = [stage.executor._spawn(directory) for _ in range(2)]
+    shims = [spawn_shim(directory) for _ in range(2)]
     assert [os.waitpid(shim, 0)[1] for shim in shims] == [0, 0]
     assert stage.ended(spec.ref).outcome is Outcome.COMPLETED
     assert stage.lines(spec.ref).count("ran") == 1
@@ -299,9 +343,9 @@ def test_a_new_executor_finds_what_runs_and_what_has_ended(stage):
     running = stage.start(SLEEP)
     done, _ = stage.run("print('done')")
     stage.wait_for_line(running, "ready")
-    stage.executor._children.clear()
     stage.reopen()
-    assert stage.executor.recover() == sorted([running, done])
+    recovered = stage.executor.recover(finished=lambda job_id: False)
+    assert sorted(each.ref for each in recovered) == sorted([running, done])
     assert stage.executor.observe(running).running
     assert stage.executor.observe(done).exit.outcome is Outcome.COMPLETED
     stage.executor.stop(running, reason=StopReason.STOPPED)
@@ -389,13 +433,22 @@ def test_a_key_that_is_both_file_and_directory_fails_the_job(stage, keys):
     assert "clashes with another object" in ended.failure
 
 
-def test_a_damaged_object_is_never_handed_to_a_job(stage):
+def test_a_damaged_object_is_never_copied_to_a_job(make_stage):
+    stage = make_stage("plain")
     good = stage.stored(b"good", name="x")
-    bad = ObjectFile(uri=good.uri, name="x", file=good.file, size_bytes=4, sha256="0" * 64)
+    bad = replace(good, sha256="0" * 64)
     _, ended = stage.run(channels=(ChannelSpec(name="training", objects=[bad]),))
     assert ended.failure == (
         "InternalServerError: s3://bucket/data/x is damaged in the object store:"
         " its content does not match its checksum"
+    )
+
+
+def test_an_object_of_another_size_is_never_shown_to_a_job(stage):
+    good = stage.stored(b"good", name="x")
+    _, ended = stage.run(channels=(ChannelSpec(name="training", objects=[replace(good, size_bytes=5)]),))
+    assert ended.failure == (
+        "InternalServerError: s3://bucket/data/x is damaged in the object store: it has 4 bytes of 5"
     )
 
 
@@ -405,7 +458,85 @@ def test_a_job_cannot_change_the_objects_of_the_store(any_stage):
         BASE + "p = base / 'input/data/training/x'; p.chmod(0o600); p.write_text('changed')", channels=(channel,)
     )
     assert ended.outcome is Outcome.COMPLETED
-    assert Path(channel.objects[0].file).read_bytes() == b"original"
+    assert any_stage.content(channel.objects[0]).read_bytes() == b"original"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "unshare"])
+def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_job(make_stage, backend):
+    stage = make_stage(backend)
+    first = stage.channel("first", appended=b"original", replaced=b"original", gone=b"original", same=b"original")
+    second = replace(stage.channel("second", x=b"2"), input_mode="FastFile")
+    ref, ended = stage.run(
+        "from pathlib import Path\n"
+        "first = Path('/opt/ml/input/data/first')\n"
+        "with (first / 'appended').open('a') as file: file.write(' and more')\n"
+        "(first / 'new').write_text('new'); (first / 'new').rename(first / 'replaced')\n"
+        "(first / 'gone').unlink()\n"
+        "(first / 'cache').mkdir(); (first / 'cache/x').touch()\n"
+        "print(sorted(each.name for each in first.iterdir()), (first / 'replaced').read_text())\n"
+        "print((first / 'appended').read_text())\n"
+        "print(Path('/opt/ml/input/data/second/x').read_text())\n",
+        channels=(first, second),
+    )
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    # After the isolation, and that two instances share the network.
+    assert stage.lines(ref)[2:] == [
+        "tidemill: channels first, second not copied (overlay; what the script writes stays with the job)",
+        "['appended', 'cache', 'replaced', 'same'] new",
+        "original and more",
+        "2",
+    ]
+    for each in first.objects:
+        assert stage.content(each).read_bytes() == b"original"
+    links = stage.directory(ref).views
+    (same,) = (each for each in first.objects if each.name == "same")
+    assert (links / "0/files/same").samefile(stage.content(same))
+    stage.executor.reap(ref.job_id)
+    assert not links.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to any group")
+def test_a_file_of_another_group_can_be_changed_too(stage):
+    channel = stage.channel("training", x=b"original")
+    os.chown(stage.content(channel.objects[0]), -1, 1)
+    ref, ended = stage.run(
+        "with open('/opt/ml/input/data/training/x', 'a') as file: file.write(' and more')\n", channels=(channel,)
+    )
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.content(channel.objects[0]).read_bytes() == b"original"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "unshare"])
+def test_without_overlays_a_channel_is_read_only(backend, tmp_path):
+    for name in ("ml/input/data/x", "home", "tmp/tmp", "tmp/var", "files"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "hosts").touch()
+    (tmp_path / "files/a").write_text("original")
+    view = View(
+        host_name="algo-1",
+        hosts_file=tmp_path / "hosts",
+        ml=tmp_path / "ml",
+        home=tmp_path / "home",
+        tmp=tmp_path / "tmp",
+        covers=((tmp_path / "files", "input/data/x"),),
+    )
+    script = "cat /opt/ml/input/data/x/a; echo changed > /opt/ml/input/data/x/a; touch /opt/ml/input/data/x/b"
+    launch = sandbox_named(backend).wrap(["/bin/sh", "-c", script], view=view, variables={"PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        launch.argv, env=launch.variables, pass_fds=launch.descriptors, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "original"
+    assert done.stderr.count("Read-only file system") == 2
+    assert [each.name for each in (tmp_path / "files").iterdir()] == ["a"]
+
+
+def test_what_an_overlay_lacks_is_found_out_by_trying(tmp_path):
+    for name in ("files", "writes", "work", "target"):
+        (tmp_path / name).mkdir()
+    overlay = Overlay(directory=tmp_path, target=tmp_path / "target")
+    assert overlay_fault(overlay) == ""
+    (tmp_path / "writes").rmdir()
+    assert overlay_fault(overlay) == "[Errno 2] mount overlay: No such file or directory"
 
 
 def test_a_model_directory_replaced_by_a_link_is_not_followed(stage):
@@ -423,11 +554,11 @@ def test_a_failure_file_that_is_a_link_is_not_read(stage):
 
 
 def test_links_are_stored_as_links_and_pipes_are_left_out(stage):
-    _, ended = stage.run(
+    ref, _ = stage.run(
         BASE + "m = base / 'model'; (m / 'one').write_text('1'); os.link(m / 'one', m / 'two')\n"
         "(m / 'away').symlink_to('/etc/passwd'); os.mkfifo(m / 'pipe'); (m / 'd/e').mkdir(parents=True)\n"
     )
-    with tarfile.open(ended.artifacts["model"].file) as archive:
+    with tarfile.open(stage.artifact(ref, "model")) as archive:
         members = {member.name: member for member in archive.getmembers()}
         assert sorted(members) == ["away", "d", "d/e", "one", "two"]
         assert members["away"].linkname == "/etc/passwd"

@@ -1,13 +1,11 @@
 """Channels in Pipe mode of whole instances, with real shims and sandboxes."""
 
 import fcntl
-import json
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
-from tidemill.executors.base import Outcome
+from tidemill.instance.status import Outcome
 
 BASE = (
     "import hashlib, json, os, sys; from pathlib import Path\n"
@@ -41,7 +39,7 @@ def is_fed(path):
 
 
 def outcome(stage, ref, name):
-    return json.loads((stage.directory(ref).ml / f"input/data/.tidemill/{name}.json").read_text())
+    return (stage.directory(ref).ml / f"input/data/.tidemill/{name}.outcome").read_text()
 
 
 def test_a_script_reads_its_fifos_in_every_sandbox(any_stage):
@@ -66,8 +64,8 @@ def test_a_channel_that_nobody_reads_does_not_keep_an_instance_from_ending(stage
 
 def test_an_instance_gets_its_part_of_a_sharded_channel(stage):
     objects = {f"{number}": b"%d" % number for number in range(7)}
-    channel = pipe(stage, objects=objects, distribution="ShardedByS3Key")
-    ref, _ = stage.run(BASE + "print(read('train_0'))", channels=(channel,), hosts=("algo-1", "algo-2", "algo-3"))
+    channel = pipe(stage, objects=objects, share=(0, 3))
+    ref, _ = stage.run(BASE + "print(read('train_0'))", channels=(channel,))
     assert stage.lines(ref)[-1] == str(b"036")
 
 
@@ -96,14 +94,14 @@ def test_the_outcome_stays_unfinished_when_the_shim_is_killed(any_stage):
     assert is_fed(lock)
     os.kill(any_stage.directory(ref).read_run().pid, signal.SIGKILL)
     any_stage.wait(ref, lambda: not any_stage.executor.observe(ref).running)
-    assert outcome(any_stage, ref, "train_0")["state"] == "writing"
+    assert outcome(any_stage, ref, "train_0") == "2 writing 0 0\n"
     any_stage.wait(ref, lambda: not is_fed(lock))  # a process that the shim forked may hold it until it ends, too
     assert any_stage.executor.observe(ref).exit is None
 
 
 def test_a_script_that_did_well_on_half_its_data_has_failed(stage):
     channel = pipe(stage)
-    Path(channel.objects[1].file).unlink()
+    stage.content(channel.objects[1]).unlink()
     ref, ended = stage.run(BASE + "print(read('train_0')); (base / 'model/m').touch()", channels=(channel,))
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.startswith("ClientError: channel 'train', epoch 0: s3://bucket/data/b was deleted or replaced")
@@ -113,7 +111,7 @@ def test_a_script_that_did_well_on_half_its_data_has_failed(stage):
 
 def test_a_script_that_fails_on_broken_data_says_itself_how(stage):
     channel = pipe(stage)
-    Path(channel.objects[1].file).unlink()
+    stage.content(channel.objects[1]).unlink()
     ref, ended = stage.run(BASE + "read('train_0'); sys.exit(3)", channels=(channel,))
     assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError:\nExitCode 3")
     assert any("s3://bucket/data/b was deleted or replaced" in line for line in stage.lines(ref))

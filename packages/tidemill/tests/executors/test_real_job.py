@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.executors.base import Outcome
-from tidemill.executors.environments import Environments
-
-ENVIRONMENTS = Path(__file__).parents[4] / ".venvs" / "jobs"
+from tidemill.environments.builder import Environments
+from tidemill.instance.status import Outcome
+from tidemill.settings import Settings
 
 SCRIPT = """
 import argparse, os
@@ -30,9 +29,10 @@ print("channel", open(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "x.txt")).
 
 @pytest.fixture(scope="module")
 def real_environments() -> Path:
-    """The environments of this checkout; built where that has not been done."""
-    Environments(ENVIRONMENTS).ensure("tf-2.21", log=print)
-    return ENVIRONMENTS
+    """The environments of this user; built where that has not been done."""
+    directory = Settings().environments_dir
+    Environments(directory).ensure("tf-2.21", log=print)
+    return directory
 
 
 def code(stage, **files: str):
@@ -64,7 +64,7 @@ def test_a_tensorflow_script_trains_in_the_real_environment(make_stage, real_env
     )
     assert ended.outcome is Outcome.COMPLETED, (ended.failure, stage.lines(ref))
     assert "channel data" in stage.lines(ref)
-    with tarfile.open(ended.artifacts["model"].file) as archive:
+    with tarfile.open(stage.artifact(ref, "model")) as archive:
         assert "1/saved_model.pb" in archive.getnames()
 
 

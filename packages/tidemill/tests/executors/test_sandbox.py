@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigurationError
-from tidemill.executors.base import Isolation, Outcome
-from tidemill.executors.sandbox import detect, sandbox_named
+from tidemill.instance.spec import Isolation
+from tidemill.instance.status import Outcome
+from tidemill.sandbox import detect, sandbox_named
 
 MOUNT = ("bubblewrap", "unshare")
 
@@ -63,7 +64,8 @@ def test_the_state_directory_and_the_users_keys_are_out_of_sight(mount_stage, us
     (state / "control.db").write_text("secret")
     found = ask(
         mount_stage,
-        f"[os.path.exists({str(state / 'control.db')!r}), os.path.exists({str(state / 'jobs')!r}),"
+        # Of a job with several instances there is the path to the directory that they share, and nothing else.
+        f"[os.path.exists({str(state / 'control.db')!r}), any(files for _, _, files in os.walk({str(state)!r})),"
         f" os.path.exists({str(user_home / '.aws')!r}), os.path.exists({str(user_home / '.ssh')!r}),"
         " os.path.exists('/root/.ssh'), os.path.exists(os.path.expanduser('~/.aws'))]",
     )
@@ -208,7 +210,7 @@ def test_both_backends_work_here_and_give_mode_mount(name):
 
 
 def test_auto_falls_back_to_plain_and_says_why(monkeypatch):
-    from tidemill.executors.sandbox import detection
+    from tidemill.sandbox import detection
 
     monkeypatch.setattr(detection, "_try", lambda sandbox: f"{sandbox.name} is forbidden")
     found = detect("auto")
@@ -219,7 +221,7 @@ def test_auto_falls_back_to_plain_and_says_why(monkeypatch):
 
 
 def test_a_missing_program_is_a_reason_not_a_crash(monkeypatch, tmp_path):
-    from tidemill.executors.sandbox import bubblewrap
+    from tidemill.sandbox import bubblewrap
 
     monkeypatch.setattr(bubblewrap.shutil, "which", lambda _name: str(tmp_path / "bwrap"))
     with pytest.raises(ConfigurationError, match="No such file or directory"):

@@ -11,6 +11,7 @@ import boto3
 import jsonschema
 import sagemaker
 from sagemaker.inputs import TrainingInput
+from sagemaker.instance_group import InstanceGroup
 from sagemaker.tensorflow import TensorFlow, TrainingCompilerConfig
 
 
@@ -29,6 +30,8 @@ def main():
         arguments = dict(case["arguments"])
         if arguments.pop("compiler", False):
             arguments["compiler_config"] = TrainingCompilerConfig()
+        if groups := arguments.pop("instance_groups", None):
+            arguments["instance_groups"] = [InstanceGroup(*group) for group in groups]
         inputs = case["inputs"]
         if isinstance(inputs, dict) and "TrainingInput" not in inputs:
             inputs = {name: channel(value) for name, value in inputs.items()}

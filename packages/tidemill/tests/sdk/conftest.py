@@ -37,6 +37,9 @@ class FakeAws:
     """Descriptions that DescribeEndpoint answers one after the other, the last one for ever."""
     invocations: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     reply: tuple[str, bytes] = ("application/json", b'{"predictions": [[1.0]]}')
+    invocation_status: int = 200
+    page_events: int = 2
+    """Most events of a page that GetLogEvents answers."""
     outage: int = 0
     """How many SageMaker requests get their connection cut."""
 
@@ -106,10 +109,12 @@ class FakeAws:
         names = sorted(name for name in self.streams if name.startswith(members["logStreamNamePrefix"]))
         return {"logStreams": [{"logStreamName": name} for name in names]} if names else None
 
-    def get_log_events(self, members: dict[str, Any], page: int = 2) -> dict[str, Any]:
-        events = self.streams[members["logStreamName"]]
+    def get_log_events(self, members: dict[str, Any]) -> dict[str, Any] | None:
+        events = self.streams.get(members["logStreamName"])
+        if events is None:
+            return None
         start = int(members.get("nextToken", "f/0").removeprefix("f/"))
-        found = events[start : start + page]
+        found = events[start : start + self.page_events]
         return {"events": found, "nextForwardToken": f"f/{start + len(found)}", "nextBackwardToken": "b/0"}
 
 
@@ -128,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(target, json.loads(body or b"{}"))
         elif re.fullmatch(r"/endpoints/[^/]+/invocations", path.path):
             self.aws.invocations.append((path.path.split("/")[2], dict(self.headers), body))
-            self._send(200, self.aws.reply[1], self.aws.reply[0])
+            self._send(self.aws.invocation_status, self.aws.reply[1], self.aws.reply[0])
         elif b"Action=GetCallerIdentity" in body:
             arn = "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user"
             self._send(
@@ -161,14 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._error("ValidationException", "Requested resource not found.")
                 return
             self._send(200, json.dumps(self.aws.sagemaker(operation, members)).encode())
-        elif operation == "DescribeLogStreams":
-            found = self.aws.describe_log_streams(members)
+        else:
+            read = self.aws.describe_log_streams if operation == "DescribeLogStreams" else self.aws.get_log_events
+            found = read(members)
             if found is None:
-                self._error("ResourceNotFoundException", "The specified log group does not exist.")
+                self._error("ResourceNotFoundException", "The specified log group or stream does not exist.")
             else:
                 self._send(200, json.dumps(found).encode())
-        else:
-            self._send(200, json.dumps(self.aws.get_log_events(members)).encode())
 
     def _s3(self, path: str, query: dict[str, list[str]], body: bytes) -> None:
         bucket, _, key = unquote(path.lstrip("/")).partition("/")

@@ -11,7 +11,7 @@ import pytest
 from tidemill import sdk
 from tidemill.compat.names import MODULES
 from tidemill.core.compatibility import ARGUMENTS, DISTRIBUTIONS, HYPERPARAMETERS
-from tidemill.sdk.arguments import EARLIER_NAMES
+from tidemill.sdk.arguments import DEPRECATED_ALIASES
 from tidemill.sdk.distribution import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -69,7 +69,7 @@ def test_every_kind_of_distribution_has_a_row() -> None:
 
 
 def test_an_earlier_name_is_that_of_an_argument_with_a_row() -> None:
-    assert set(EARLIER_NAMES.values()) <= set(ARGUMENTS["TensorFlow"])
+    assert set(DEPRECATED_ALIASES.values()) <= set(ARGUMENTS["TensorFlow"])
 
 
 def named_in(directory: Path, *patterns: str) -> set[str]:

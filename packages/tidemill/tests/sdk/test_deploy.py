@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from tidemill.errors import EndpointFailed
-from tidemill.sdk import Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
+from tidemill.sdk import DataCaptureConfig, Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
 from tidemill.sdk import serializers as s
+from tidemill.sdk.endpoint import new_variants
 
+PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
 BUCKET = "sagemaker-us-west-2-000000000000"
 MODEL = f"s3://{BUCKET}/job/output/model.tar.gz"
 REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
@@ -74,10 +77,42 @@ def test_an_endpoint_can_get_another_model(aws: Any, trained: TensorFlow) -> Non
         trained.deploy(update_endpoint=True)
 
 
+def test_an_update_that_is_rolled_back_raises_its_reason(aws: Any, trained: TensorFlow) -> None:
+    # The fake lists what is described, one description after the other.
+    kept = {"EndpointStatus": "InService", "EndpointConfigName": "before", "FailureReason": "no SavedModel"}
+    aws.endpoints["digits"] = [{"EndpointStatus": "Updating", "EndpointConfigName": "before"}, kept]
+    with pytest.raises(EndpointFailed, match="rolled back, it serves before:\nno SavedModel"):
+        trained.deploy(endpoint_name="digits", update_endpoint=True)
+
+
+def test_what_is_captured_is_sent_with_the_configuration(aws: Any, trained: TensorFlow) -> None:
+    trained.deploy(wait=False, data_capture_config=DataCaptureConfig(True, capture_options=["RESPONSE"]))
+    assert aws.named("CreateEndpointConfig")[0]["DataCaptureConfig"] == {
+        "EnableCapture": True,
+        "InitialSamplingPercentage": 20,
+        "DestinationS3Uri": f"s3://{BUCKET}/model-monitor/data-capture",
+        "CaptureOptions": [{"CaptureMode": "Output"}],
+        "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"], "JsonContentTypes": ["application/json"]},
+    }
+    with pytest.raises(ValueError, match="expected 'REQUEST', 'RESPONSE'"):
+        DataCaptureConfig(True, capture_options=["Input"])
+
+
+def test_a_new_variant_is_described_completely() -> None:
+    present = [{"VariantName": "a", "ModelName": "m"}, {"VariantName": "b", "ModelName": "n"}]
+    assert new_variants(present, count=None, instance_type=None, model=None) == present
+    with pytest.raises(ValueError, match="give both"):
+        new_variants(present, count=2, instance_type=None, model=None)
+    with pytest.raises(ValueError, match="m, n; give model_name"):
+        new_variants(present, count=2, instance_type="local", model=None)
+    (variant,) = new_variants(present[:1], count=2, instance_type="local", model=None)
+    assert (variant["ModelName"], variant["InitialInstanceCount"]) == ("m", 2)
+
+
 def test_the_python_kind_gets_the_training_code_by_default(aws: Any, trained: TensorFlow) -> None:
     trained.deploy(endpoint_type="python", wait=False)
     (model,) = aws.named("CreateModel")
-    assert model["PrimaryContainer"]["Image"] == f"{REGISTRY}/sagemaker-tensorflow:2.21.0-cpu-py311"
+    assert model["PrimaryContainer"]["Image"] == f"{REGISTRY}/sagemaker-tensorflow:2.21.0-cpu-py3"
     environment = model["PrimaryContainer"]["Environment"]
     assert environment["SAGEMAKER_PROGRAM"] == "train.py"
     assert environment["SAGEMAKER_SUBMIT_DIRECTORY"] == f"s3://{BUCKET}/job/source/sourcedir.tar.gz"
@@ -196,6 +231,30 @@ def test_each_deserializer_reads_its_body() -> None:
     assert s.json_deserializer(io.BytesIO(b"[1]"), "application/json") == [1]
     assert s.StringDeserializer().deserialize(io.BytesIO("é".encode())) == "é"
     assert s.BytesDeserializer().deserialize(io.BytesIO(b"\0")) == b"\0"
+
+
+def test_serializers_and_deserializers_are_those_of_awss_sdk() -> None:
+    """The same arguments, types and bodies, where AWS's SDK and NumPy are installed."""
+    source = Path(s.__file__).parents[2]
+    command = [PEERS, "-W", "ignore", Path(__file__).with_name("aws_v2_serializers.py"), source]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "6 serializers and 7 deserializers alike"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["explainer_config", "inference_recommendation_id"],
+)
+def test_what_no_endpoint_has_is_refused_at_the_call(aws: Any, session: Session, argument: str) -> None:
+    with pytest.raises(ValueError, match=rf"{argument}='x' is not supported"):
+        TensorFlowModel(MODEL, sagemaker_session=session).deploy(**{argument: "x"})
+    assert aws.named("CreateModel") == []
+
+
+def test_a_component_is_refused_when_a_predictor_is_made(session: Session) -> None:
+    with pytest.raises(ValueError, match=r"component_name='c' is not supported.*target_variant"):
+        TensorFlowPredictor("digits", session, component_name="c")
 
 
 def test_a_predictor_deletes_endpoint_and_configuration(aws: Any, session: Session) -> None:

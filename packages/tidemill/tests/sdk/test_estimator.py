@@ -9,7 +9,11 @@ import pytest
 
 from tidemill.control.admission import check_training_request
 from tidemill.errors import JobFailed
-from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig, TrainingInput, s3_input
+from tidemill.sdk import InstanceGroup, Session, TensorFlow, TrainingCompilerConfig, TrainingInput, s3_input
+from tidemill.sdk.console import Console
+from tidemill.sdk.interruption import on_interrupt
+from tidemill.sdk.predictor import Predictor
+from tidemill.sdk.training_job import TrainingJob
 from tidemill.wire.operations import operation
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -51,7 +55,7 @@ def test_the_least_that_can_be_said_is_a_whole_request(aws: Any, session: Sessio
     assert request == {
         "TrainingJobName": "job",
         "AlgorithmSpecification": {
-            "TrainingImage": "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311",
+            "TrainingImage": "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py3",
             "TrainingInputMode": "File",
         },
         "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
@@ -120,6 +124,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
         ({"py_version": "py2"}, "there is no Python 2"),
         ({"script_mode": False}, "legacy mode"),
         ({"instance_count": 0}, "instance_count=0"),
+        ({"instance_groups": [InstanceGroup("a", "local", 1)], "instance_count": 1}, "exclude each other"),
         ({"input_mode": "Stream"}, "expected File, Pipe or FastFile"),
         ({"base_job_name": "my_job"}, "base_job_name='my_job' is not a legal name"),
         ({"distribution": {"horovod": {}}}, "unknown kind 'horovod'"),
@@ -129,16 +134,9 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
         ({"dependencies": ["/nowhere"]}, "/nowhere does not exist"),
         ({"max_wait": 1}, "less than max_run"),
         ({"rules": [1]}, "no debugger"),
-        ({"compiler_config": TrainingCompilerConfig()}, "compiler_config=TrainingCompilerConfig.*is not allowed"),
         ({"compiler_config": "yes"}, "expected a TrainingCompilerConfig"),
-        ({"distribution": {"mpi": {"enabled": True}}}, "sagemaker_mpi_enabled=True: jobs under MPI or Horovod"),
-        (
-            {"distribution": {"smdistributed": {"modelparallel": {"enabled": True, "parameters": {"partitions": 2}}}}},
-            "mp_parameters=.*start the script under mpirun",
-        ),
         ({"distribution": {"smdistributed": {"dataparallel": {"enabled": True}}}}, "dataparallel_enabled=True"),
-        ({"distribution": {"multi_worker_mirrored_strategy": {"enabled": True}}}, "TF_CONFIG is not made yet"),
-        ({"hyperparameters": {"sagemaker_mpi_enabled": 1}}, "hyperparameters=.*jobs under MPI"),
+        ({"hyperparameters": {"sagemaker_distributed_dataparallel_enabled": 1}}, "hyperparameters=.*data parallelism"),
     ],
 )
 def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dict[str, Any], message: str) -> None:
@@ -149,14 +147,16 @@ def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dic
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"compiler_config": TrainingCompilerConfig()},
         {"compiler_config": TrainingCompilerConfig(enabled=False)},
         {"distribution": {"mpi": {"enabled": False}}},
         {"distribution": {"smdistributed": {"modelparallel": {"enabled": False}}}},
         {"distribution": {"parameter_server": {"enabled": True}}},
+        {"distribution": {"multi_worker_mirrored_strategy": {"enabled": True}}, "instance_count": 2},
         {"rules": [], "git_config": None, "requirements_file": ""},
     ],
 )
-def test_what_asks_for_nothing_is_accepted(aws: Any, session: Session, script: Path, arguments: dict[str, Any]) -> None:
+def test_what_can_be_honoured_is_accepted(aws: Any, session: Session, script: Path, arguments: dict[str, Any]) -> None:
     TensorFlow(str(script), sagemaker_session=session, **arguments).fit(wait=False, job_name="job")
     (request,) = aws.named("CreateTrainingJob")
     operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
@@ -406,6 +406,40 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(
     assert not aws.named("StopTrainingJob")
 
 
+def test_notebooks_show_tables_with_every_text_escaped(aws: Any, session: Session, script: Path) -> None:
+    estimator = TensorFlow(str(script), sagemaker_session=session, hyperparameters={"<b>rate": "secret"})
+    estimator.fit(job_name="job", wait=False)
+    aws.frames = [{"TrainingJobStatus": "Failed", "FailureReason": "<script>alert(1)</script> & more"}]
+    shown = estimator.latest_training_job._repr_html_()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in shown
+    assert "<script>" not in shown
+    whole = estimator._repr_html_()
+    assert "&lt;b&gt;rate" in whole
+    assert "secret" not in whole
+    assert ">job<" in whole
+    assert "<img" not in Predictor("<img src=x>", session)._repr_html_()
+
+
+def test_a_job_that_cannot_be_described_is_shown_too(session: Session) -> None:
+    assert "not described" in TrainingJob(session, "nowhere")._repr_html_()
+
+
+@pytest.mark.parametrize(("answer", "stops"), [("s\n", 1), ("stop\n", 1), ("d\n", 0), ("\n", 0), ("", 0)])
+def test_on_a_terminal_ctrl_c_asks_whether_to_stop(aws: Any, session: Session, answer: str, stops: int) -> None:
+    aws.jobs["job"] = {"TrainingJobName": "job"}
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = io.StringIO()
+    ended = on_interrupt(session, "job", console=Console(shown), answers=Terminal(answer))
+    assert isinstance(ended, KeyboardInterrupt)
+    assert len(aws.named("StopTrainingJob")) == stops
+    assert "[d]etach" in shown.getvalue()
+    assert ("Stopping" in shown.getvalue()) == bool(stops)
+
+
 def test_a_wrong_word_for_logs_is_refused_before_a_job_starts(aws: Any, session: Session, script: Path) -> None:
     with pytest.raises(ValueError, match="logs='all' is not allowed"):
         TensorFlow(str(script), sagemaker_session=session).fit(logs="all")
@@ -416,7 +450,7 @@ def test_tensorboard_is_a_command_to_copy(
     aws: Any, session: Session, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     TensorFlow(str(script), sagemaker_session=session).fit(job_name="job", wait=False, run_tensorboard_locally=True)
-    assert f"tensorboard --logdir s3://{BUCKET}/job/model" in capsys.readouterr().out
+    assert "\n  tidemill tensorboard job\n" in capsys.readouterr().out
 
 
 # Attaching

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidemill.control.admission import check_training_request
-from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig, TrainingInput
+from tidemill.sdk import InstanceGroup, Session, TensorFlow, TrainingCompilerConfig, TrainingInput
 from tidemill.wire.operations import operation
 
 PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
@@ -60,6 +60,14 @@ CASES: dict[str, dict[str, Any]] = {
             },
         },
         "inputs": None,
+    },
+    "groups": {
+        "arguments": {
+            "instance_count": None,
+            "instance_type": None,
+            "instance_groups": [["trainer", "ml.p3.2xlarge", 1], ["readers", "ml.c5.xlarge", 2]],
+        },
+        "inputs": {"train": {"TrainingInput": ["s3://data/train", {"instance_groups": ["readers"]}]}},
     },
     "multi-worker-mirrored": {
         "arguments": {
@@ -189,6 +197,8 @@ def run_ours(session: Session, source: Path) -> None:
         arguments = given(case, source)
         if arguments.pop("compiler", False):
             arguments["compiler_config"] = TrainingCompilerConfig()
+        if groups := arguments.pop("instance_groups", None):
+            arguments["instance_groups"] = [InstanceGroup(*group) for group in groups]
         inputs = case["inputs"]
         if isinstance(inputs, dict):
             inputs = {key: channel(value) for key, value in inputs.items()}

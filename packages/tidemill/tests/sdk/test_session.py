@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tidemill.sdk import LocalSession, Session, get_execution_role
+from tidemill.sdk.boto import EndpointSession
 
 BUCKET = "sagemaker-us-west-2-000000000000"
 
@@ -68,3 +70,29 @@ def test_a_session_of_another_sdk_is_adopted_without_asking_it_for_a_bucket(sess
     adopted.s3_client.close()
     with pytest.raises(ValueError, match="is no session"):
         Session.adopt(object())
+
+
+@pytest.mark.parametrize(("tries", "variables"), [(3, {}), (2, {"AWS_MAX_ATTEMPTS": "2"})])
+def test_an_endpoint_that_keeps_failing_is_asked_three_times_or_as_often_as_the_user_says(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, tries: int, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    aws.invocation_status = 503
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "s", "region_name": "us-west-2"}
+    session = Session(EndpointSession(endpoint_url=aws.url, **keys))
+    with pytest.raises(ClientError):
+        session.sagemaker_runtime_client.invoke_endpoint(EndpointName="broken", Body=b"[1]")
+    assert len(aws.invocations) == tries
+
+
+def test_a_local_endpoint_that_keeps_failing_is_asked_three_times(
+    aws: Any, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    aws.invocation_status = 503
+    with pytest.raises(ClientError):
+        session.sagemaker_runtime_client.invoke_endpoint(EndpointName="broken", Body=b"[1]")
+    assert len(aws.invocations) == 3
+    assert session.sagemaker_runtime_client.meta.config.read_timeout == 80

@@ -39,7 +39,7 @@ def test_secrets_are_masked_wherever_they_stand(log: io.StringIO) -> None:
 
 def test_events_below_the_level_are_left_out(log: io.StringIO) -> None:
     structlog.get_logger().debug("noise")
-    logging.getLogger("uvicorn.error").info("noise")
+    logging.getLogger("botocore.auth").info("noise")
     assert log.getvalue() == ""
 
 
@@ -47,7 +47,7 @@ def test_warnings_and_tracebacks_of_libraries_are_logged(log: io.StringIO) -> No
     try:
         raise ValueError("TOPSECRET is wrong")
     except ValueError:
-        logging.getLogger("uvicorn.error").exception("failed")
+        logging.getLogger("botocore.auth").exception("failed")
     text = log.getvalue()
-    assert "error failed logger=uvicorn.error" in text
+    assert "error failed logger=botocore.auth" in text
     assert "    ValueError: *** is wrong" in text

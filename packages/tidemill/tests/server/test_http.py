@@ -16,9 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
 
 import toys
 
-from tidemill.server.http import HttpLimits, LimitedProtocol, limited_protocol
+from tidemill._shared.http.limits import Limits
+from tidemill.server.asgi import LIMITS
 
-LIMITS = HttpLimits(head_timeout_s=0.3, body_window_s=0.3, linger_s=0.5)
+SHORT = Limits(head_timeout_s=0.3, slow_window_s=0.3, linger_s=0.5)
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -60,42 +61,55 @@ def sock(port: int) -> Iterator[socket.socket]:
         yield sock
 
 
+@pytest.fixture(scope="module")
+def hasty_port() -> Iterator[int]:
+    """One that loses patience soon: on a busy machine even with a client that does what it should."""
+    with toys.serving(echo, limits=SHORT) as port:
+        yield port
+
+
+@pytest.fixture
+def hasty_sock(hasty_port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", hasty_port), timeout=20) as sock:
+        yield sock
+
+
 def read_reply(sock: socket.socket) -> tuple[int, bytes]:
     with http.client.HTTPResponse(sock, method="POST") as reply:
         reply.begin()
         return reply.status, reply.read()
 
 
-def test_a_head_that_never_ends_is_408(sock: socket.socket) -> None:
-    sock.sendall(b"GET / HTTP/1.1\r\nHost: local")
-    assert read_reply(sock)[0] == 408
+def test_a_head_that_never_ends_is_408(hasty_sock: socket.socket) -> None:
+    hasty_sock.sendall(b"GET / HTTP/1.1\r\nHost: local")
+    assert read_reply(hasty_sock)[0] == 408
 
 
-def test_a_connection_that_says_nothing_is_closed(sock: socket.socket) -> None:
-    assert sock.recv(100) == b""
+def test_a_connection_that_says_nothing_is_closed(hasty_sock: socket.socket) -> None:
+    assert hasty_sock.recv(100) == b""
 
 
-def test_line_breaks_before_a_request_do_not_hold_a_connection(sock: socket.socket) -> None:
-    sock.sendall(b"\r\n\r\n")
-    assert sock.recv(100) == b""
+def test_line_breaks_before_a_request_do_not_hold_a_connection(hasty_sock: socket.socket) -> None:
+    hasty_sock.sendall(b"\r\n\r\n")
+    assert hasty_sock.recv(100) == b""
 
 
-def test_a_second_head_that_never_ends_is_408_too(sock: socket.socket) -> None:
-    sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert read_reply(sock) == (200, b"0")
-    sock.sendall(b"GET / HT")
-    assert read_reply(sock)[0] == 408
+def test_a_second_head_that_never_ends_is_408_too(hasty_sock: socket.socket) -> None:
+    hasty_sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert read_reply(hasty_sock) == (200, b"0")
+    hasty_sock.sendall(b"GET / HT")
+    assert read_reply(hasty_sock)[0] == 408
 
 
-def test_a_body_that_stops_is_408(sock: socket.socket) -> None:
-    sock.sendall(HEAD + b"Content-Length: 10000\r\n\r\nabc")
-    status, body = read_reply(sock)
+def test_a_body_that_stops_is_408(hasty_sock: socket.socket) -> None:
+    hasty_sock.sendall(HEAD + b"Content-Length: 10000\r\n\r\nabc")
+    status, body = read_reply(hasty_sock)
     assert status == 408
     assert b"bytes a second" in body
 
 
 def test_a_body_that_is_fast_enough_may_take_longer_than_the_window(port: int) -> None:
-    limits = HttpLimits(body_window_s=0.2, body_bytes_per_s=100)
+    limits = Limits(slow_window_s=0.2, slow_bytes_per_s=100)
     with toys.serving(echo, limits=limits) as slow, socket.create_connection(("127.0.0.1", slow), timeout=20) as sock:
         sock.sendall(HEAD + b"Content-Length: 4000\r\n\r\n")
         for _ in range(7):
@@ -198,8 +212,5 @@ def test_a_bad_chunk_ends_a_request_that_is_under_way(sock: socket.socket) -> No
 
 
 def test_the_default_limits_are_those_that_are_documented() -> None:
-    assert limited_protocol() is LimitedProtocol
-    assert limited_protocol(LIMITS).limits is LIMITS
-    limits = HttpLimits()
-    assert (limits.line_bytes, limits.head_bytes, limits.headers) == (16384, 65536, 128)
-    assert (limits.head_timeout_s, limits.body_window_s, limits.body_bytes_per_s) == (10, 30, 1024)
+    assert (LIMITS.line_bytes, LIMITS.head_bytes, LIMITS.headers) == (16384, 65536, 128)
+    assert (LIMITS.head_timeout_s, LIMITS.slow_window_s, LIMITS.slow_bytes_per_s) == (10, 30, 1024)

@@ -148,6 +148,9 @@ def test_a_start_that_fails_says_why_in_one_line(tidemill: Run, state: StateDire
     assert failed.returncode == 1
     assert text in failed.stderr
     assert failed.stderr.count("\n") == 1
+    log = state.service_log.read_text()
+    assert "service.start_failed" in log
+    assert ("Traceback" in log) == (failure == "crashes")
     assert not state.service_file.exists()
 
 

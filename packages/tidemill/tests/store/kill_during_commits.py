@@ -16,8 +16,9 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select
 
 from tidemill.core import faults
-from tidemill.store.database import Database
-from tidemill.store.schema import meta, metadata
+from tidemill.store.database.base import Database
+from tidemill.store.database.schema import meta, metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
 
 CLIENTS = 16
 
@@ -52,7 +53,7 @@ def one_round(path: Path, seed: int) -> set[str]:
             at = ("store.commit.before", "store.commit.after")[seed % 2]
             faults._random.seed(seed)
             faults._armed = faults._parse(f"{at}:exit:{chance.choice((0.02, 0.1, 0.5))}:1")
-        database = Database.open(path, metadata=metadata)
+        database = SqliteDatabase.open(path, metadata=metadata)
         asyncio.run(write_for_ever(database, writer, seed))
     os.close(writer)
     kill_after = chance.randrange(1, 400)
@@ -74,7 +75,7 @@ def main() -> None:
     acknowledged: set[str] = set()
     for seed in range(rounds):
         acknowledged |= one_round(path, seed)
-        with Database.open(path, metadata=metadata) as database:
+        with SqliteDatabase.open(path, metadata=metadata) as database:
             stored = set(database.read(lambda c: c.execute(select(meta.c.key)).scalars().all()))
         if lost := acknowledged - stored:
             sys.exit(f"seed {seed}: {len(lost)} acknowledged rows are lost, e.g. {min(lost)}")

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.segments import SegmentWriter, create_stream, segment_path
-from tidemill.store import log_search, segment_file
-from tidemill.store.log_search import FoundEvent, Search, search
-from tidemill.store.log_spans import StreamSpans
-from tidemill.store.log_terms import LogTerms
-from tidemill.store.logs import LogStreams
+from tidemill.store.logs import search as log_search
+from tidemill.store.logs import segment_file
+from tidemill.store.logs.search import FoundEvent, Search, search
+from tidemill.store.logs.spans import StreamSpans
+from tidemill.store.logs.streams import LogStreams
+from tidemill.store.logs.terms import LogTerms
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 Event = tuple[int, str, str]  # time, stream, message

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tidemill.core.segments import STREAM_FILE, SegmentWriter, create_stream, segment_path, segments_of
 from tidemill.errors import StateCorrupt
-from tidemill.store import logs, segment_file
-from tidemill.store.logs import LogEvent, LogReader, LogStreams
+from tidemill.store.logs import segment_file
+from tidemill.store.logs import streams as logs
+from tidemill.store.logs.streams import LogEvent, LogReader, LogStreams
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 

@@ -13,13 +13,13 @@ from sqlalchemy import update
 
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
-from tidemill.store.ballast import Ballast
-from tidemill.store.database import Database
-from tidemill.store.object_errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
-from tidemill.store.object_rows import ObjectAttributes
-from tidemill.store.object_schema import objects as object_table
-from tidemill.store.objects import ObjectStore
-from tidemill.store.schema import metadata
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.objects.errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
+from tidemill.store.objects.rows import ObjectAttributes
+from tidemill.store.objects.schema import objects as object_table
+from tidemill.store.objects.store import ObjectStore
 
 BUCKET = "bucket"
 
@@ -27,7 +27,7 @@ BUCKET = "bucket"
 @contextmanager
 def opened(root: Path, **settings: Any) -> Iterator[ObjectStore]:
     """A store on ``root``; whoever uses it in an event loop closes it there."""
-    with Database.open(root / "tidemill.db", metadata=metadata) as database:
+    with SqliteDatabase.open(root / "tidemill.db", metadata=metadata) as database:
         yield ObjectStore(database, root / "objects", clock=SystemClock(), **settings)
 
 
@@ -188,11 +188,11 @@ def test_copies_share_one_file_until_the_last_is_gone(tmp_path: Path) -> None:
 
 def test_a_file_is_adopted_while_the_disk_is_too_full_for_anything_new(tmp_path: Path) -> None:
     async def run() -> None:
-        ballast = Ballast(tmp_path / "ballast", size_bytes=1 << 20)
-        with Database.open(tmp_path / "tidemill.db", metadata=metadata, ballast=ballast) as database:
+        reserved = ReservedSpace(tmp_path / "ballast", size_bytes=1 << 20)
+        with SqliteDatabase.open(tmp_path / "tidemill.db", metadata=metadata, reserved=reserved) as database:
             store = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
             await store.ensure_bucket(BUCKET)
-            ballast.release()
+            reserved.release()
             with pytest.raises(ServiceUnavailable, match="full"):
                 await store.put_bytes(BUCKET, "key", b"data")
             (tmp_path / "model.tar.gz").write_bytes(b"model")

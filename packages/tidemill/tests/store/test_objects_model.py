@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tidemill.core.clock import SystemClock
-from tidemill.store.database import Database
-from tidemill.store.object_rows import ObjectAttributes
-from tidemill.store.objects import ObjectStore
-from tidemill.store.schema import metadata
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects.rows import ObjectAttributes
+from tidemill.store.objects.store import ObjectStore
 
 BUCKET = "bucket"
 KEYS = st.one_of(
@@ -34,7 +34,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.runner.run(self.store.ensure_bucket(BUCKET))
 
     def open(self) -> None:
-        self.database = Database.open(self.root / "tidemill.db", metadata=metadata)
+        self.database = SqliteDatabase.open(self.root / "tidemill.db", metadata=metadata)
         self.store = ObjectStore(self.database, self.root / "objects", clock=SystemClock(), grace_s=0)
 
     def close(self) -> None:

@@ -4,9 +4,11 @@ import asyncio
 import itertools
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,14 +16,16 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, insert
 
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store import records as records_module
-from tidemill.store.backup import backup
-from tidemill.store.ballast import Ballast
-from tidemill.store.base import Query, Record, RecordExists
-from tidemill.store.database import Database
-from tidemill.store.listing import Listing
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata, records
+from tidemill.store.database.base import Database
+from tidemill.store.database.postgresql.database import PostgresqlDatabase
+from tidemill.store.database.schema import metadata, records
+from tidemill.store.database.sqlite.backup import backup
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.records import store as records_module
+from tidemill.store.records.base import Query, Record, RecordExists
+from tidemill.store.records.listing import Listing
+from tidemill.store.records.store import SqlRecordStore
 
 KIND = "training-job"
 STATUSES = ("Completed", "Failed", "InProgress")
@@ -55,9 +59,19 @@ def fill(database: Database, many: list[Record]) -> None:
         database.write_sync(lambda c: c.execute(insert(records), rows) and None)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(tmp_path / "state.db", metadata=metadata) as database:
+@pytest.fixture(scope="module")
+def postgresql_url(postgresql: Any) -> str:
+    return postgresql.empty_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+            yield database
+        return
+    with PostgresqlDatabase.open(request.getfixturevalue("postgresql_url"), metadata=metadata) as database:
+        database.write_sync(lambda connection: connection.execute(delete(records)) and None)
         yield database
 
 
@@ -149,6 +163,50 @@ def test_a_change_of_several_records_is_stored_as_a_whole(store):
     assert store.get("tags", "new") is None
 
 
+def test_a_generation_lasts_as_long_as_nothing_of_its_kind_changes(store):
+    async def run():
+        seen = [store.generation(KIND)]
+        await store.insert(record("a"))
+        seen.append(store.generation(KIND))
+        await store.insert(record("a", kind="tags"))
+        assert store.generation(KIND) == seen[-1], "another kind"
+        await store.update(KIND, "a", lambda old: None)
+        assert store.generation(KIND) == seen[-1], "nothing was written"
+        await store.update(KIND, "a", lambda old: replace(old, status="Completed"))
+        seen.append(store.generation(KIND))
+        await store.delete(KIND, "a")
+        seen.append(store.generation(KIND))
+        return seen
+
+    seen = asyncio.run(run())
+    assert None not in seen
+    assert len(set(seen)) == len(seen)
+
+
+def test_there_is_no_generation_while_a_change_may_be_yet_to_come(store):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def work(transaction):
+        transaction.insert(record("slow"))
+        begun.set()
+        goes_on.wait(10)
+
+    async def run():
+        first = store.generation(KIND)
+        change = asyncio.ensure_future(store.change(work))
+        await asyncio.to_thread(begun.wait, 10)
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+        goes_on.set()
+        # Whether or not the cancelled change is committed: what was read before it is not taken for what is stored.
+        await store.insert(record("next"))
+        return first, store.generation(KIND)
+
+    first, last = asyncio.run(run())
+    assert last is not None
+    assert last > first
+
+
 @pytest.mark.parametrize("refusal", [ValueError, RecordExists])
 def test_a_change_that_is_refused_leaves_nothing_and_its_neighbours_alone(refusal, store):
     async def run():
@@ -232,11 +290,11 @@ def test_a_deleted_record_is_returned_and_gone(store):
 
 
 def test_a_full_disk_refuses_inserts_but_not_updates_and_deletes(tmp_path, clock):
-    ballast = Ballast(tmp_path / "ballast", size_bytes=1 << 20, clock=clock)
-    with Database.open(tmp_path / "state.db", metadata=metadata, ballast=ballast) as database:
+    reserved = ReservedSpace(tmp_path / "ballast", size_bytes=1 << 20, clock=clock)
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata, reserved=reserved) as database:
         store = SqlRecordStore(database, clock=clock)
         asyncio.run(store.insert(record("digits")))
-        ballast.release()
+        reserved.release()
         with pytest.raises(ServiceUnavailable, match="full"):
             asyncio.run(store.insert(record("more")))
         assert asyncio.run(store.update(KIND, "digits", lambda r: replace(r, status="Stopping"))).status == "Stopping"
@@ -264,7 +322,7 @@ def test_a_changed_column_is_found_and_named(database, store, column):
 def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
     path = tmp_path / "state.db"
     text = "needle-" + "x" * 40
-    with Database.open(path, metadata=metadata) as database:
+    with SqliteDatabase.open(path, metadata=metadata) as database:
         asyncio.run(SqlRecordStore(database, clock=clock).insert(record("digits", text=text)))
     data = path.read_bytes()
     at = data.index(text.encode())
@@ -274,7 +332,7 @@ def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
         flipped[offset] ^= 1 << chance.randrange(8)
         path.write_bytes(flipped)
         with (
-            Database.open(path, metadata=metadata) as database,
+            SqliteDatabase.open(path, metadata=metadata) as database,
             pytest.raises(StateCorrupt, match="training-job 'digits' fails its checksum"),
         ):
             SqlRecordStore(database, clock=clock).get(KIND, "digits")
@@ -283,7 +341,7 @@ def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
 def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
     path = tmp_path / "state.db"
     expected = {f"job-{number}": record(f"job-{number}", n=number, text="y" * 300) for number in range(40)}
-    with Database.open(path, metadata=metadata) as database:
+    with SqliteDatabase.open(path, metadata=metadata) as database:
         SqlRecordStore(database, clock=clock)
         fill(database, list(expected.values()))
     data = path.read_bytes()
@@ -296,7 +354,7 @@ def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
             leftover.unlink()
         path.write_bytes(flipped)
         try:
-            with Database.open(path, metadata=metadata) as database:
+            with SqliteDatabase.open(path, metadata=metadata) as database:
                 store = SqlRecordStore(database, clock=clock)
                 for name, wanted in expected.items():
                     try:
@@ -308,6 +366,7 @@ def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
     assert found > 20
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_row_that_only_its_index_knows_is_found(database, store):
     asyncio.run(store.insert(record("digits")))
     listing = Listing(KIND, Query(name_contains="d"))
@@ -462,7 +521,7 @@ def test_tokens_belong_to_their_query(database, store):
 def test_tokens_survive_a_restart_and_are_not_those_of_another_store(tmp_path, clock):
     tokens = []
     for name in ("a.db", "b.db", "a.db"):
-        with Database.open(tmp_path / name, metadata=metadata) as database:
+        with SqliteDatabase.open(tmp_path / name, metadata=metadata) as database:
             store = SqlRecordStore(database, clock=clock)
             if not tokens or name == "b.db":
                 fill(database, [record(f"job-{number}") for number in range(5)])
@@ -488,6 +547,7 @@ def test_a_limit_below_one_is_refused(store):
         asyncio.run(store.list(KIND, Query(limit=0)))
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_no_listing_sorts_or_walks_the_whole_table(database):
     plans = []
     shapes = itertools.product(SORTS, (True, False), ((), ("A",), ("A", "B")), (None, 5), (None, 5), ("", "x"))
@@ -515,9 +575,10 @@ def test_no_listing_sorts_or_walks_the_whole_table(database):
     assert all("TEMP B-TREE" not in plan and plan.startswith("SEARCH") for plan in plans)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_backup_of_records_reads_the_same(database, store, tmp_path, clock):
     asyncio.run(store.insert(record("digits", n=1)))
     copy = backup(database, tmp_path / "backups")
     shutil.copy(copy, tmp_path / "again.db")
-    with Database.open(tmp_path / "again.db", metadata=metadata) as again:
+    with SqliteDatabase.open(tmp_path / "again.db", metadata=metadata) as again:
         assert SqlRecordStore(again, clock=clock).get(KIND, "digits") == record("digits", n=1)

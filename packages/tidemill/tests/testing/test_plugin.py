@@ -20,7 +20,7 @@ import json, os, sys
 import pytest
 
 def test_before_a_fixture_is_asked_for_nothing_is_loaded():
-    assert not {"boto3", "uvicorn", "pydantic"} & set(sys.modules)
+    assert not {"boto3", "uvloop", "pydantic"} & set(sys.modules)
 
 def test_the_session_talks_to_the_service(tidemill_session, tidemill_service):
     (tidemill_service.state_dir / "toy.json").write_text(

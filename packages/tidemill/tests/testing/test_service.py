@@ -115,4 +115,4 @@ def test_a_setting_that_does_not_exist_is_refused_by_name() -> None:
 def test_importing_the_package_loads_neither_boto3_nor_the_service() -> None:
     program = "import json, sys, tidemill.testing.plugin; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(subprocess.check_output([sys.executable, "-c", program], text=True)))
-    assert not {"boto3", "botocore", "uvicorn", "sqlalchemy", "pydantic", "tidemill.server"} & loaded
+    assert not {"boto3", "botocore", "uvloop", "sqlalchemy", "pydantic", "tidemill.server"} & loaded

@@ -78,6 +78,12 @@ class Toy:
         ]
         return 200, {"TrainingJobSummaries": jobs}
 
+    def ListTransformJobs(self, state, request):
+        return 200, {"TransformJobSummaries": []}
+
+    def DescribeTransformJob(self, state, request):
+        return 400, {"__type": "ValidationException", "message": "Could not find requested job."}
+
     def ListEndpoints(self, state, request):
         return 200, {
             "Endpoints": [
@@ -105,6 +111,11 @@ class Toy:
         if status is None:
             return 400, {"__type": "ValidationException", "message": "Could not find endpoint."}
         return 200, {"EndpointName": request["EndpointName"], "EndpointStatus": status}
+
+    def DeleteEndpoint(self, state, request):
+        del state["endpoints"][request["EndpointName"]]
+        self.file.write_text(json.dumps(state))
+        return 200, {}
 
     def DescribeLogStreams(self, state, request):
         prefix = request.get("logStreamNamePrefix", "")

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import AwsError
-from tidemill.wire.checksums import new_checksum
-from tidemill.wire.chunked import ChunkedDecoder, ChunkSigner
-from tidemill.wire.sigv4 import signing_key
+from tidemill.wire.bodies.checksums import new_checksum
+from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
+from tidemill.wire.signing.sigv4 import signing_key
 
 # Example: "Signature calculations for the authorization header: transferring a payload in multiple chunks".
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

@@ -13,15 +13,16 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.core.compatibility import COMMON, OPERATIONS, Honoured, Recorded, Refused, row_of
 from tidemill.errors import AwsError
+from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sts import StsService
-from tidemill.wire import shapes
-from tidemill.wire.models import service_model
 from tidemill.wire.operations import operation
+from tidemill.wire.protocols import shapes
+from tidemill.wire.protocols.models import service_model
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 FORMS = {"sagemaker-runtime": "rest-json", "s3": "rest-xml", "sts": "query", "iam": "query"}
@@ -30,6 +31,7 @@ SERVICES: dict[str, type[Any]] = {
     "sagemaker": SageMakerService,
     "sagemaker-runtime": RuntimeService,
     "logs": LogsService,
+    "cloudwatch": CloudWatchService,
     "sts": StsService,
     "iam": IamService,
     "s3": S3Service,
@@ -146,11 +148,13 @@ def test_a_member_with_a_choice_takes_what_is_on_offer(
 
 
 def test_a_refusal_shows_member_value_and_what_to_do() -> None:
-    request = {"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "InputMode": "FastFile"}]}
+    source = {"S3DataSource": {"S3DataType": "Converse"}}
+    request = {"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "DataSource": source}]}
     with pytest.raises(AwsError) as refusal:
         refuse("sagemaker", "CreateTrainingJob", request)
     assert refusal.value.message == (
-        "Value 'FastFile' at 'inputDataConfig.2.member.inputMode' is not allowed: this version offers File, Pipe"
+        "Value 'Converse' at 'inputDataConfig.2.member.dataSource.s3DataSource.s3DataType' is not allowed:"
+        " this version offers S3Prefix, ManifestFile, AugmentedManifestFile"
     )
     assert refusal.value.code == "ValidationException"
 

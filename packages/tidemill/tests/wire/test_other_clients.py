@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def tls_s3(toy: toys.Toys, certificate: tuple[Path, Path]) -> Iterator[Any]:
     key, file = certificate
-    with toys.serving(toys.toy_gateway(toy), ssl_keyfile=str(key), ssl_certfile=str(file)) as port:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(file, key)
+    with toys.serving(toys.toy_gateway(toy), tls=tls) as port:
         client = boto3.client(
             "s3",
             endpoint_url=f"https://127.0.0.1:{port}",

@@ -9,16 +9,16 @@ import pytest
 from tidemill.errors import AwsError
 from tidemill.wire import timestamps
 from tidemill.wire.guard import Guard, host_name
-from tidemill.wire.models import service_model
 from tidemill.wire.operations import operation
-from tidemill.wire.parse_query import parse_form
-from tidemill.wire.parse_xml import parse_document, parse_scalar
-from tidemill.wire.patterns import compile_pattern
+from tidemill.wire.protocols.models import service_model
+from tidemill.wire.protocols.parse_query import parse_form
+from tidemill.wire.protocols.parse_xml import parse_document, parse_scalar
+from tidemill.wire.protocols.serialize_xml import escape
 from tidemill.wire.reply import header_pairs
 from tidemill.wire.request import Request
 from tidemill.wire.router import RestRouter
-from tidemill.wire.serialize_xml import escape
-from tidemill.wire.validate import compile_check, refuse_invalid
+from tidemill.wire.validation.patterns import compile_pattern
+from tidemill.wire.validation.validate import compile_check, refuse_invalid
 
 
 def request(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> Request:

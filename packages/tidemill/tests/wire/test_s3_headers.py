@@ -7,8 +7,8 @@ import pytest
 from botocore.model import ListShape, Shape
 
 from tidemill.errors import AwsError
-from tidemill.wire.models import service_model
 from tidemill.wire.operations import operation
+from tidemill.wire.protocols.models import service_model
 from tidemill.wire.request import Request
 
 CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "bucket-owner")

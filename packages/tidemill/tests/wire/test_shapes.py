@@ -5,8 +5,8 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.wire.models import service_model
-from tidemill.wire.shapes import Path, fold, members, render
+from tidemill.wire.protocols.models import service_model
+from tidemill.wire.protocols.shapes import Path, fold, members, render
 
 
 def input_of(service: str, operation: str) -> StructureShape:

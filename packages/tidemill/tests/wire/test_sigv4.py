@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tidemill.errors import AwsError
-from tidemill.wire.canonical import canonical_query, path_candidates
-from tidemill.wire.credentials import Credential
 from tidemill.wire.request import Request
-from tidemill.wire.sigv4 import Claim, Verifier, signing_key
+from tidemill.wire.signing.canonical import canonical_query, path_candidates
+from tidemill.wire.signing.credentials import Credential
+from tidemill.wire.signing.sigv4 import Claim, Verifier, signing_key
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import AwsError
-from tidemill.wire.strict_json import MAX_DEPTH, loads
+from tidemill.wire.protocols.strict_json import MAX_DEPTH, loads
 
 VALUES = st.recursive(
     st.none()

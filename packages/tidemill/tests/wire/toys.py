@@ -1,9 +1,10 @@
-"""Small services in memory, and a real uvicorn in a thread, for tests of the wire."""
+"""Small services in memory, and the service's HTTP server in a thread, for tests of the wire."""
 
 import asyncio
 import contextlib
 import hashlib
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+import uvloop
 
+from tidemill._shared.http.limits import Limits
 from tidemill.errors import AwsError, ResourceInUse
-from tidemill.server.http import HttpLimits, limited_protocol
-from tidemill.wire.credentials import Credential
+from tidemill.server.asgi import LIMITS, AsgiServer
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
 from tidemill.wire.gateway import BodyLimits, Gateway
+from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["EXPIRED", "KEY", "SECRET", "TEMPORARY", "Keys", "Toy", "Toys", "serving", "toy_gateway"]
 
@@ -274,29 +276,28 @@ def toy_gateway(toys: Toys, *, clock: ShiftedClock | None = None, **options: Any
 
 
 @contextlib.contextmanager
-def serving(app: Any, *, limits: HttpLimits | None = None, **options: Any) -> Iterator[int]:
+def serving(app: Any, *, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve ``app`` on a free loopback port; gives the port."""
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    sock.listen(128)
-    config = uvicorn.Config(
-        app, http=limited_protocol(limits), ws="none", lifespan="off", log_level="critical", access_log=False, **options
-    )
-    server = uvicorn.Server(config)
-    loop = asyncio.new_event_loop()
+    with socket.create_server(("127.0.0.1", 0)) as sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        loop = runner.get_loop()
+        listening, stop = threading.Event(), asyncio.Event()
 
-    def run() -> None:
-        loop.run_until_complete(server.serve(sockets=[sock]))
-        loop.close()
+        async def serve() -> None:
+            server = AsgiServer(app, limits=limits)
+            sockets = await loop.create_server(server.listener.connect, sock=sock, ssl=tls)
+            listening.set()
+            await stop.wait()
+            sockets.close()
+            await server.drain(timeout_s=5)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        loop.call_soon_threadsafe(lambda: setattr(server, "should_exit", True))
-        thread.join(20)
-        sock.close()
+        thread = threading.Thread(target=runner.run, args=(serve(),), daemon=True)
+        thread.start()
+        listening.wait(20)
+        try:
+            yield sock.getsockname()[1]
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(20)
 
 
 def _etag(data: bytes) -> str:

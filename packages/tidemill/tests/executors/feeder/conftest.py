@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import json
 import struct
 import subprocess
 import sys
@@ -17,10 +16,10 @@ import pytest
 
 from tidemill.core.clock import SystemClock
 from tidemill.core.remotes import RemoteS3
-from tidemill.executors.base import ChannelSpec, Entry, ObjectFile
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.shim.feeder import Feeder
-from tidemill.executors.shim.remote_stores import RemoteStores
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.spec import ChannelSpec, Entry, ObjectFile
+from tidemill.shim.feeder import Feeder
+from tidemill.shim.remote_stores import RemoteStores
 
 MAGIC = 0xCED7230A
 
@@ -45,14 +44,12 @@ class Stage:
         file.write_bytes(data)
         return ObjectFile(uri=f"s3://bucket/{name}", name=name, file=str(file), size_bytes=len(data), sha256=digest)
 
-    def feeder(self, *entries: Entry, host: int = 0, hosts: int = 1, **channel: Any) -> Feeder:
+    def feeder(self, *entries: Entry, **channel: Any) -> Feeder:
         spec = ChannelSpec(**{"name": "train", "objects": (), "input_mode": "Pipe", **channel})
         self.directory.write_channel(spec.name, entries)
         return Feeder(
             self.directory,
             [spec],
-            host_index=host,
-            num_hosts=hosts,
             stores=RemoteStores(self.remotes),
             log=self.lines.append,
             clock=SystemClock(),
@@ -69,7 +66,10 @@ class Stage:
         return (self.data / f"train_{epoch}").read_bytes()
 
     def outcome(self, epoch: int = 0) -> dict[str, Any]:
-        return json.loads((self.data / f".tidemill/train_{epoch}.json").read_text())
+        line = (self.data / f".tidemill/train_{epoch}.outcome").read_text().removesuffix("\n")
+        version, state, sent_bytes, objects, *error = line.split(" ", 4)
+        counts = {"version": int(version), "bytes": int(sent_bytes), "objects": int(objects)}
+        return {**counts, "state": state, "error": "".join(error)}
 
     @property
     def lock(self) -> Path:

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from tidemill.executors.base import ObjectFile
+from tidemill.instance.spec import ObjectFile
 
 FEEDER = """
 import json, signal, sys
 from pathlib import Path
 from tidemill.core.clock import SystemClock
-from tidemill.executors.base import ChannelSpec
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.shim.feeder import Feeder
+from tidemill.instance.spec import ChannelSpec
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.shim.feeder import Feeder
 
 spec = ChannelSpec(objects=(), input_mode="Pipe", **json.loads(sys.argv[2]))
 directory = InstanceDirectory(Path(sys.argv[1]))
-feeder = Feeder(directory, [spec], host_index=0, num_hosts=1, log=print, clock=SystemClock())
+feeder = Feeder(directory, [spec], log=print, clock=SystemClock())
 print("ready", flush=True)
 with feeder.running() as start:
     start()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tidemill.core.clock import SystemClock
-from tidemill.executors.base import ChannelSpec
-from tidemill.executors.shim.feeder import Feeder
-from tidemill.executors.shim.feeder.pipes import PipeDirectory
+from tidemill.instance.spec import ChannelSpec
+from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder.pipes import PipeDirectory
 
 
 def test_objects_are_joined_without_anything_between(stage: Any) -> None:
@@ -24,7 +24,7 @@ def test_objects_are_joined_without_anything_between(stage: Any) -> None:
         expected = b"".join(Path(each.file).read_bytes() for each in objects)
         assert data == expected
         stage.wait_until(lambda: stage.outcome()["state"] != "writing")
-    assert stage.outcome() == {"version": 1, "state": "ok", "bytes": len(expected), "objects": 6, "error": ""}
+    assert stage.outcome() == {"version": 2, "state": "ok", "bytes": len(expected), "objects": 6, "error": ""}
     assert stage.lines == []
 
 
@@ -44,7 +44,7 @@ def test_the_next_epoch_is_on_offer_before_this_one_is_read(stage: Any) -> None:
         with stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")) as reader:
             reader.stdout.readline()
             assert (stage.data / "train_1").is_fifo()
-            assert stage.outcome(1) == {"version": 1, "state": "writing", "bytes": 0, "objects": 0, "error": ""}
+            assert stage.outcome(1) == {"version": 2, "state": "writing", "bytes": 0, "objects": 0, "error": ""}
 
 
 def test_an_epoch_that_was_read_is_not_waited_for_again(stage: Any) -> None:
@@ -80,7 +80,7 @@ def test_channels_do_not_wait_for_each_other(stage: Any) -> None:
     specs = [ChannelSpec(name=name, objects=(), input_mode="Pipe") for name in ("train", "other")]
     for spec in specs:
         stage.directory.write_channel(spec.name, [stage.object(spec.name, spec.name.encode() * 1_000_000)])
-    feeder = Feeder(stage.directory, specs, host_index=0, num_hosts=1, log=stage.lines.append, clock=SystemClock())
+    feeder = Feeder(stage.directory, specs, log=stage.lines.append, clock=SystemClock())
     with feeder.running() as start:
         start()
         with stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")) as stalled:
@@ -90,7 +90,7 @@ def test_channels_do_not_wait_for_each_other(stage: Any) -> None:
 
 
 def test_a_channel_without_an_object_for_this_instance_ends_at_once(stage: Any) -> None:
-    with stage.feeding(stage.object("a", b"a"), distribution="ShardedByS3Key", host=1, hosts=2):
+    with stage.feeding(stage.object("a", b"a"), share=(1, 2)):
         assert stage.read() == b""
         assert stage.outcome()["state"] == "ok"
 

@@ -9,8 +9,8 @@ from tidemill.core.job_scope import JobScope
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
 from tidemill.services.authorization import Authorization
-from tidemill.wire.credentials import Credential
 from tidemill.wire.exchange import Caller, Context, Reply
+from tidemill.wire.signing.credentials import Credential
 
 ARN = "arn:aws:sts::000000000000:assumed-role/SageMakerRole/job-1"
 JOB = Credential("ASIA", "s", arn=ARN, role="SageMakerRole", scope=JobScope(name="job-1", output="bkt/out/job-1"))

@@ -15,15 +15,16 @@ from tidemill.server.state import StateDirectory
 from tidemill.services.authorization import Authorization
 from tidemill.services.authorization.needs import NEEDS, needs_of
 from tidemill.settings import Settings
-from tidemill.wire.credentials import Credential
 from tidemill.wire.exchange import Caller, Context
 from tidemill.wire.operations import has_operation
+from tidemill.wire.signing.credentials import Credential
 
 BUCKET, OBJECT = "arn:aws:s3:::bkt", "arn:aws:s3:::bkt/a/key"
 SAGEMAKER = "arn:aws:sagemaker:us-west-2:000000000000:"
 MODEL = f"{SAGEMAKER}model/n"
 LOGS = "arn:aws:logs:us-west-2:000000000000:log-group:"
 ROLE = "arn:aws:iam::000000000000:role/R"
+USERS = "arn:aws:iam::000000000000:user/"
 
 IN_BUCKET = {"Bucket": "bkt"}
 ON_OBJECT = {"Bucket": "bkt", "Key": "a/key"}
@@ -154,6 +155,47 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         ],
     ),
     (
+        "sagemaker",
+        "UpdateEndpoint",
+        {"EndpointName": "n", "EndpointConfigName": "c"},
+        [
+            ("sagemaker:UpdateEndpoint", f"{SAGEMAKER}endpoint/n"),
+            ("sagemaker:UpdateEndpoint", f"{SAGEMAKER}endpoint-config/c"),
+        ],
+    ),
+    (
+        "sagemaker",
+        "UpdateEndpointWeightsAndCapacities",
+        {"EndpointName": "n", "DesiredWeightsAndCapacities": [{"VariantName": "v"}]},
+        [("sagemaker:UpdateEndpointWeightsAndCapacities", f"{SAGEMAKER}endpoint/n")],
+    ),
+    (
+        "sagemaker-runtime",
+        "InvokeEndpointWithResponseStream",
+        {"EndpointName": "n"},
+        [("sagemaker:InvokeEndpoint", f"{SAGEMAKER}endpoint/n")],
+    ),
+    (
+        "sagemaker-runtime",
+        "InvokeEndpointAsync",
+        {"EndpointName": "n"},
+        [("sagemaker:InvokeEndpointAsync", f"{SAGEMAKER}endpoint/n")],
+    ),
+    *(
+        ("sagemaker", operation, {"TransformJobName": "n"}, [(f"sagemaker:{operation}", f"{SAGEMAKER}transform-job/n")])
+        for operation in ("DescribeTransformJob", "StopTransformJob")
+    ),
+    ("sagemaker", "ListTransformJobs", {}, [("sagemaker:ListTransformJobs", f"{SAGEMAKER}transform-job/*")]),
+    (
+        "sagemaker",
+        "CreateTransformJob",
+        {"TransformJobName": "n", "ModelName": "m"},
+        [
+            ("sagemaker:CreateTransformJob", f"{SAGEMAKER}transform-job/n"),
+            ("sagemaker:CreateTransformJob", f"{SAGEMAKER}model/m"),
+        ],
+    ),
+    (
         "sagemaker-runtime",
         "InvokeEndpoint",
         {"EndpointName": "n"},
@@ -188,7 +230,14 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"logGroupName": "/g", "logStreamNamePrefix": "s/"},
         [("logs:FilterLogEvents", f"{LOGS}/g:log-stream:s/")],
     ),
+    ("cloudwatch", "GetMetricData", {}, [("cloudwatch:GetMetricData", "*")]),
+    ("cloudwatch", "GetMetricStatistics", {}, [("cloudwatch:GetMetricStatistics", "*")]),
+    ("cloudwatch", "ListMetrics", {}, [("cloudwatch:ListMetrics", "*")]),
     ("iam", "GetRole", {"RoleName": "R"}, [("iam:GetRole", ROLE)]),
+    ("iam", "CreateAccessKey", {"UserName": "ann"}, [("iam:CreateAccessKey", f"{USERS}ann")]),
+    ("iam", "DeleteAccessKey", {"UserName": "ann", "AccessKeyId": "A"}, [("iam:DeleteAccessKey", f"{USERS}ann")]),
+    ("iam", "ListAccessKeys", {"UserName": "ann"}, [("iam:ListAccessKeys", f"{USERS}ann")]),
+    ("iam", "ListUsers", {}, [("iam:ListUsers", USERS)]),
     ("sts", "GetCallerIdentity", {}, []),
 ]
 

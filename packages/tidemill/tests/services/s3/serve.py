@@ -3,23 +3,26 @@
 Prints its URL once it listens. Ends in order at SIGTERM.
 """
 
+import asyncio
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+import uvloop
 
 from tidemill.core.clock import SystemClock
 from tidemill.core.roles import Roles
+from tidemill.server.asgi import AsgiServer, lifespan
 from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import S3Service
-from tidemill.store.database import Database
-from tidemill.store.objects import ObjectStore
-from tidemill.store.schema import metadata
-from tidemill.wire.credentials import Credential
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.gateway import Gateway
+from tidemill.wire.signing.credentials import Credential
 
 ACCESS_KEY = "AKIATIDEMILLTESTS000"
 SECRET_KEY = "tidemill-tests-secret"
@@ -54,7 +57,7 @@ class App:
             await self._gateway(scope, receive, send)
             return
         await receive()
-        with Database.open(self._root / "tidemill.db", metadata=metadata) as database:
+        with SqliteDatabase.open(self._root / "tidemill.db", metadata=metadata) as database:
             objects = ObjectStore(database, self._root / "objects", clock=SystemClock())
             await objects.sweep()
             self._gateway = Gateway(
@@ -66,14 +69,18 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def main() -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen(128)
-        print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-        config = uvicorn.Config(App(Path(sys.argv[1])), lifespan="on", log_config=None, access_log=False)
-        uvicorn.Server(config).run(sockets=[sock])
+async def main() -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    app = App(Path(sys.argv[1]))
+    async with lifespan(app):
+        server = AsgiServer(app)
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            await server.listener.open(sock)
+            print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
+            await stop.wait()
+        await server.drain(timeout_s=5)
 
 
 if __name__ == "__main__":
-    main()
+    uvloop.run(main())

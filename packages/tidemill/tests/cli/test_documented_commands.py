@@ -1,0 +1,65 @@
+"""Every command line of tidemill that the documents print: its verb, its options and the number of its arguments."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tidemill.cli import VERBS, _app
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"(?:`|\$\(|^)tidemill ([a-z]+(?: [^`\n#;|)]*)?)")
+PRINTED = "tidemill runs at"  # what a command prints, among the lines of a block
+
+
+def documented() -> list[tuple[str, str]]:
+    """Each command line once, with the document that prints it."""
+    found: dict[str, str] = {}
+    for document in DOCUMENTS:
+        for code in code_of(document.read_text()):
+            for match in COMMAND.finditer(code.replace("...", "")):
+                found.setdefault(match[1].strip(), document.name)
+    return sorted(found.items())
+
+
+def code_of(text: str) -> Iterator[str]:
+    """Code between backquotes, and the lines of code blocks."""
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif (fenced or line.startswith("    ")) and not line.startswith(PRINTED):
+            yield line.strip()
+        elif not fenced:
+            yield from re.findall(r"`[^`]+`", line)
+
+
+@pytest.mark.parametrize(("command", "document"), documented())
+def test_a_command_that_a_document_prints_is_one(command: str, document: str) -> None:
+    words = shlex.split(re.sub(r"\[[^]]*\]", "", command))
+    group: Any = typer.main.get_command(_app)
+    with group.make_context("tidemill", [], resilient_parsing=True) as context:
+        verb = group.get_command(context, words[0])
+        assert verb is not None, f"{document}: tidemill {words[0]} is no verb"
+        if hasattr(verb, "commands") and len(words) > 1:
+            verb = verb.commands.get(words[1])
+            assert verb is not None, f"{document}: tidemill {command} is no verb"
+        options = {option for parameter in verb.params for option in parameter.opts + parameter.secondary_opts}
+        given = {word.partition("=")[0] for word in words[1:] if word.startswith("-") and word != "-"}
+        assert given <= options | {"--help"}, f"{document}: tidemill {command}"
+
+
+def test_documents_print_commands() -> None:
+    verbs = {command.split()[0] for command, _ in documented()}
+    assert {"up", "down", "env", "run", "environments", "logs", "serve", "gc"} <= verbs
+
+
+def test_every_verb_has_a_row_in_the_reference() -> None:
+    text = (REPOSITORY / "docs/reference/command-line.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+)", text.partition("## Exit codes")[0], re.MULTILINE)
+    assert sorted(rows) == sorted(VERBS)

@@ -1,0 +1,124 @@
+"""What the publisher takes over from an instance on another machine, and what it leaves of a job that is through."""
+
+import asyncio
+import io
+import tarfile
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from separate_executor import SeparateExecutor
+
+from tidemill.control.job_archive import JobArchive
+from tidemill.control.plan import instances_of
+from tidemill.control.publish import ArtifactLost, Publisher
+from tidemill.core.clock import SystemClock
+from tidemill.core.files import read_json
+from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.status import InstanceExit
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.store import ObjectStore
+
+SCRIPT = "import os, pathlib; (pathlib.Path(os.environ['SAGEMAKER_BASE_DIR']) / 'model/m').write_text('trained')"
+REQUEST = {"OutputDataConfig": {"S3OutputPath": "s3://bucket/out"}, "AlgorithmSpecification": {}}
+
+
+def instance_of(job: TrainingJob) -> InstanceRef:
+    """The only instance of a job."""
+    (ref,) = instances_of(job)
+    return ref
+
+
+class Stage:
+    """One job that has ended, its instance, and what publishes it."""
+
+    def __init__(self, root: Path, objects: ObjectStore) -> None:
+        self.objects = objects
+        self.jobs = root / "jobs"
+        self.archive = JobArchive(self.jobs)
+        self.executor = SeparateExecutor(root / "elsewhere", objects=objects, logs=SegmentSink(root / "logs"))
+        self.publisher = Publisher(objects, self.executor, archive=self.archive, logs=root / "logs")
+        job = TrainingJob(name="digits", arn="a", job_id="aa", request=REQUEST, created_ms=1, log_streams=("s",))
+        self.job = job.enter(SecondaryStatus.COMPLETED, at_ms=2, message="")
+
+    async def run_instance(self) -> InstanceExit:
+        spec = InstanceSpec(
+            ref=instance_of(self.job),
+            kind="training",
+            job_name=self.job.name,
+            hosts=("algo-1",),
+            framework_version="2.21",
+            log=StreamName("jobs", "digits"),
+            config={"hyperparameters": {"script": SCRIPT}},
+        )
+        self.executor.launch([spec])
+        async with asyncio.timeout(60):
+            while (ended := self.executor.observe(spec.ref).exit) is None:
+                await self.executor.changed(timeout_s=10)
+        return ended
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+        objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+        stage = Stage(tmp_path, objects)
+        yield stage
+        stage.executor.reap(stage.job.job_id)
+        stage.executor.close()
+        run(objects.close())
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def test_a_model_is_an_object_of_the_bucket_and_publishing_it_again_changes_nothing(stage: Stage) -> None:
+    async def publish() -> tuple[str, bytes]:
+        await stage.objects.ensure_bucket("bucket")
+        ended = await stage.run_instance()
+        uri = await stage.publisher.publish(stage.job, ended)
+        first = stage.objects.require("bucket", "out/digits/output/model.tar.gz")
+        stage.executor.reap(stage.job.job_id)
+        assert await stage.publisher.publish(stage.job, ended) == uri
+        assert stage.objects.require("bucket", "out/digits/output/model.tar.gz") == first
+        return uri, await stage.objects.read_bytes(first)
+
+    uri, archive = run(publish())
+    assert uri == "s3://bucket/out/digits/output/model.tar.gz"
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        assert members.getnames() == ["m"]
+
+
+def test_an_artifact_that_is_gone_or_has_no_bucket_is_lost_with_a_reason(stage: Stage) -> None:
+    async def publish() -> None:
+        ended = await stage.run_instance()
+        with pytest.raises(ArtifactLost, match="its bucket was deleted while the job ran"):
+            await stage.publisher.publish(stage.job, ended)
+        await stage.objects.ensure_bucket("bucket")
+        stage.executor.reap(stage.job.job_id)
+        with pytest.raises(ArtifactLost, match=r"model\.tar\.gz of the job is gone and not at s3://bucket/out"):
+            await stage.publisher.publish(stage.job, ended)
+
+    run(publish())
+
+
+def test_of_a_job_that_is_through_its_record_stays(stage: Stage) -> None:
+    run(stage.run_instance())
+    for _ in range(2):
+        stage.publisher.clean_up(stage.job)
+    record = read_json(stage.jobs / "aa/record.json")
+    assert (record["name"], record["status"], record["request"]) == ("digits", "Completed", REQUEST)
+    assert read_json(stage.jobs / "aa/published.json") == {"version": 1, "name": "digits", "ended_ms": 2}
+    assert stage.archive.is_finished("aa")
+    assert stage.executor.reaped == ["aa", "aa"]
+
+
+def test_of_a_job_that_was_never_launched_nothing_stays(stage: Stage) -> None:
+    stage.publisher.clean_up(stage.job)
+    assert stage.executor.reaped == ["aa"]
+    assert not stage.jobs.exists()

@@ -1,0 +1,141 @@
+"""Which TensorFlow and which Python a request gets."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.core.frameworks import FRAMEWORKS, Framework, select, select_serving, select_training
+from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
+from tidemill.environments import builder
+
+VERSIONS = st.one_of(
+    st.none(),
+    st.builds(
+        lambda major, minor, patch: f"{major}.{minor}{patch}",
+        st.integers(0, 4),
+        st.integers(0, 40),
+        st.sampled_from(["", ".0", ".1", ".5", ".99", ".0.1"]),
+    ),
+)
+PYTHONS = st.one_of(st.none(), st.just("py3"), st.integers(0, 20).map("py3{}".format))
+
+
+def image(version: str | None, python: str | None = None, device: str = "cpu") -> Image:
+    return Image("tensorflow-training", version, device, python)
+
+
+def number(version: str) -> tuple[int, int]:
+    major, minor = map(int, version.split(".")[:2])
+    return major, minor
+
+
+@given(VERSIONS, PYTHONS)
+def test_each_request_gets_an_environment_on_a_python_of_its_own_or_a_refusal_that_names_the_possible_ones(
+    version, python
+):
+    try:
+        found = select(image(version, python))
+    except ValueError as error:
+        refused = FRAMEWORKS[".".join(map(str, number(version or DEFAULT_TENSORFLOW)))]
+        assert all("py" + each.replace(".", "") in str(error) for each in refused.pythons)
+        assert python is not None
+        return
+    assert found.python is None or found.python in found.framework.pythons
+    if python in (None, "py3"):
+        assert found.python is None
+    exact = version is None or number(version) == found.framework.number
+    if exact and python is not None and "3." + python[3:] in found.framework.pythons:
+        assert found.python == "3." + python[3:]
+    assert exact or version in found.notices[0]
+
+
+@given(VERSIONS.filter(bool))
+def test_no_other_version_would_be_nearer(version):
+    asked, got = number(version), select(image(version)).framework.number
+    known = [each.number for each in FRAMEWORKS.values()]
+    newer = [each for each in known if each >= asked and each[0] == asked[0]]
+    older = [each for each in known if each < asked]
+    assert got == (min(newer) if newer else max(older) if older else min(known))
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "runs_on"),
+    [
+        (None, None, "2.21"),
+        ("2.21.0", "py311", "2.21"),
+        ("2.14.1", "py310", "2.15"),
+        ("2.11.0", "py39", "2.12"),
+        ("2.3.1", "py37", "2.4"),
+        ("2.0.0", "py36", "2.4"),
+        ("2.22.0", "py313", "2.21"),
+        ("3.0.0", "py313", "2.21"),
+        ("1.12.0", "py3", "1.15"),
+        ("1.16.0", "py37", "1.15"),
+        ("0.12.0", "py3", "1.15"),
+        ("1.15.2", "py36", "1.15"),
+    ],
+)
+def test_versions_without_an_environment_run_on_the_nearest(version, python, runs_on):
+    assert select(image(version, python)).framework.version == runs_on
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "text"),
+    [
+        ("2.15.0", "py37", "does not run on Python 3.7; it runs on py39, py310, py311, or py3 for any"),
+        ("1.15.5", "py311", "does not run on Python 3.11; it runs on py37, or py3 for any"),
+        ("1.15.5", "py2", "there is no Python 2 to run on; port the script; TensorFlow 1.15 runs on py37"),
+        ("2.21.0", "py27", "there is no Python 2 to run on"),
+    ],
+)
+def test_an_impossible_python_is_refused(version, python, text):
+    with pytest.raises(ValueError, match=text):
+        select(image(version, python))
+
+
+def test_what_differs_from_the_request_is_told():
+    assert select(image("2.15.0", "py311")).notices == ()
+    assert select(image("2.4.4", "py38")).notices == ()
+    assert "2.4.1 runs as 2.4.4" in select(image("2.4.1", "py38")).notices[0]
+    assert "TensorFlow 2.14.1 has no environment; running on 2.15.1" in select(image("2.14.1")).notices[0]
+    (older,) = select(image("1.15.0", "py36")).notices
+    assert older == "tidemill: Python 3.6 has no environment of TensorFlow 1.15; running on 3.7"
+    assert select(image("2.18.1", "py310", "gpu")).notices == (
+        "tidemill: the image is for GPUs; TensorFlow 2.18.1 for CPUs runs instead",
+    )
+
+
+def test_model_parallelism_runs_on_the_newest_where_the_version_is_too_old_for_it():
+    def job(version: str) -> dict:
+        uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-py39"
+        return {"AlgorithmSpecification": {"TrainingImage": uri}, "HyperParameters": {"mp_parameters": "{}"}}
+
+    old = select_training(job("2.6.3"))
+    assert (old.framework.version, old.python) == (DEFAULT_TENSORFLOW, None)
+    assert "model parallelism is not in the environment of TensorFlow 2.6" in old.notices[0]
+    assert select_training(job("2.16.2")).framework.version == "2.16"
+
+
+def test_endpoints_run_on_the_default_with_a_notice():
+    assert select_serving(parse_image("tensorflow-inference:2.21.0-cpu")).notices == ()
+    old = select_serving(parse_image("tensorflow-inference:1.15.0-cpu"))
+    assert old.framework.version == DEFAULT_TENSORFLOW
+    assert old.notices == ("tidemill: endpoints run on TensorFlow 2.21.0; 1.15.0 was asked for",)
+
+
+def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_other_lock():
+    locks = Path(builder.__file__).parent / "locks"
+    assert {path.stem for path in locks.iterdir()} == {each.environment for each in FRAMEWORKS.values()}
+    for framework in FRAMEWORKS.values():
+        lines = (locks / f"{framework.environment}.txt").read_text().splitlines()
+        pinned = [line.split()[0] for line in lines if line.startswith(("tensorflow==", "tensorflow-cpu=="))]
+        assert pinned
+        assert {pin.partition("==")[2] for pin in pinned} == {framework.release}
+
+
+def test_a_framework_knows_its_names():
+    framework = Framework("2.15.1", ("3.9",))
+    assert (framework.version, framework.environment, framework.number) == ("2.15", "tf-2.15", (2, 15))
+    assert not framework.has_model_parallelism

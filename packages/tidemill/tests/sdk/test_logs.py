@@ -1,0 +1,88 @@
+"""Reading the log lines of a job: in order, once, as botocore would, and with little work for each line."""
+
+import io
+import sys
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tidemill.sdk import Session
+from tidemill.sdk.console import Console
+from tidemill.sdk.follow import Follower
+from tidemill.sdk.logs import TRAINING_JOBS, LogTail, StreamReader
+
+from .conftest import FakeAws
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many Python functions and generators are entered while ``function`` runs."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_lines_of_several_instances_are_merged_by_time(aws: FakeAws, session: Session) -> None:
+    for number in range(1, 4):
+        for line in range(25):
+            aws.log(f"job/algo-{number}-1700000000", f"{number} {line}", at_ms=1000 * line + number)
+    tail = LogTail(session.logs_client, prefix="job/", instances=3)
+    lines = list(chain.from_iterable(tail.read(everything=True)))
+    assert [time_ms for time_ms, _, _ in lines] == sorted(time_ms for time_ms, _, _ in lines)
+    assert [message for _, message, _ in lines] == [f"{n} {line}" for line in range(25) for n in range(1, 4)]
+    assert {instance for _, _, instance in lines} == {0, 1, 2}
+    assert list(tail.read(everything=True)) == []
+    aws.log("job/algo-2-1700000000", "more", at_ms=99_000)
+    assert list(tail.read()) == [[(99_000, "more", 1)]]
+
+
+def test_a_page_is_decoded_as_botocore_would(aws: FakeAws, session: Session) -> None:
+    aws.log("job/algo-1-1", 'caf\u00e9 \\ "quoted" \x1b[0m', "\U0001f600\r", "", at_ms=5)
+    place: dict[str, Any] = {"logGroupName": TRAINING_JOBS, "logStreamName": "job/algo-1-1", "startFromHead": True}
+    plain = Session(session.boto_session).logs_client.get_log_events(**place)
+    client = session.logs_client
+    assert next(StreamReader(client, group=TRAINING_JOBS, stream="job/algo-1-1").pages()) == plain["events"]
+    ours = client.get_log_events(**place)
+    for answer in (plain, ours):
+        del answer["ResponseMetadata"]["HTTPHeaders"]
+    assert ours == plain
+
+
+def test_an_error_stays_botocores(aws: FakeAws, session: Session) -> None:
+    reader = StreamReader(session.logs_client, group=TRAINING_JOBS, stream="nothing/algo-1")
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        next(reader.pages())
+
+
+def test_following_a_long_log_takes_little_work_a_line(aws: FakeAws, session: Session) -> None:
+    aws.page_events = 10_000
+    aws.jobs["job"] = {
+        "TrainingJobName": "job",
+        "TrainingJobStatus": "Completed",
+        "ResourceConfig": {"InstanceCount": 1},
+        "CreationTime": 1.0,
+    }
+
+    def calls(lines: int) -> int:
+        aws.streams.clear()
+        aws.log("job/algo-1-1", *(f"step {number}" for number in range(lines)), at_ms=5)
+        stream = io.StringIO()
+        counted = calls_of(Follower(session=session, job_name="job", console=Console(stream)).follow)
+        assert stream.getvalue().count("step ") == lines
+        return counted
+
+    calls(1)  # makes the clients
+    few, many = calls(10_000), calls(50_000)
+    # One generator hands a line to the console, one to the merge; botocore alone entered five functions for each.
+    assert (many - few) / 40_000 < 4

@@ -1,0 +1,398 @@
+"""The services other than S3 behind the gateway on a loopback port, for botocore's clients.
+
+The server and the clients live for the whole run; each test begins without records and logs (`Stage`). Nothing drives
+jobs and endpoints: a test sets their states itself.
+"""
+
+import asyncio
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import Any
+from urllib.parse import quote
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from sqlalchemy import delete
+
+from tidemill.control.async_queue import AsyncQueue
+from tidemill.control.credentials import Credentials
+from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.hosting import ENDPOINT, Hosting
+from tidemill.control.resources import TRAINING_JOB, endpoint_record, job_record
+from tidemill.control.tags import Tags
+from tidemill.control.training import Training
+from tidemill.control.training_metrics import TrainingMetrics
+from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.user_keys import UserKeys
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.hosting import Endpoint, Instance
+from tidemill.core.roles import Roles
+from tidemill.core.segments import SegmentWriter, create_stream
+from tidemill.core.training import TrainingJob
+from tidemill.instance.spec import InstanceRef
+from tidemill.server.asgi import AsgiServer
+from tidemill.services.authorization import Authorization
+from tidemill.services.cloudwatch import CloudWatchService
+from tidemill.services.iam import IamService
+from tidemill.services.logs import LogsService
+from tidemill.services.runtime import RuntimeService
+from tidemill.services.sagemaker import SageMakerService
+from tidemill.services.sts import StsService
+from tidemill.store.database.schema import metadata, records
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.streams import LogStreams
+from tidemill.store.objects import index as object_index
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import RecordStore
+from tidemill.store.records.store import SqlRecordStore
+from tidemill.wire.gateway import Gateway
+from tidemill.wire.signing.credentials import Credential
+
+REGION = "us-west-2"
+USER = Credential(
+    "AKIATIDEMILLTESTS000",
+    "tidemill-tests-secret",
+    arn="arn:aws:sts::000000000000:assumed-role/SageMakerRole/user",
+    unrestricted=True,
+)
+RESTRICTED = Credential(
+    "ASIATIDEMILLTESTS000",
+    "restricted-secret",
+    arn="arn:aws:sts::000000000000:assumed-role/SageMakerRole/SageMaker",
+    role="SageMakerRole",
+)
+
+_Message = MutableMapping[str, Any]
+
+
+class Keys:
+    """Knows the owner's key pair, those of further users, and a restricted one without a job."""
+
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._others = Credentials(USER, records, clock=clock)
+
+    def lookup(self, access_key_id: str) -> Credential | None:
+        return RESTRICTED if access_key_id == RESTRICTED.access_key_id else self._others.lookup(access_key_id)
+
+
+class SetClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
+class Sockets:
+    """The part of an executor that a call of an endpoint needs: where each instance listens."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def endpoint_url(self, ref: InstanceRef) -> str:
+        return f"http+unix://{quote(str(self._directory / f'{ref.job_id[:12]}.sock'), safe='')}"
+
+
+class Stage:
+    """The stores and services of one test."""
+
+    def __init__(self, root: Path, database: SqliteDatabase, objects: ObjectStore) -> None:
+        self.clock = SetClock()
+        self.woken: list[str] = []
+        self._drivers: list[EndpointDriver] = []
+        self.logs = root / "logs"
+        self.logs.mkdir()
+        self.sockets = root
+        self.records = SqlRecordStore(database, clock=self.clock)
+        self._objects = objects
+        self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.hosting = Hosting(
+            self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
+        )
+
+    def gateway(self, *, timeout_s: float = 30) -> Gateway:
+        """All services; ``timeout_s`` is the longest time that a model may take."""
+        driver = EndpointDriver(
+            self.records,
+            Sockets(self.sockets),  # type: ignore[arg-type]
+            planner=None,  # type: ignore[arg-type] - no endpoint is started
+            clock=SystemClock(),
+        )
+        self._drivers.append(driver)
+        queue = AsyncQueue(
+            self.records,
+            self._objects,
+            driver,
+            endpoint_of=self.hosting.in_service,
+            roles=Roles({}),
+            clock=self.clock,
+        )
+        return Gateway(
+            {
+                "sagemaker": SageMakerService(
+                    self.training, self.hosting, self.transform, Tags(self.records, clock=self.clock)
+                ),
+                "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
+                "logs": LogsService(LogStreams(self.logs), region=REGION),
+                "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
+                "sts": StsService(),
+                "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
+            },
+            Keys(self.records, self.clock),
+            authorizer=Authorization(Roles({})),
+            region=REGION,
+        )
+
+    async def close(self) -> None:
+        """Close what the server's event loop holds open."""
+        for driver in self._drivers:
+            await driver.close()
+
+    def change_job(self, name: str, change: Callable[[TrainingJob], TrainingJob]) -> None:
+        """Bring a training job to another state, as its driver would."""
+        document = TrainingJob.from_document
+        asyncio.run(
+            self.records.update(TRAINING_JOB, name, lambda record: job_record(change(document(record.document))))
+        )
+
+    def change_endpoint(self, name: str, change: Callable[[Endpoint], Endpoint]) -> None:
+        """Bring an endpoint to another state, as its driver would."""
+
+        def change_record(record: Any) -> Any:
+            return endpoint_record(change(Endpoint.from_document(record.document)))
+
+        asyncio.run(self.records.update(ENDPOINT, name, change_record))
+
+    def bring_up(self, name: str) -> None:
+        """Let what an endpoint is starting come up, and take over."""
+
+        def come_up(endpoint: Endpoint) -> Endpoint:
+            for instance in endpoint.instances:
+                endpoint = endpoint.made_ready(instance)
+            return endpoint.promoted()
+
+        self.change_endpoint(name, come_up)
+
+    def instances(self, name: str, variant: str = "AllTraffic") -> tuple[Instance, ...]:
+        """The instances of a variant that serve."""
+        serving = self.hosting.endpoint(name).serving
+        found = serving.find(variant) if serving else None
+        return found.instances if found else ()
+
+    def write_log(self, group: str, stream: str, events: list[tuple[int, str]]) -> None:
+        """Append events (time in milliseconds, message) to a log stream."""
+        clock = SetClock()
+        clock.ms = events[0][0] if events else self.clock.ms
+        with SegmentWriter(create_stream(self.logs, group, stream, clock=clock), clock=clock) as writer:
+            for clock.ms, message in events:
+                writer.write(message.encode())
+
+
+class Door:
+    """A server in a thread of this process, for the gateway of the test that runs now."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+
+    async def __call__(self, scope: _Message, receive: Any, send: Any) -> None:
+        assert self.gateway is not None, "no test is running"
+        await self.gateway(scope, receive, send)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` in the server's event loop, where connections of its services live."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve until the block ends."""
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            sock.listen(128)
+            self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+            stop = asyncio.Event()
+            thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(sock, stop),))
+            thread.start()
+            try:
+                yield
+            finally:
+                self._loop.call_soon_threadsafe(stop.set)
+                thread.join(20)
+                self._loop.close()
+
+    async def _serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
+        server = AsgiServer(self)
+        await server.listener.open(sock)
+        await stop.wait()
+        await server.drain(timeout_s=5)
+
+
+@pytest.fixture(scope="session")
+def door() -> Iterator[Door]:
+    door = Door()
+    with door.serving():
+        yield door
+
+
+@pytest.fixture(scope="session")
+def clients(door: Door) -> Iterator[Callable[..., Any]]:
+    """A botocore client by its service's name, with the user's keys or those given; each is made once."""
+    session = boto3.Session()
+    made: dict[tuple[str, str], Any] = {}
+
+    def client(service: str, keys: Credential = USER) -> Any:
+        wanted = service, keys.access_key_id
+        if wanted not in made:
+            made[wanted] = session.client(
+                service,
+                endpoint_url=door.url,
+                region_name=REGION,
+                aws_access_key_id=keys.access_key_id,
+                aws_secret_access_key=keys.secret_access_key,
+                config=Config(retries={"total_max_attempts": 1}, read_timeout=60),
+            )
+        return made[wanted]
+
+    yield client
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase.open(tmp_path_factory.mktemp("database") / "state.db", metadata=metadata) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def objects(tmp_path_factory: pytest.TempPathFactory, database: SqliteDatabase, door: Door) -> Iterator[ObjectStore]:
+    """An object store with the bucket ``data``, which no test changes."""
+    database.write_sync(lambda connection: object_index.insert_bucket(connection, "data", 0))
+    objects = ObjectStore(database, tmp_path_factory.mktemp("objects"), clock=SystemClock())
+    yield objects
+    door.run(objects.close())
+
+
+@pytest.fixture
+def stage(tmp_path: Path, door: Door, database: SqliteDatabase, objects: ObjectStore) -> Iterator[Stage]:
+    """No records and no logs, behind the server for as long as the test runs."""
+    database.write_sync(lambda connection: connection.execute(delete(records)) and None)
+    stage = Stage(tmp_path, database, objects)
+    door.gateway = stage.gateway()
+    yield stage
+    door.gateway = None
+    door.run(stage.close())
+
+
+@pytest.fixture
+def sagemaker(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("sagemaker")
+
+
+@pytest.fixture
+def logs(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("logs")
+
+
+@pytest.fixture
+def cloudwatch(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("cloudwatch")
+
+
+@pytest.fixture
+def runtime(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("sagemaker-runtime")
+
+
+@pytest.fixture
+def sts(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("sts")
+
+
+@pytest.fixture
+def iam(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("iam")
+
+
+@pytest.fixture
+def restricted(clients: Callable[..., Any], stage: Stage) -> Callable[[str], Any]:
+    """Clients with keys that no policy allows anything."""
+    return lambda service: clients(service, RESTRICTED)
+
+
+@pytest.fixture
+def refusal() -> Callable[..., tuple[int, str, str]]:
+    """Status, error code and message of a call that is refused."""
+
+    def refused(call: Callable[..., Any], **members: Any) -> tuple[int, str, str]:
+        with pytest.raises(ClientError) as caught:
+            call(**members)
+        response = caught.value.response
+        return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"], response["Error"]["Message"]
+
+    return refused
+
+
+class _ModelServer(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the client has hung up
+            super().handle_error(request, client_address)
+
+
+@pytest.fixture
+def serve_model(stage: Stage) -> Iterator[Callable[..., None]]:
+    """Starts the server of an instance (that of the endpoint ``digits``, if none is given) on its socket.
+
+    It answers by a function of the request and its body, which returns status, headers and body, or None to hang up.
+    """
+    servers: list[_ModelServer] = []
+
+    def serve(
+        answer: Callable[[Any, bytes], tuple[int, dict[str, str], bytes] | None], *, instance: Instance | None = None
+    ) -> None:
+        served = instance or stage.instances("digits")[0]
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                given = answer(self, body)
+                if given is None:
+                    self.close_connection = True
+                    return
+                status, headers, data = given
+                self.send_response(status)
+                for name, value in {**headers, "content-length": str(len(data))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        server = _ModelServer(str(stage.sockets / f"{served.job_id[:12]}.sock"), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        servers.append(server)
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,218 @@
+"""Training jobs and tags by boto3: what is shown of a job in each state, and what is refused."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
+
+ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
+ARN = "arn:aws:sagemaker:us-west-2:000000000000:training-job"
+REQUEST: dict[str, Any] = {
+    "AlgorithmSpecification": {"TrainingImage": "tensorflow-training:2.21.0-cpu-py311", "TrainingInputMode": "File"},
+    "RoleArn": ROLE,
+    "OutputDataConfig": {"S3OutputPath": "s3://data/out"},
+    "ResourceConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 30},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+    "HyperParameters": {"epochs": "2"},
+    "Environment": {"NAME": "value"},
+}
+NOT_FOUND = "Requested resource not found"
+
+
+@pytest.fixture
+def create(sagemaker: Any) -> Any:
+    """Creates a training job by name, with changes of the request."""
+    return lambda name="digits", **changes: sagemaker.create_training_job(
+        **{**REQUEST, "TrainingJobName": name, **changes}
+    )
+
+
+def entered(status: SecondaryStatus, at_ms: int) -> Any:
+    return lambda job: job.enter(status, at_ms=at_ms, message=f"now {status}")
+
+
+def test_a_new_job_is_described_and_handed_to_its_driver(sagemaker, create, stage):
+    assert create()["TrainingJobArn"] == f"{ARN}/digits"
+    assert stage.woken == ["digits"]
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    for member in ("AlgorithmSpecification", "RoleArn", "ResourceConfig", "HyperParameters", "Environment"):
+        assert found[member] == REQUEST[member]
+    assert found["TrainingJobArn"] == f"{ARN}/digits"
+    assert (found["TrainingJobStatus"], found["SecondaryStatus"]) == ("InProgress", "Starting")
+    assert found["OutputDataConfig"] == {"KmsKeyId": "", "S3OutputPath": "s3://data/out"}
+    assert found["ModelArtifacts"] == {"S3ModelArtifacts": ""}
+    assert found["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
+    assert found["EnableNetworkIsolation"] is False
+    (transition,) = found["SecondaryStatusTransitions"]
+    assert (transition["Status"], transition["StatusMessage"]) == ("Starting", "Starting the training job")
+    assert "EndTime" not in transition
+    assert not {"TrainingStartTime", "TrainingEndTime", "FailureReason", "FinalMetricDataList"} & set(found)
+
+
+def test_a_completed_job_shows_its_times_its_model_and_its_metrics(sagemaker, create, stage):
+    create()
+    began_ms = stage.clock.ms
+    stage.change_job("digits", entered(SecondaryStatus.TRAINING, began_ms + 5_000))
+    running = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert running["TrainingStartTime"] - running["CreationTime"] == timedelta(seconds=5)
+    assert "TrainingEndTime" not in running
+
+    def complete(job: TrainingJob) -> TrainingJob:
+        ended = job.enter(SecondaryStatus.COMPLETED, at_ms=began_ms + 65_400, message="done")
+        metrics = (FinalMetric("loss", 0.25, began_ms + 60_000),)
+        return replace(ended, model_artifacts="s3://data/out/model.tar.gz", final_metrics=metrics)
+
+    stage.change_job("digits", complete)
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert (found["TrainingJobStatus"], found["SecondaryStatus"]) == ("Completed", "Completed")
+    assert found["ModelArtifacts"] == {"S3ModelArtifacts": "s3://data/out/model.tar.gz"}
+    assert found["TrainingEndTime"] - found["TrainingStartTime"] == timedelta(seconds=60.4)
+    assert (found["TrainingTimeInSeconds"], found["BillableTimeInSeconds"]) == (60, 60)
+    (metric,) = found["FinalMetricDataList"]
+    assert (metric["MetricName"], metric["Value"]) == ("loss", 0.25)
+    starts = [transition["StartTime"] for transition in found["SecondaryStatusTransitions"]]
+    ends = [transition["EndTime"] for transition in found["SecondaryStatusTransitions"]]
+    assert ends[:-1] == starts[1:]
+    (summary,) = sagemaker.list_training_jobs()["TrainingJobSummaries"]
+    assert summary["TrainingEndTime"] == found["TrainingEndTime"]
+
+
+def test_a_failed_job_shows_its_reason_and_no_training_time_if_it_never_trained(sagemaker, create, stage):
+    create()
+
+    def fail(job: TrainingJob) -> TrainingJob:
+        ended = job.enter(SecondaryStatus.FAILED, at_ms=stage.clock.ms + 1, message="failed")
+        return replace(ended, failure_reason="ClientError: no such data")
+
+    stage.change_job("digits", fail)
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert (found["TrainingJobStatus"], found["FailureReason"]) == ("Failed", "ClientError: no such data")
+    assert not {"TrainingStartTime", "TrainingEndTime", "TrainingTimeInSeconds"} & set(found)
+
+
+def test_a_job_without_a_limit_shows_the_default_of_a_day(sagemaker, create):
+    create(StoppingCondition={})
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert found["StoppingCondition"] == {"MaxRuntimeInSeconds": 86400}
+
+
+def test_a_taken_name_is_in_use(create, stage, refusal):
+    create()
+    status, code, message = refusal(create)
+    assert (status, code) == (400, "ResourceInUse")
+    assert "'digits'" in message
+    assert stage.woken == ["digits"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"OutputDataConfig": {"S3OutputPath": "s3://missing/out"}}, "'missing' does not exist"),
+        ({"OutputDataConfig": {"S3OutputPath": "https://data/out"}}, "s3OutputPath"),
+        ({"TrainingJobName": "two words"}, "trainingJobName"),
+        ({"TrainingJobName": "x" * 64}, "trainingJobName"),
+        ({"Tags": [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}]}, "'k' at 'tags'"),
+        ({"ResourceConfig": {"InstanceCount": 1, "VolumeSizeInGB": 1}}, "resourceConfig.instanceType"),
+    ],
+)
+def test_a_job_that_cannot_run_is_refused_and_not_kept(sagemaker, create, stage, refusal, changes, named):
+    status, code, message = refusal(create, **{"name": "digits", **changes})
+    assert (status, code) == (400, "ValidationException")
+    assert named in message
+    assert sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
+    assert stage.woken == []
+
+
+def test_a_stop_is_asked_for_once_and_not_of_a_job_that_has_ended(sagemaker, create, stage, refusal):
+    create()
+    for _ in range(2):
+        sagemaker.stop_training_job(TrainingJobName="digits")
+        found = sagemaker.describe_training_job(TrainingJobName="digits")
+        assert (found["TrainingJobStatus"], found["SecondaryStatus"]) == ("Stopping", "Stopping")
+        assert len(found["SecondaryStatusTransitions"]) == 2
+    assert stage.woken == ["digits"] * 3
+    stage.change_job("digits", entered(SecondaryStatus.STOPPED, stage.clock.ms))
+    status, code, message = refusal(sagemaker.stop_training_job, TrainingJobName="digits")
+    assert (status, code) == (400, "ValidationException")
+    assert "is in status Stopped" in message
+
+
+def test_a_job_that_is_not_there_is_not_found(sagemaker, refusal):
+    for call in (sagemaker.describe_training_job, sagemaker.stop_training_job):
+        status, code, message = refusal(call, TrainingJobName="none")
+        assert (status, code) == (400, "ValidationException")
+        assert message.startswith(NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"WarmPoolStatusEquals": "Available"},
+        {"TrainingPlanArnEquals": "arn:aws:sagemaker:us-west-2:000000000000:training-plan/plan"},
+    ],
+)
+def test_filters_that_no_job_passes_find_none(sagemaker, create, members):
+    create()
+    assert sagemaker.list_training_jobs(**members)["TrainingJobSummaries"] == []
+
+
+# Tags
+
+
+def tags_of(sagemaker: Any) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=f"{ARN}/digits")["Tags"]}
+
+
+def test_tags_are_given_at_creation_added_replaced_and_removed(sagemaker, create):
+    create(Tags=[{"Key": "team", "Value": "vision"}, {"Key": "empty", "Value": ""}])
+    assert tags_of(sagemaker) == {"team": "vision", "empty": ""}
+    added = sagemaker.add_tags(ResourceArn=f"{ARN}/digits", Tags=[{"Key": "team", "Value": "speech"}])
+    assert {tag["Key"]: tag["Value"] for tag in added["Tags"]} == {"team": "speech", "empty": ""}
+    sagemaker.delete_tags(ResourceArn=f"{ARN}/digits", TagKeys=["empty", "unknown"])
+    assert tags_of(sagemaker) == {"team": "speech"}
+
+
+def test_a_resource_has_at_most_fifty_tags(sagemaker, create, refusal):
+    create(Tags=[{"Key": f"k{number}", "Value": "v"} for number in range(50)])
+    more = {"ResourceArn": f"{ARN}/digits", "Tags": [{"Key": "one", "Value": "more"}]}
+    status, code, message = refusal(sagemaker.add_tags, **more)
+    assert (status, code) == (400, "ValidationException")
+    assert "at most 50" in message
+    assert len(tags_of(sagemaker)) == 50
+
+
+@pytest.mark.parametrize(
+    ("arn", "message"),
+    [
+        (f"{ARN}/none", NOT_FOUND),
+        ("arn:aws:sagemaker:us-west-2:000000000000:model/none", "Could not find model"),
+        ("arn:aws:sagemaker:us-west-2:000000000000:endpoint-config/none", "Could not find endpoint configuration"),
+        ("arn:aws:sagemaker:us-west-2:000000000000:endpoint/none", "Could not find endpoint"),
+        ("arn:aws:sagemaker:us-west-2:000000000000:notebook-instance/n", "kinds with tags are endpoint"),
+    ],
+)
+def test_tags_of_what_is_not_there_are_refused(sagemaker, refusal, arn, message):
+    for call, members in (
+        (sagemaker.list_tags, {}),
+        (sagemaker.add_tags, {"Tags": [{"Key": "k", "Value": "v"}]}),
+        (sagemaker.delete_tags, {"TagKeys": ["k"]}),
+    ):
+        found = refusal(call, ResourceArn=arn, **members)
+        assert found[:2] == (400, "ValidationException")
+        assert message in found[2]
+
+
+def test_keys_without_any_right_are_refused(restricted, create, refusal):
+    create()
+    found = refusal(restricted("sagemaker").describe_training_job, TrainingJobName="digits")
+    assert found[:2] == (400, "AccessDeniedException")
+    assert "sagemaker:DescribeTrainingJob" in found[2]
+
+
+def test_operations_that_there_are_not_are_unknown(sagemaker, refusal):
+    status, code, message = refusal(sagemaker.list_notebook_instances)
+    assert (status, code) == (400, "UnknownOperationException")
+    assert "ListNotebookInstances" in message

@@ -1,0 +1,9 @@
+"""Lets tests of this folder import what they share."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("database_contract")

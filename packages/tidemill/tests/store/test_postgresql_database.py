@@ -1,0 +1,190 @@
+"""PostgreSQL behind the seam: the contract, what a broken connection costs, and that one service writes."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from database_contract import TABLES, DatabaseContract, adding, names
+from postgresql_server import PostgresqlServer
+from sqlalchemy import Connection
+
+from tidemill.core import faults
+from tidemill.errors import ConfigurationError, ServiceUnavailable
+from tidemill.store.database.postgresql.database import PostgresqlDatabase
+
+
+@pytest.fixture
+def server(postgresql: PostgresqlServer) -> PostgresqlServer:
+    return postgresql
+
+
+@pytest.fixture
+def url(server: PostgresqlServer) -> str:
+    return server.empty_database()
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[PostgresqlDatabase]:
+    with PostgresqlDatabase.open(url, metadata=TABLES) as database:
+        yield database
+
+
+class TestPostgresqlDatabase(DatabaseContract):
+    @pytest.fixture
+    def open_database(self, url: str) -> Callable[[], PostgresqlDatabase]:
+        return lambda: PostgresqlDatabase.open(url, metadata=TABLES)
+
+
+def test_works_go_on_after_all_connections_were_ended(database, server):
+    database.write_sync(adding("a"))
+    assert names(database) == ["a"]
+    server.disconnect_everybody()
+    assert names(database) == ["a"], "an idle connection that broke is replaced"
+    database.write_sync(adding("b"))
+    assert names(database) == ["a", "b"]
+
+
+def test_a_connection_that_breaks_before_the_commit_costs_nothing(database, server):
+    attempts = []
+
+    def work(connection: Connection) -> str:
+        attempts.append(1)
+        adding("a")(connection)
+        if len(attempts) == 1:
+            server.disconnect_everybody()
+        return "done"
+
+    assert database.write_sync(work) == "done"
+    assert len(attempts) == 2
+    assert names(database) == ["a"]
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_twice(database, monkeypatch):
+    """The server has committed, and the connection breaks before it says so."""
+    attempts = []
+
+    def work(connection: Connection) -> None:
+        attempts.append(1)
+        adding("a")(connection)
+
+    raw = database._connection.connection.dbapi_connection
+    commit = type(raw).commit
+    lost = []
+
+    def commit_and_break(self) -> None:
+        commit(self)
+        if not lost:
+            lost.append(1)
+            self.pgconn.finish()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    import psycopg
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(raw), "commit", commit_and_break)
+        database.write_sync(work)
+    assert lost == [1]
+    assert attempts == [1]
+    assert names(database) == ["a"]
+
+
+def test_an_acknowledged_write_survives_the_loss_of_the_server(url, server):
+    written: list[str] = []
+    stop = threading.Event()
+    with PostgresqlDatabase.open(url, metadata=TABLES) as database:
+
+        def writing() -> None:
+            number = 0
+            while not stop.is_set():
+                name = f"n{number:05}"
+                with contextlib.suppress(ServiceUnavailable):
+                    database.write_sync(adding(name))
+                    written.append(name)
+                number += 1
+
+        thread = threading.Thread(target=writing)
+        thread.start()
+        try:
+            _grows(written)
+            server.kill()
+            server.start()
+            _grows(written)
+        finally:
+            stop.set()
+            thread.join()
+        assert set(written) <= set(names(database))
+
+
+def _grows(written: list[str]) -> None:
+    enough, deadline = len(written) + 20, time.monotonic() + 120
+    while len(written) < enough:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_server_that_is_gone_is_told_and_comes_back(url, server):
+    with PostgresqlDatabase.open(url, metadata=TABLES) as database:
+        database.write_sync(adding("a"))
+        server.kill()
+        try:
+            with pytest.raises(ServiceUnavailable, match=r"could not commit: .*[Cc]onnection"):
+                database.write_sync(adding("b"))
+            with pytest.raises(ServiceUnavailable, match="cannot be used now"):
+                names(database)
+        finally:
+            server.start()
+        database.write_sync(adding("c"))
+        assert {"a", "c"} <= set(names(database))
+
+
+def test_one_service_uses_a_database(url, database):
+    with pytest.raises(ConfigurationError, match="/postgres is in use by another service"):
+        PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=0.3)
+    database.close()
+    with PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=0.3) as second:
+        second.write_sync(adding("a"))
+
+
+def test_a_service_that_lost_its_database_to_another_writes_no_more(url, database, server, monkeypatch):
+    database.write_sync(adding("a"))
+    monkeypatch.setattr("tidemill.store.database.postgresql.database.LOCK_WAIT_S", 0.3)
+
+    def take_over() -> None:
+        second.append(PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=30))
+
+    second: list[PostgresqlDatabase] = []
+    thread = threading.Thread(target=take_over)
+    thread.start()
+    server.disconnect_writers()
+    thread.join()
+    with second[0]:
+        with pytest.raises(ServiceUnavailable, match="another service has taken the database over"):
+            asyncio.run(database.write(adding("b")))
+        second[0].write_sync(adding("c"))
+        assert names(second[0]) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mysql://user:secret@host/db", r"mysql://user:\*\*\*@host/db is not one of PostgreSQL"),
+        ("postgresql://user:secret@host", "is not one of PostgreSQL; expected postgresql://USER"),
+        ("not a url", "cannot be read"),
+        ("postgresql://user:secret@127.0.0.1:1/db", r"cannot connect to the database postgresql.*127\.0\.0\.1:1/db"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        PostgresqlDatabase.open(url, metadata=TABLES)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_fault_after_a_commit_loses_the_answer_and_not_the_rows(database, monkeypatch):
+    monkeypatch.setattr(faults, "_armed", faults._parse("store.commit.after:eio"))
+    with pytest.raises(ServiceUnavailable):
+        database.write_sync(adding("a"))
+    monkeypatch.undo()
+    assert names(database) == ["a"]

@@ -1,0 +1,78 @@
+"""Source that several distributions share is one file, and its copies are in checkouts, wheels and source archives."""
+
+import runpy
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+COPIES = ROOT / "shared" / "copies.py"
+
+
+@pytest.fixture
+def copies() -> dict[str, Any]:
+    return runpy.run_path(str(COPIES))
+
+
+def test_every_copy_equals_its_source(copies: dict[str, Any]) -> None:
+    for package in copies["COPIES"]:
+        directory = ROOT / "packages" / package / "_shared"
+        found = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+        assert found == copies["wanted"](package)
+
+
+def test_git_holds_no_copy() -> None:
+    tracked = subprocess.run(["git", "ls-files", "--", "*/_shared/*"], cwd=ROOT, capture_output=True, text=True)
+    assert tracked.stdout == ""
+
+
+def test_a_changed_copy_is_renewed_and_one_without_a_source_is_removed(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "packages/tidemill-horovod/src/horovod/tensorflow").mkdir(parents=True)
+    shutil.copytree(ROOT / "shared", checkout / "shared", ignore=shutil.ignore_patterns("__pycache__"))
+    copy = checkout / "packages/tidemill-horovod/src/horovod/tensorflow/_shared"
+    _renew(checkout, "packages/tidemill-horovod")
+    (copy / "mpi_library.py").write_text("changed = True\n")
+    (copy / "old").mkdir()
+    (copy / "old" / "module.py").write_text("gone = True\n")
+
+    _renew(checkout, "packages/tidemill-horovod")
+
+    assert (copy / "mpi_library.py").read_bytes() == (ROOT / "shared/mpi_library.py").read_bytes()
+    assert not (copy / "old").exists()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "package", "name"),
+    [
+        ("tidemill-horovod", "horovod/tensorflow", "mpi_library.py"),
+        ("tidemill-serving", "tidemill_serving", "http/connection.py"),
+    ],
+)
+def test_a_wheel_built_from_a_source_archive_has_the_copies(
+    tmp_path: Path, distribution: str, package: str, name: str
+) -> None:
+    _hatchling(ROOT / "packages" / distribution, "sdist", tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    _hatchling(tmp_path / archive.name.removesuffix(".tar.gz"), "wheel", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        content = packed.read(f"{package}/_shared/{name}")
+    assert content == (ROOT / "shared" / name).read_bytes()
+
+
+def _renew(checkout: Path, package: str) -> None:
+    subprocess.run([sys.executable, str(checkout / "shared/copies.py"), str(checkout / package)], check=True)
+
+
+def _hatchling(source: Path, target: str, directory: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(directory)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
