@@ -1,5 +1,6 @@
 """What the tests across packages share: one service a session, and jobs submitted as plain requests."""
 
+import functools
 import io
 import json
 import os
@@ -7,21 +8,35 @@ import tarfile
 import textwrap
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import botocore.loaders
 import pytest
 
+from tidemill.core.frameworks import FRAMEWORKS
+from tidemill.environments.builder import Environment, Environments
+from tidemill.errors import MissingInterpreterError
+from tidemill.settings import Settings
 from tidemill.testing import Service
 
 ROOT = Path(__file__).parents[1]
-# As the Makefile has it, for whoever calls pytest by hand: jobs share one environment, built once.
-os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(ROOT / ".venvs/jobs"))
+# Clients and services of these tests have a HOME of their own, and share the user's environments all the same.
+os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(Settings().environments_dir))
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 BUCKET = "sagemaker-us-west-2-000000000000"
 DEADLINE_S = 120.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _service_models_are_parsed_once() -> Iterator[None]:
+    """All sessions of botocore share one loader: each would parse SageMaker's model again, for 0.2 s of CPU."""
+    shared = functools.cache(botocore.loaders.create_loader)
+    with mock.patch("botocore.session.create_loader", shared):
+        yield
 
 
 def archive(files: Mapping[str, str]) -> bytes:
@@ -80,14 +95,15 @@ class Jobs:
 
     def wait(self, name: str, *, until: tuple[str, ...] = ("Completed", "Failed", "Stopped")) -> dict[str, Any]:
         """Until the job's status or secondary status is one of ``until``."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline, pause_s = time.monotonic() + DEADLINE_S, 0.02
         while time.monotonic() < deadline:
             job = self.describe(name)
             if {job["TrainingJobStatus"], job["SecondaryStatus"]} & set(until):
                 return job
             if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"):
                 pytest.fail(f"{name} is {job['TrainingJobStatus']} before {until}: {job.get('FailureReason')}")
-            time.sleep(0.05)
+            time.sleep(pause_s)
+            pause_s = min(0.25, pause_s * 1.2)  # to ask costs the CPU that the job needs
         pytest.fail(f"{name} did not reach {until} in {DEADLINE_S} s: {self.describe(name)}")
 
     def run(self, script: str, **options: Any) -> dict[str, Any]:
@@ -133,6 +149,23 @@ def jobs(tidemill_service: Service) -> Jobs:
 def jobs_of() -> type[Jobs]:
     """For tests that start services of their own."""
     return Jobs
+
+
+@pytest.fixture(scope="session")
+def build_environment() -> Callable[[str], Environment]:
+    """Build the environment of a TensorFlow version before a job has to: it takes longer than a test waits for a job.
+
+    A version whose Python is not on this machine skips the test.
+    """
+    environments = Environments(Settings().environments_dir)
+
+    def build(version: str) -> Environment:
+        try:
+            return environments.ensure(FRAMEWORKS[version].environment, log=print)
+        except MissingInterpreterError as error:
+            pytest.skip(str(error))
+
+    return build
 
 
 @pytest.fixture(scope="session")

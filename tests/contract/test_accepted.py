@@ -108,7 +108,6 @@ def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_servi
             "EnableCapture": False,
             "InitialSamplingPercentage": 1,
             "DestinationS3Uri": f"s3://{BUCKET}/capture",
-            "KmsKeyId": "key",
             "CaptureOptions": [{"CaptureMode": "Input"}],
             "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"]},
         },
@@ -116,18 +115,34 @@ def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_servi
         "MetricsConfig": {"EnableEnhancedMetrics": False, "MetricPublishFrequencyInSeconds": 60},
         **NETWORK,
     }
-    assert [path for path in recorded("CreateEndpointConfig") if not holds(config, path)] == []
-    sagemaker.create_endpoint_config(EndpointConfigName=name, **config)
-    assert shown(sagemaker.describe_endpoint_config(EndpointConfigName=name), config)
+    # A variant has instances or a ServerlessConfig.
+    asleep = {"VariantName": "v", "ModelName": name, "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}
+    configs = (config, {"ProductionVariants": [asleep]})
+    members = recorded("CreateEndpointConfig")
+    assert [path for path in members if not any(holds(each, path) for each in configs)] == []
+    for number, each in enumerate(configs):
+        sagemaker.create_endpoint_config(EndpointConfigName=f"{name}-{number}", **each)
+        assert shown(sagemaker.describe_endpoint_config(EndpointConfigName=f"{name}-{number}"), each)
 
 
 @pytest.mark.parametrize(
     ("members", "message"),
     [
         ({"ProductionVariants": [{"VariantName": "v", "InstanceType": "ml.m5.large"}]}, "modelName"),
-        ({"DataCaptureConfig": {"InitialSamplingPercentage": 9}}, "EnableCapture=false"),
-        ({"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/x"}}}, "asyncInferenceConfig"),
-        ({"EnableNetworkIsolation": True}, "closes the network"),
+        ({"DataCaptureConfig": {"InitialSamplingPercentage": 9, "KmsKeyId": "key"}}, "dataCaptureConfig.kmsKeyId"),
+        (
+            {
+                "AsyncInferenceConfig": {
+                    "OutputConfig": {
+                        "S3OutputPath": "s3://b/x",
+                        "NotificationConfig": {"SuccessTopic": "arn:aws:sns:us-west-2:000000000000:done"},
+                    }
+                }
+            },
+            "asyncInferenceConfig.outputConfig.notificationConfig",
+        ),
+        ({"AsyncInferenceConfig": {"OutputConfig": {}}}, "asyncInferenceConfig.outputConfig.s3OutputPath"),
+        ({"EnableNetworkIsolation": True}, "share the machine's network"),
     ],
 )
 def test_a_configuration_that_cannot_be_honoured_is_refused(
@@ -154,10 +169,7 @@ def test_a_model_has_one_container_and_not_one_of_each_kind(tidemill_service: Se
 @pytest.mark.parametrize(
     ("hyperparameters", "message"),
     [
-        ({"sagemaker_training_compiler_enabled": "true"}, "training compiler is not offered yet"),
-        ({"sagemaker_mpi_enabled": "true"}, "jobs under MPI"),
-        ({"mp_parameters": '{"partitions": 2}'}, "model parallelism"),
-        ({"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}, "TF_CONFIG"),
+        ({"sagemaker_distributed_dataparallel_enabled": "true"}, "data parallelism"),
         ({"training_steps": "9", "evaluation_steps": "9", "checkpoint_path": "x"}, "legacy mode"),
     ],
 )

@@ -20,10 +20,10 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from tidemill.core.clock import SystemClock
-from tidemill.store.base import Record
-from tidemill.store.database import Database
-from tidemill.store.records import SqlRecordStore
-from tidemill.store.schema import metadata
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.records.base import Record
+from tidemill.store.records.store import SqlRecordStore
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -368,7 +368,7 @@ def test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one(j
 
 async def _forget_rights(state_dir: Path, key_id: str) -> None:
     """Leave of stored keys what versions without rights stored."""
-    with Database.open(state_dir / "state.db", metadata=metadata) as database:
+    with SqliteDatabase.open(state_dir / "state.db", metadata=metadata) as database:
         records = SqlRecordStore(database, clock=SystemClock())
 
         def forget(record: Record) -> Record:

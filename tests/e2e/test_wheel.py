@@ -1,29 +1,45 @@
-"""The built wheel in a bare environment: nothing of the checkout is on its path, and a job runs all the same."""
+"""Without a checkout: the built wheel in a bare environment, where the README's snippet trains, deploys and predicts.
+
+It runs on the Python of the test run; `make matrix-python` repeats it on the others.
+"""
 
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+TRAIN = """
+import argparse, os
+
+import horovod.tensorflow as hvd
+import smdistributed.modelparallel.tensorflow as smp
+import tensorflow as tf
+from sagemaker_tensorflow import PipeModeDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+parser.add_argument("--model_dir")
+arguments = parser.parse_args()
+hvd.init()
+smp.init({"partitions": 1, "microbatches": 1})
+print("epochs", arguments.epochs, "ranks", hvd.size(), smp.size(), PipeModeDataset.__name__)
+print("data", sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"])))
+print("runs", smp.__file__)
+model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(1, bias_initializer="ones")])
+model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
+"""
+
 
 @pytest.fixture(scope="module")
 def bare(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and what it depends on, at the pinned versions."""
+    """A directory with an environment `env` that holds the wheel and what it depends on, at the pinned versions."""
     directory = tmp_path_factory.mktemp("bare")
     uv = root / ".venv/bin/uv"
-    build = [
-        "build",
-        "-q",
-        "--wheel",
-        "--no-build-isolation",
-        "-p",
-        sys.executable,
-        "-o",
-        directory,
-        root / "packages/tidemill",
-    ]
+    build = ["build", "-q", "--no-build-isolation", "-p", sys.executable, "-o", directory, root / "packages/tidemill"]
     subprocess.run([uv, *build], check=True)
     (wheel,) = directory.glob("*.whl")
     subprocess.run([uv, "venv", "-q", "-p", sys.executable, directory / "env"], check=True)
@@ -35,22 +51,50 @@ def bare(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_job_runs_from_the_wheel_alone(bare: Path) -> None:
-    (bare / "train.py").write_text("import tensorflow, tidemill_runtime; print('ran', tidemill_runtime.__file__)")
-    passed_on = ("PATH", "SSL_CERT_FILE", "UV_CACHE_DIR", "PIP_CERT")
-    variables = {name: os.environ[name] for name in passed_on if name in os.environ} | {
-        "HOME": str(bare),
+@pytest.fixture(scope="module")
+def variables(bare: Path) -> dict[str, str]:
+    """The environment of its user, who has an empty HOME. The packages of jobs are the ones built already."""
+    passed_on = ("PATH", "SSL_CERT_FILE", "PIP_CERT", "TIDEMILL_ENVIRONMENTS_DIR")
+    home = bare / "home"
+    home.mkdir()
+    return {name: os.environ[name] for name in passed_on if name in os.environ} | {
+        "HOME": str(home),
         "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),
-        "TIDEMILL_STATE_DIR": str(bare / "state"),
-        "TIDEMILL_ENVIRONMENTS_DIR": str(bare / "environments"),
         "TIDEMILL_PORT": "0",
     }
+
+
+def test_the_wheel_was_built_from_its_source_archive_and_brings_every_in_job_distribution(bare: Path) -> None:
+    assert list(bare.glob("tidemill-*.tar.gz"))
+    (wheel,) = bare.glob("*.whl")
+    names = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    brought = {name.name.partition("-")[0] for name in names if name.suffix == ".whl"}
+    assert brought == {
+        f"tidemill_{name}" for name in ("horovod", "pipemode", "runtime", "serving", "smp", "tensorflow")
+    }
+
+
+def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: Path, variables: dict[str, str]) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    (snippet,) = [text for text in snippets if "estimator.fit" in text]
+    data = bare / "data/train"
+    data.mkdir(parents=True)
+    (data / "digits.csv").write_text("1,2\n")
+    assert "file:///data/train" in snippet
+    (bare / "client.py").write_text(snippet.replace("file:///data/train", f"file://{data}"))
+    (bare / "train.py").write_text(TRAIN)
     tidemill = bare / "env/bin/tidemill"
     try:
-        done = subprocess.run(
-            [tidemill, "train", "train.py"], cwd=bare, env=variables, capture_output=True, text=True, timeout=400
-        )
+        up = subprocess.run([tidemill, "up"], cwd=bare, env=variables, capture_output=True, text=True, timeout=120)
+        assert up.returncode == 0, up.stdout + up.stderr
+        command = [bare / "env/bin/python", "client.py"]
+        done = subprocess.run(command, cwd=bare, env=variables, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"ran {bare}/environments/tf-2.21-" in done.stdout
     finally:
         subprocess.run([tidemill, "down"], env=variables, cwd=bare, check=False, capture_output=True, timeout=60)
+    assert "epochs 3 ranks 1 1 PipeModeDataset" in done.stdout
+    assert "data ['digits.csv']" in done.stdout
+    (runs,) = re.findall(r"runs (.*)", done.stdout)
+    assert not Path(runs).is_relative_to(root), "the job saw the checkout"
+    assert "/environments/tf-2.21-" in runs
+    assert "{'predictions': [[1.0]]}" in done.stdout

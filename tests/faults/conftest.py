@@ -12,18 +12,25 @@ I7  every line of its log once, in order
 import contextlib
 import hashlib
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tidemill.core.files import read_json
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.process_tree import MARK
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.process_tree import MARK
+from tidemill.testing import Service
+
+sys.path.insert(0, str(Path(__file__).parent))
+from deployments import Deployments, make_archives
 
 TERMINAL = ("Completed", "Failed", "Stopped")
 WAIT_S = 60.0
@@ -31,10 +38,11 @@ WAIT_S = 60.0
 
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait for a condition that nobody can notify us of; its value."""
-    deadline = time.monotonic() + WAIT_S
+    deadline, pause_s = time.monotonic() + WAIT_S, 0.01
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(0.2, pause_s * 1.2)
     return value
 
 
@@ -162,3 +170,21 @@ def oracle_of() -> type[Oracle]:
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[[Callable[[], Any], str], Any]:
     return until
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[int, bytes]:
+    """model.tar.gz by the number that the model answers."""
+    return make_archives(root / ".venvs/tf-2.21/bin/python", tmp_path_factory.mktemp("constants"))
+
+
+@pytest.fixture
+def deployments(tidemill_service: Service, archives: dict[int, bytes]) -> Iterator[Deployments]:
+    made = Deployments(tidemill_service, f"again-{uuid.uuid4().hex[:8]}")
+    for number, archive in archives.items():
+        made.prepare(number, archive)
+    yield made
+    try:
+        made.delete()
+    except ClientError as error:
+        assert "Could not find" in str(error) or "being deleted" in str(error)

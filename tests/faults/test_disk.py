@@ -18,7 +18,8 @@ from botocore.exceptions import ClientError
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
-DISK_BYTES = 192 << 20  # with the 64 MiB that the service keeps for bad days, twice as much must be free to keep them
+DISK_BYTES = 192 << 20
+SMALL_DISK_BYTES = 24 << 20
 SLEEPER = """
     import os, time
     with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
@@ -76,8 +77,13 @@ class Disk:
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
-    path = tmp_path_factory.mktemp("disk")
-    options = f"size={DISK_BYTES},mode=0700"
+    with _mounted(tmp_path_factory.mktemp("disk"), size_bytes=DISK_BYTES) as disk:
+        yield disk
+
+
+@contextlib.contextmanager
+def _mounted(path: Path, *, size_bytes: int) -> Iterator[Disk]:
+    options = f"size={size_bytes},mode=0700"
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
@@ -176,3 +182,9 @@ def accepted(call: Callable[..., object], **request: Any) -> bool:
         check_refusal(error)
         return False
     return True
+
+
+def test_a_service_starts_on_a_disk_of_24_mib_and_runs_a_job(tmp_path: Path, jobs_of: Any) -> None:
+    with _mounted(tmp_path, size_bytes=SMALL_DISK_BYTES) as disk, Service(state_dir=disk.path / "state") as service:
+        assert (disk.path / "state" / "ballast").stat().st_size < SMALL_DISK_BYTES / 10
+        assert jobs_of(service).run("print('RUN')")["TrainingJobStatus"] == "Completed"

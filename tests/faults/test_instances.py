@@ -16,6 +16,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from tidemill.instance.directory import InstanceDirectory
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -71,13 +72,18 @@ def start(jobs: Any, oracle: Any, script: str = SLEEPER) -> str:
     return name
 
 
-def test_a_job_whose_shim_is_killed_fails_and_leaves_no_process(jobs: Any, oracle: Any) -> None:
-    name = start(jobs, oracle)
-    script = oracle.processes(name, script=True)
-    assert script
-    shim = oracle.directory(name).read_run()
-    os.kill(shim.pid, signal.SIGKILL)
-    job = oracle.check(name, "Failed", lines=["RUN"])
+def test_a_job_whose_shim_is_killed_twice_fails_and_leaves_no_process(
+    jobs: Any, oracle: Any, wait_until: Callable[[Callable[[], Any], str], Any]
+) -> None:
+    name = jobs.create(SLEEPER, RetryStrategy={"MaximumRetryAttempts": 1})
+    for attempt in (1, 2):
+        wait_until(lambda attempt=attempt: oracle.log(name).count("RUN") == attempt, "the script of an attempt")
+        assert oracle.processes(name, script=True)
+        job_id = oracle.directory(name).ref.job_id
+        every = {each.ref.attempt: each for each in InstanceDirectory.all_below(jobs.service.state_dir, job_id)}
+        assert set(every) == set(range(1, attempt + 1))
+        os.kill(every[attempt].read_run().pid, signal.SIGKILL)
+    job = oracle.check(name, "Failed", lines=["RUN", "RUN"])
     assert job["FailureReason"] == "InternalServerError: instance agent lost"
     assert not job["ModelArtifacts"]["S3ModelArtifacts"]
 
@@ -231,17 +237,28 @@ def test_an_endpoint_whose_server_is_killed_again_and_again_serves_on(
     kill_servers_under_load(jobs, oracle, endpoint, wait_until, times=3)
 
 
-def test_an_endpoint_whose_shim_is_killed_fails_and_leaves_no_process(
+def test_an_instance_whose_shim_is_killed_is_replaced_and_leaves_no_process(
     jobs: Any, oracle: Any, endpoint: str, wait_until: WaitUntil
 ) -> None:
     directory = oracle.directory(endpoint)
     assert serving(oracle, endpoint)
-    os.kill(directory.read_run().pid, signal.SIGKILL)
-    failed = wait_until(lambda: failure_of(jobs, endpoint), "the failure of the endpoint")
-    assert failed == "InternalServerError: instance agent lost"
-    wait_until(lambda: not oracle.processes(endpoint), "the end of the endpoint's processes")
+    with Crowd(jobs.service, endpoint) as crowd:
+        wait_until(lambda: crowd.least >= 5, "answers for every client")
+        os.kill(directory.read_run().pid, signal.SIGKILL)
+        wait_until(lambda: not directory.ml.exists(), "the clean-up of the lost instance")
+        assert not oracle.processes(endpoint), "its files were cleared, and before them its processes"
+        before = crowd.least
+        wait_until(lambda: crowd.least >= before + 5, "answers for every client after it")
+    assert set(crowd.failures) <= {"ModelError"}
+    assert crowd.failures.total() <= CLIENTS, "at most what was in flight failed"
+    shown = status_of(jobs, endpoint)
+    assert shown["EndpointStatus"] == "InService"
+    assert shown["ProductionVariants"][0]["CurrentInstanceCount"] == 1
     jobs.sagemaker.delete_endpoint(EndpointName=endpoint)
-    wait_until(lambda: not directory.ml.exists(), "the clean-up of the endpoint")
+    jobs.sagemaker.get_waiter("endpoint_deleted").wait(
+        EndpointName=endpoint, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
+    )
+    assert not serving(oracle, endpoint)
 
 
 @pytest.mark.matrix
@@ -309,11 +326,6 @@ def create_endpoint(jobs: Any, name: str, archive: Path) -> None:
 
 def status_of(jobs: Any, endpoint: str) -> Any:
     return jobs.sagemaker.describe_endpoint(EndpointName=endpoint)
-
-
-def failure_of(jobs: Any, endpoint: str) -> str | None:
-    described = status_of(jobs, endpoint)
-    return described["FailureReason"] if described["EndpointStatus"] == "Failed" else None
 
 
 def serving(oracle: Any, endpoint: str) -> list[Any]:

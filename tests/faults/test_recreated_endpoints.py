@@ -1,130 +1,15 @@
 """Delete an endpoint and create another of its name at once, as redeploy loops do, by boto3 on real servers."""
 
 import contextlib
-import io
-import json
-import subprocess
-import tarfile
-import textwrap
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from deployments import Deployments
 
-from tidemill.executors.directory import InstanceDirectory
 from tidemill.testing import Service
-
-ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
-BUCKET = "sagemaker-us-west-2-000000000000"
-MODEL = """
-    import sys
-    import tensorflow as tf
-
-    class Constant(tf.Module):
-        def __init__(self, value):
-            self.value = tf.Variable(value)
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-        def __call__(self, x):
-            return {"y": x * 0.0 + self.value}
-
-    for value in (1.0, 2.0):
-        model = Constant(value)
-        tf.saved_model.save(model, f"{sys.argv[1]}/{int(value)}", signatures=model.__call__)
-"""
-WAIT = {"Delay": 1, "MaxAttempts": 90}
-
-
-class Deployments:
-    """Endpoints under one name whose model answers a number."""
-
-    def __init__(self, service: Service, name: str, *, attempts: int = 3) -> None:
-        session, config = service.boto3_session(), Config(retries={"total_max_attempts": attempts})
-        self.sagemaker = session.client("sagemaker", config=config)
-        self.runtime = session.client("sagemaker-runtime")
-        self._s3 = session.client("s3")
-        self._state_dir = service.state_dir
-        self.name = name
-
-    def prepare(self, number: int, archive: bytes) -> None:
-        """Make the model and the configuration that answer ``number``."""
-        name = f"{self.name}-{number}"
-        self._s3.put_object(Bucket=BUCKET, Key=f"{name}/model.tar.gz", Body=archive)
-        container = {
-            "Image": "tensorflow-inference:2.21.0-cpu",
-            "ModelDataUrl": f"s3://{BUCKET}/{name}/model.tar.gz",
-        }
-        self.sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container)
-        variant = {"VariantName": f"v{number}", "ModelName": name, "InstanceType": "local", "InitialInstanceCount": 1}
-        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-
-    def create(self, number: int, **members: Any) -> str:
-        made = self.sagemaker.create_endpoint(
-            EndpointName=self.name, EndpointConfigName=f"{self.name}-{number}", **members
-        )
-        return str(made["EndpointArn"])
-
-    def delete(self) -> None:
-        self.sagemaker.delete_endpoint(EndpointName=self.name)
-
-    def describe(self) -> dict[str, Any]:
-        return self.sagemaker.describe_endpoint(EndpointName=self.name)
-
-    def await_service(self) -> None:
-        self.sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=self.name, WaiterConfig=WAIT)
-
-    def await_deletion(self) -> None:
-        self.sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=self.name, WaiterConfig=WAIT)
-
-    def predict(self) -> tuple[float, str]:
-        """What the model answers, and the variant that answered."""
-        reply = self.runtime.invoke_endpoint(
-            EndpointName=self.name, ContentType="application/json", Body=b'{"instances": [5.0]}'
-        )
-        return json.loads(reply["Body"].read())["predictions"][0], reply["InvokedProductionVariant"]
-
-    def live_instances(self) -> set[str]:
-        """Ids of the instances whose shim lives."""
-        found = set()
-        for directory in InstanceDirectory.all_below(self._state_dir):
-            spec = json.loads(directory.spec_file.read_text())
-            shim = directory.read_run()
-            if spec["job_name"] == self.name and shim is not None and shim.alive:
-                found.add(directory.ref.job_id)
-        return found
-
-
-@pytest.fixture(scope="session")
-def archives(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[int, bytes]:
-    """model.tar.gz by the number that the model answers."""
-    directory = tmp_path_factory.mktemp("constants")
-    script = directory / "make.py"
-    script.write_text(textwrap.dedent(MODEL))
-    subprocess.run([root / ".venvs/tf-2.21/bin/python", script, directory], check=True, capture_output=True)
-    return {number: _packed(directory / str(number)) for number in (1, 2)}
-
-
-def _packed(directory: Path) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        tar.add(directory, arcname="1")
-    return buffer.getvalue()
-
-
-@pytest.fixture
-def deployments(tidemill_service: Service, archives: dict[int, bytes]) -> Iterator[Deployments]:
-    made = Deployments(tidemill_service, f"again-{uuid.uuid4().hex[:8]}")
-    for number, archive in archives.items():
-        made.prepare(number, archive)
-    yield made
-    try:
-        made.delete()
-    except ClientError as error:
-        assert "Could not find" in str(error) or "being deleted" in str(error)
 
 
 def test_an_endpoint_is_created_right_after_the_deletion_of_one_of_its_name(

@@ -5,6 +5,8 @@ The kill comes from inside, at a named fault point, so that each stage is really
 """
 
 import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.process_tree import MARK
 from tidemill.testing import Service
 
 SCRIPT = """
@@ -103,6 +107,19 @@ def processes_of(name: str) -> list[str]:
                 if name in command:
                     found.append(command)
     return found
+
+
+def model_servers(victim: Victim) -> list[int]:
+    """Processes of the model server of the only endpoint; other tests of this machine may have some of their own."""
+    [directory] = InstanceDirectory.all_below(victim.service.state_dir)
+    mark = f"{MARK}={directory.ref.mark}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_server = b"tidemill_serving" in (entry / "cmdline").read_bytes()
+            if is_server and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return sorted(found)
 
 
 def check_finished(victim: Victim, name: str, status: str = "Completed") -> None:
@@ -213,14 +230,15 @@ def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(
     while sagemaker.describe_endpoint(EndpointName="half")["EndpointStatus"] == "Creating":
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    servers = processes_of("tidemill_serving")
+    servers = model_servers(victim)
+    assert servers
     victim.service.kill()
-    assert processes_of("tidemill_serving") == servers, "the endpoint's processes outlive the server"
+    assert model_servers(victim) == servers, "the endpoint's processes outlive the server"
     victim.revive()
     runtime = victim.service.client("sagemaker-runtime")
     reply = runtime.invoke_endpoint(EndpointName="half", ContentType="application/json", Body=b'{"instances": [2.0]}')
     assert reply["Body"].read().split() == b'{ "predictions": [3.0 ] }'.split()
-    assert processes_of("tidemill_serving") == servers, "they were taken up, not started again"
+    assert model_servers(victim) == servers, "they were taken up, not started again"
 
 
 @pytest.mark.matrix
@@ -237,3 +255,53 @@ def test_the_matrix_of_kills(stage: str, round_number: int, victim: Victim) -> N
 @pytest.mark.parametrize("round_number", range(2, 5))
 def test_the_matrix_of_kills_in_the_queue(round_number: int, tmp_path: Path, jobs_of: Any) -> None:
     test_a_queued_job_survives_the_death_of_the_server(tmp_path, jobs_of)
+
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+RESUMING = """
+    import pathlib, time
+    seen = pathlib.Path("/opt/ml/checkpoints/seen")
+    if not seen.exists():
+        seen.write_text("x" * 1000)
+        print("FIRST", flush=True)
+        time.sleep(600)
+    print("SECOND", len(seen.read_text()), flush=True)
+"""
+RESTARTS = {
+    "before the attempt is committed": ("control.restart.before", 0),
+    "after the attempt is committed": ("control.restart.after", 0),
+    "before its launch": ("control.launch.before", 1),
+    "checkpoints are restored": ("control.phase.Downloading", 1),
+}
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param(each, marks=pytest.mark.matrix if "its launch" in each else ()) for each in RESTARTS]
+)
+def test_a_job_that_starts_again_survives_the_servers_death(stage: str, victim: Victim) -> None:
+    point, skipping = RESTARTS[stage]
+    victim.start(point, skipping=skipping)
+    name = victim.jobs.create(RESUMING, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/resume"})
+    deadline = time.monotonic() + 60
+    log: list[str] = []
+    while "FIRST" not in log:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ClientError):
+            log = victim.jobs.log(name)
+        time.sleep(0.05)
+    while not victim.jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix="resume/seen").get("Contents"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (first,) = InstanceDirectory.all_below(victim.state_dir)
+    shim = first.read_run()
+    assert shim is not None
+    os.kill(shim.pid, signal.SIGKILL)
+    victim.await_death(point)
+    victim.revive()
+    job = victim.jobs.wait(name)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    told = [each["StatusMessage"] for each in job["SecondaryStatusTransitions"] if each["Status"] == "Restarting"]
+    assert told == ["Attempt 1 has ended: algo-1 was lost"]
+    own = [line for line in victim.jobs.log(name) if not line.startswith("tidemill: ")]
+    assert own == ["FIRST", "SECOND 1000"]
+    assert sorted(each.ref.attempt for each in InstanceDirectory.all_below(victim.state_dir)) == [1, 2]

@@ -1,0 +1,177 @@
+"""Checkpoints: restored before the script starts, in S3 at every end, and seen by the next attempt of a lost job."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tidemill.testing import Service
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+WRITER = """
+    import json, os, pathlib, signal, sys, time
+
+    config = json.load(open("/opt/ml/input/config/checkpointconfig.json"))
+    place = pathlib.Path(config.get("LocalPath", "/opt/ml/checkpoints"))
+    print("RESTORED", *sorted(f"{each.relative_to(place)}={each.read_text()}" for each in place.rglob("*")
+                              if each.is_file()), flush=True)
+    end = os.environ["END"]
+    def stop(*_):
+        (place / "late").write_text("late")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+    (place / "ckpt-1").write_text("one")
+    (place / "half").mkdir()
+    (place / "half/part").write_text("part")
+    (place / "half").rename(place / "whole")
+    (place / "checkpoint").write_text("ckpt-1")
+    print("WRITTEN", flush=True)
+    if end == "fail":
+        (place / "late").write_text("late")
+        raise SystemExit(3)
+    while end == "stop":
+        time.sleep(0.05)
+    (place / "ckpt-1").unlink()
+    (place / "ckpt-2").write_text("two")
+    (place / "checkpoint").write_text("ckpt-2")
+    (place / "late").write_text("late")
+"""
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings={"stop_grace_s": 30, "max_instances": 2}) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def jobs(service: Service, jobs_of: Any) -> Any:
+    return jobs_of(service)
+
+
+def await_line(jobs: Any, name: str, line: str, count: int = 1) -> None:
+    """Until a line stands in the log so many times."""
+    deadline = time.monotonic() + 90
+    while True:
+        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
+            if jobs.log(name).count(line) >= count:
+                return
+        assert time.monotonic() < deadline, f"not {count} times within 90 s: {line!r}; {jobs.describe(name)}"
+        time.sleep(0.05)
+
+
+def stored(jobs: Any, prefix: str) -> dict[str, str]:
+    listed = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/").get("Contents", ())
+    return {
+        each["Key"].removeprefix(f"{prefix}/"): jobs.object(f"s3://{BUCKET}/{each['Key']}").decode() for each in listed
+    }
+
+
+def restored(jobs: Any, name: str) -> list[str]:
+    return [line for line in jobs.log(name) if line.startswith("RESTORED")]
+
+
+@pytest.mark.parametrize("local_path", [None, "/opt/kept/here", "/tmp/kept"])
+def test_checkpoints_are_restored_and_complete_at_the_end(jobs: Any, local_path: str | None) -> None:
+    prefix = f"kept{(local_path or '').replace('/', '-')}"
+    jobs.s3.put_object(Bucket=BUCKET, Key=f"{prefix}/deep/before", Body=b"before")
+    config = {"S3Uri": f"s3://{BUCKET}/{prefix}/"} | ({"LocalPath": local_path} if local_path else {})
+    job = jobs.run(WRITER, CheckpointConfig=config, Environment={"END": "complete"})
+    assert job["TrainingJobStatus"] == "Completed", jobs.log(job["TrainingJobName"])
+    assert job["CheckpointConfig"] == config
+    assert restored(jobs, job["TrainingJobName"]) == ["RESTORED deep/before=before"]
+    kept = {"ckpt-2": "two", "checkpoint": "ckpt-2", "whole/part": "part", "late": "late", "deep/before": "before"}
+    assert stored(jobs, prefix).items() >= kept.items()
+
+
+@pytest.mark.parametrize("end", ["fail", "stop"])
+def test_checkpoints_are_complete_when_the_script_fails_or_is_stopped(jobs: Any, end: str) -> None:
+    name = jobs.create(WRITER, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{end}"}, Environment={"END": end})
+    if end == "stop":
+        await_line(jobs, name, "WRITTEN")
+        jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    job = jobs.wait(name)
+    assert job["TrainingJobStatus"] == {"fail": "Failed", "stop": "Stopped"}[end]
+    expected = {"checkpoint": "ckpt-1", "ckpt-1": "one", "whole/part": "part", "late": "late"}
+    assert stored(jobs, end).items() >= expected.items()
+
+
+def test_what_was_written_last_counts_where_a_file_became_a_directory(jobs: Any) -> None:
+    for key, body in (("saved", b"file"), ("saved/part", b"new"), ("other/part", b"old"), ("other", b"file")):
+        jobs.s3.put_object(Bucket=BUCKET, Key=f"clash/{key}", Body=body)
+    job = jobs.run(WRITER, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/clash"}, Environment={"END": "complete"})
+    assert restored(jobs, job["TrainingJobName"]) == ["RESTORED other=file saved/part=new"]
+
+
+def test_a_bucket_that_does_not_exist_is_refused(jobs: Any) -> None:
+    with pytest.raises(ClientError, match=r"checkpointConfig\.s3Uri"):
+        jobs.create("pass", CheckpointConfig={"S3Uri": "s3://absent/x"})
+
+
+COUNTER = """
+    import os, pathlib, signal, sys, time
+
+    host, place = os.environ["SM_CURRENT_HOST"], pathlib.Path("/opt/ml/checkpoints")
+    leaks = [each for each in ("/opt/ml/model/left", "/tmp/left") if os.path.exists(each)]
+    step = place / f"{host}.step"
+    done = int(step.read_text()) if step.exists() else 0
+    print("BEGIN", host, done, *leaks, flush=True)
+    pathlib.Path("/opt/ml/model/left").touch()
+    pathlib.Path("/tmp/left").touch()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    while done < 100:
+        time.sleep(0.1)
+        if done == 7 and not (place / f"{host}.again").exists():
+            (place / f"{host}.again").touch()
+            print("HERE", flush=True)
+            time.sleep(600)
+        done += 1
+        print("STEP", host, done, flush=True)
+        (place / f"{host}.new").write_text(str(done))
+        (place / f"{host}.new").rename(step)
+        if done >= 12:
+            break
+"""
+
+
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.matrix), 2])
+def test_an_interrupted_job_goes_on_from_its_checkpoints(service: Service, jobs: Any, instances: int) -> None:
+    name = jobs.create(
+        COUNTER,
+        CheckpointConfig={"S3Uri": f"s3://{BUCKET}/count-{instances}"},
+        EnableManagedSpotTraining=True,
+        StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 900},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": instances, "VolumeSizeInGB": 1},
+    )
+    await_line(jobs, name, "HERE", instances)
+    told = run_verb(service, "interrupt", name)
+    assert told.returncode == 0, told.stderr
+    job = jobs.wait(name)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    statuses = [(each["Status"], each["StatusMessage"]) for each in job["SecondaryStatusTransitions"]]
+    assert ("Interrupted", "Attempt 1 has ended: the instances were interrupted") in statuses
+    assert ("Starting", "Starting attempt 2") in statuses
+    log = jobs.log(name)
+    for host in [f"algo-{number + 1}" for number in range(instances)]:
+        assert [line for line in log if line.startswith(f"BEGIN {host}")] == [f"BEGIN {host} 0", f"BEGIN {host} 7"]
+        assert [line for line in log if line.startswith(f"STEP {host}")] == [f"STEP {host} {n + 1}" for n in range(12)]
+    assert stored(jobs, f"count-{instances}")["algo-1.step"] == "12"
+
+
+def test_a_job_whose_instances_cannot_be_taken_away_is_not_interrupted(service: Service, jobs: Any) -> None:
+    name = jobs.create("import time; time.sleep(600)")
+    refused = run_verb(service, "interrupt", name)
+    assert refused.returncode != 0
+    assert "EnableManagedSpotTraining" in refused.stderr
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+
+
+def run_verb(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidemill.cli", *arguments, "--state-dir", str(service.state_dir)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

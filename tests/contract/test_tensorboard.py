@@ -1,0 +1,154 @@
+"""`tidemill tensorboard` with the real TensorBoard: jobs that run, that end meanwhile, and that wrote nothing."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tidemill.testing import Service
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+SCRIPT = """
+    import os, signal, sys, threading
+    import tensorflow as tf
+
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    with tf.summary.create_file_writer(sys.argv[sys.argv.index("--logs") + 1]).as_default():
+        tf.summary.scalar("loss", 0.5, step=1)
+        tf.summary.flush()
+        print("first step", flush=True)
+        while not stopped.wait(60):
+            pass
+        tf.summary.scalar("loss", 0.25, step=2)
+"""
+
+
+def tidemill(service: Service, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "tidemill.cli", *arguments, "--state-dir", str(service.state_dir)],
+        env=os.environ | service.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # A shell in the background hands SIGINT down ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def interrupt(process: "subprocess.Popen[str]") -> str:
+    """Do what Ctrl-C does, and return what was written."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=60)[0]
+
+
+class Board:
+    """A TensorBoard that `tidemill tensorboard` serves."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self._process = process
+        self._port = port
+
+    def get(self, path: str, **query: str) -> Any:
+        """Its answer, or None while it does not listen or has no such run."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        with contextlib.closing(connection):
+            try:
+                connection.request("GET", f"/data/plugin/{path}?{urlencode(query)}")
+                response = connection.getresponse()
+                return json.loads(response.read()) if response.status == 200 else None
+            except OSError:
+                return None
+
+    def wait_for_steps(self, expected: Mapping[str, list[int]]) -> None:
+        deadline = time.monotonic() + 120
+        while (found := self._steps()) != expected:
+            assert self._process.poll() is None, self._process.communicate()[0]
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+
+    def _steps(self) -> dict[str, list[int]]:
+        steps = {}
+        for run in self.get("scalars/tags") or {}:
+            points = self.get("scalars/scalars", run=run, tag="loss")
+            steps[run] = [point[1] for point in points or ()]
+        return steps
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+def running(tidemill_service: Service, jobs: Any) -> Iterator[tuple[str, str]]:
+    """One job whose logs become part of output.tar.gz, and one whose logs are copied to S3."""
+    plain = jobs.create(SCRIPT, HyperParameters={"logs": '"/opt/ml/output/data/logs"'})
+    synced = jobs.create(
+        SCRIPT,
+        HyperParameters={"logs": '"/opt/ml/output/tensorboard"'},
+        TensorBoardOutputConfig={"S3OutputPath": f"s3://{BUCKET}/boards"},
+    )
+    yield plain, synced
+    for name in (plain, synced):
+        if jobs.describe(name)["TrainingJobStatus"] == "InProgress":
+            jobs.sagemaker.stop_training_job(TrainingJobName=name)
+
+
+def test_jobs_are_shown_while_they_run_and_to_their_end(
+    tidemill_service: Service, jobs: Any, running: tuple[str, str], free_port: int
+) -> None:
+    plain, synced = running
+    process = tidemill(tidemill_service, "tensorboard", plain, synced, "--port", str(free_port))
+    board = Board(process, free_port)
+    try:
+        board.wait_for_steps({f"{plain}/output/data/logs": [1], synced: [1]})
+        for name in running:
+            jobs.sagemaker.stop_training_job(TrainingJobName=name)
+            jobs.wait(name)
+        board.wait_for_steps({f"{plain}/output/data/logs": [1, 2], synced: [1, 2]})
+    finally:
+        output = interrupt(process)
+    assert process.returncode == 130, output
+    assert board.get("scalars/tags") is None
+    assert "Traceback (most recent call last)" not in output
+    again = tidemill(tidemill_service, "tensorboard", plain, "--port", str(free_port))
+    try:
+        Board(again, free_port).wait_for_steps({f"{plain}/output/data/logs": [1, 2]})
+    finally:
+        again.terminate()
+        output = again.communicate(timeout=60)[0]
+    assert again.returncode == 128 + signal.SIGTERM, output
+    assert board.get("scalars/tags") is None
+
+
+def test_what_cannot_be_shown_is_told_in_a_line(tidemill_service: Service, jobs: Any, tmp_path: Path) -> None:
+    without = jobs.run("print('no logs')")["TrainingJobName"]
+    absent = f"absent-{uuid.uuid4().hex[:6]}"
+    for name, told in ((without, "no event file of TensorBoard in its model.tar.gz"), (absent, "there is no training")):
+        process = tidemill(tidemill_service, "tensorboard", name)
+        output = process.communicate(timeout=60)[0]
+        assert (process.returncode, output.count("\n")) == (1, 1), output
+        assert told in output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(tmp_path))
+        process = tidemill(tidemill_service, "tensorboard", without)
+        output = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert "build it with `tidemill environments build tf-2.21`" in output

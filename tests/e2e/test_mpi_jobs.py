@@ -1,0 +1,163 @@
+"""Jobs under MPI through a real service: Horovod and model parallelism on several ranks, a failure with its name."""
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import WaiterError
+
+from tidemill.sdk import Session, TensorFlow
+from tidemill.testing import Service
+
+HOROVOD = """
+import argparse, hashlib, os
+
+import horovod.tensorflow as hvd
+import keras
+import numpy as np
+import tensorflow as tf
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+parser.add_argument("--model_dir")
+options = parser.parse_args()
+hvd.init()
+keras.utils.set_random_seed(hvd.rank())  # they begin apart, and have to end alike
+rows = np.random.default_rng(0).random((256, 8)).astype("float32")
+targets = rows @ np.arange(8, dtype="float32")[:, None]
+own = slice(hvd.rank(), None, hvd.size())
+model = keras.Sequential([keras.Input([8]), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+optimizer = keras.optimizers.Adam(0.01)
+hvd.broadcast_variables(model.variables, root_rank=0)
+for _ in range(options.epochs):
+    for first in range(0, 256 // hvd.size(), 16):
+        with tf.GradientTape() as tape:
+            batch = slice(first, first + 16)
+            loss = tf.reduce_mean((model(rows[own][batch]) - targets[own][batch]) ** 2)
+        tape = hvd.DistributedGradientTape(tape)
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+weights = b"".join(variable.numpy().tobytes() for variable in model.variables)
+error = float(tf.reduce_mean((model(rows) - targets) ** 2))
+print(f"rank={hvd.rank()} size={hvd.size()} weights={hashlib.sha256(weights).hexdigest()} error={error:.4f}")
+if hvd.rank() == 0:
+    model.save(os.path.join(os.environ["SM_MODEL_DIR"], "model.keras"))
+"""
+
+
+FAILING = """
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+if world.rank == 3:
+    raise KeyError("tide")
+world.barrier()
+"""
+
+
+@pytest.fixture
+def estimator(tidemill_session: boto3.Session) -> Any:
+    """Make an estimator that runs jobs here."""
+
+    def make(script: Path, **arguments: Any) -> TensorFlow:
+        return TensorFlow(
+            str(script),
+            **{
+                "role": "tidemill",
+                "instance_count": 1,
+                "instance_type": "local",
+                "framework_version": "2.21",
+                "py_version": "py311",
+                "sagemaker_session": Session(tidemill_session),
+                **arguments,
+            },
+        )
+
+    return make
+
+
+def run(session: boto3.Session, estimator: TensorFlow) -> tuple[dict[str, Any], list[str]]:
+    """Run a job to its end; what Describe says, and the lines of its log."""
+    estimator.fit(wait=False)
+    assert estimator.latest_training_job is not None
+    name = estimator.latest_training_job.name
+    client = session.client("sagemaker")
+    with contextlib.suppress(WaiterError):  # the job failed: the caller looks why
+        client.get_waiter("training_job_completed_or_stopped").wait(
+            TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 300}
+        )
+    job = client.describe_training_job(TrainingJobName=name)
+    pages = session.client("logs").get_paginator("filter_log_events")
+    lines = [
+        event["message"]
+        for page in pages.paginate(logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=name)
+        for event in page["events"]
+    ]
+    return job, lines
+
+
+def test_horovod_trains_two_instances_to_equal_weights(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, tmp_path: Path
+) -> None:
+    """Each in a network of its own, if this machine has such networks; mpirun reaches the second one without sshd."""
+    script = tmp_path / "train.py"
+    script.write_text(HOROVOD)
+    job, lines = run(
+        tidemill_session,
+        estimator(
+            script,
+            instance_count=2,
+            hyperparameters={"epochs": 20},
+            distribution={
+                "mpi": {"enabled": True, "processes_per_host": 1, "custom_mpi_options": "--NCCL_DEBUG INFO -verbose"}
+            },
+        ),
+    )
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    said = "".join(f"{line}\n" for line in lines)
+    form = r"\[1,mpirank:(\d),algo-(\d)\]<stdout>:rank=(\d) size=2 weights=(\w+) error=(\S+)\n"
+    ranks = sorted(re.findall(form, said))
+    assert [rank[:3] for rank in ranks] == [("0", "1", "0"), ("1", "2", "1")], said
+    assert ranks[0][3:] == ranks[1][3:]
+    assert float(ranks[0][4]) < 5  # from about 200
+    assert job["ModelArtifacts"]["S3ModelArtifacts"]
+
+
+def test_a_failed_rank_is_the_reason_of_its_job(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FAILING)
+    job, lines = run(
+        tidemill_session,
+        estimator(script, instance_count=2, distribution={"mpi": {"enabled": True, "processes_per_host": 2}}),
+    )
+    assert job["TrainingJobStatus"] == "Failed", lines
+    assert "rank 3 on algo-2: KeyError: 'tide'" in job["FailureReason"]
+    assert job["FailureReason"].endswith("instance: algo-2")
+    assert 'File "train.py", line 6' in job["FailureReason"]
+    assert "ExitCode 1" in job["FailureReason"]
+
+
+def test_the_example_of_model_parallelism_trains_as_a_job_with_the_parameters_of_the_estimator(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, root: Path
+) -> None:
+    job, lines = run(
+        tidemill_session,
+        estimator(
+            root / "examples/03_model_parallel/digits.py",
+            hyperparameters={"epochs": 2},
+            distribution={
+                "smdistributed": {
+                    "modelparallel": {"enabled": True, "parameters": {"partitions": 2, "microbatches": 2}}
+                },
+                "mpi": {"enabled": True, "processes_per_host": 2},
+            },
+        ),
+    )
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    (accuracy,) = (float(line.rpartition(" ")[2]) for line in lines if "accuracy on 320 test images" in line)
+    assert accuracy > 0.6
+    assert job["ModelArtifacts"]["S3ModelArtifacts"]

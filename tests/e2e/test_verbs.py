@@ -1,0 +1,95 @@
+"""The command line from the first job to an answered request, and what it says to mistakes; on a service of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Verb = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# The model comes in by a channel: nothing here needs TensorFlow in the script.
+SCRIPT = """
+import os, pathlib, tarfile
+with tarfile.open(os.environ["SM_CHANNEL_MODEL"] + "/model.tar.gz") as archive:
+    archive.extractall(os.environ["SM_MODEL_DIR"], filter="data")
+pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "notes.txt").write_text("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "AWS_"))}
+    environments = os.environ.get("TIDEMILL_ENVIRONMENTS_DIR")
+    shared = {"TIDEMILL_ENVIRONMENTS_DIR": environments} if environments else {}
+    state = tmp_path_factory.mktemp("verbs") / "state"
+    return kept | shared | {"TIDEMILL_STATE_DIR": str(state), "TIDEMILL_PORT": "0", "TIDEMILL_CONFIG": os.devnull}
+
+
+@pytest.fixture(scope="module")
+def verb(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verb]:
+    directory = tmp_path_factory.mktemp("client")
+
+    def run(*arguments: str, body: str = "", code: int = 0) -> "subprocess.CompletedProcess[str]":
+        ended = subprocess.run(
+            [sys.executable, "-m", "tidemill.cli", *arguments],
+            cwd=directory,
+            env=variables,
+            input=body,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert ended.returncode == code, f"{arguments}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        return ended
+
+    (directory / "train.py").write_text(SCRIPT)
+    (directory / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    run("up")
+    yield run
+    run("down", "--stop-jobs")
+
+
+def test_from_a_job_to_an_answer_and_away_again(verb: Verb, saved_model: Path, tmp_path: Path) -> None:
+    verb("train", "train.py", "--name", "half", "--input", f"model={saved_model}")
+    assert "TrainingJobStatus: Completed" in verb("describe", "half").stdout
+    assert json.loads(verb("describe", "half", "--json").stdout)["TrainingJobName"] == "half"
+    files = verb("download", "half", "-o", str(tmp_path / "half")).stdout.split()
+    assert [Path(file).name for file in files] == ["model.tar.gz", "output.tar.gz"]
+    with tarfile.open(files[0]) as archive:
+        assert any(name.endswith("saved_model.pb") for name in archive.getnames())
+
+    assert "InService" in verb("deploy", "half", "--name", "answers").stdout
+    assert json.loads(verb("invoke", "answers", '{"instances": [4]}').stdout) == {"predictions": [4.0]}
+    assert json.loads(verb("invoke", "answers", "-", body="[8, 2]").stdout)["predictions"] == [[6.0, 3.0]]
+    (tmp_path / "body.json").write_text('{"instances": [0]}')
+    assert json.loads(verb("invoke", "answers", f"@{tmp_path / 'body.json'}").stdout) == {"predictions": [2.0]}
+    assert "ModelError" in verb("invoke", "answers", "{", code=1).stderr
+    assert "EndpointStatus: InService" in verb("describe", "answers").stdout
+
+    assert "is a job" in verb("delete", "half", code=1).stderr
+    verb("delete", "answers", "--model")
+    assert "no job or endpoint named 'answers'" in verb("describe", "answers", code=1).stderr
+
+
+def test_down_with_stop_jobs_deletes_endpoints(verb: Verb, variables: dict[str, str], saved_model: Path) -> None:
+    verb("train", "train.py", "--name", "again", "--input", f"model={saved_model}")
+    verb("deploy", "again", "--name", "short-lived")
+    ended = verb("down", "--stop-jobs")
+    assert "deleting 1 endpoint: short-lived" in ended.stdout
+    assert "kept" not in ended.stdout
+    verb("up")
+    assert json.loads(verb("ps", "--json").stdout)["endpoints"] == []
+
+
+def test_a_script_that_exits_without_a_word_gets_a_reason_at_the_client(verb: Verb) -> None:
+    failed = verb("train", "exits.py", "--name", "exits", code=1)
+    assert "ExecuteUserScriptError:\nExitCode 3\n" in failed.stderr
+    assert "sys.exit(3)" in failed.stderr
+    assert "sys.exit(3)" in verb("describe", "exits").stdout
+    assert "nothing to download" in verb("download", "exits", code=1).stderr

@@ -1,0 +1,190 @@
+"""Real jobs on real TensorFlow versions, each in its own environment, on a Python that it supports.
+
+Two old versions are in every run of the tests, all of them in `make matrix-versions`. The first run builds what is not
+built; a version whose Python is not on this machine is skipped, and says so.
+"""
+
+import json
+import struct
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tidemill.core.frameworks import FRAMEWORKS
+
+USUAL = ("2.15", "1.15")
+BUCKET = "sagemaker-us-west-2-000000000000"
+ALL = [
+    version if version in USUAL else pytest.param(version, marks=pytest.mark.matrix) for version in reversed(FRAMEWORKS)
+]
+
+DIGITS = """
+    import json, os, sys
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16).astype("float32")
+    model = tf.keras.Sequential([
+        tf.keras.layers.Dense(64, activation="relu", input_shape=(64,)),
+        tf.keras.layers.Dense(10, activation="softmax"),
+    ])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(images[:1500], labels[:1500], epochs=10, verbose=0)
+    directory = os.path.join(os.environ["SM_MODEL_DIR"], "1")
+    if hasattr(model, "export"):
+        model.export(directory)
+    else:
+        model.save(directory, save_format="tf")
+    found = {
+        "tensorflow": tf.__version__,
+        "python": "%d.%d" % sys.version_info[:2],
+        "accuracy": float(model.evaluate(images[1500:], labels[1500:], verbose=0)[1]),
+        "epochs": json.loads(os.environ["SM_HPS"])["epochs"],
+    }
+    try:
+        import smdistributed.modelparallel.tensorflow, horovod.tensorflow
+        found["model parallelism"] = True
+    except ImportError:
+        found["model parallelism"] = False
+    print("FOUND " + json.dumps(found), flush=True)
+"""
+
+ESTIMATOR = """
+    import os
+    import tensorflow as tf
+    from sagemaker_tensorflow import PipeModeDataset
+
+    def input_fn(channel, epochs):
+        def parse(record):
+            features = {"x": tf.FixedLenFeature([1], tf.float32), "y": tf.FixedLenFeature([1], tf.float32)}
+            parsed = tf.parse_single_example(record, features)
+            return {"x": parsed["x"]}, parsed["y"]
+
+        dataset = PipeModeDataset(channel=channel, record_format="RecordIO")
+        return dataset.repeat(epochs).prefetch(10).map(parse, num_parallel_calls=4).batch(10).prefetch(1)
+
+    if __name__ == "__main__":
+        estimator = tf.estimator.LinearRegressor(
+            [tf.feature_column.numeric_column("x")], model_dir=os.environ["SM_MODEL_DIR"] + "/checkpoints",
+            optimizer=lambda: tf.train.AdamOptimizer(0.1),
+        )
+        results, _ = tf.estimator.train_and_evaluate(
+            estimator,
+            tf.estimator.TrainSpec(lambda: input_fn("training", 30), max_steps=300),
+            tf.estimator.EvalSpec(lambda: input_fn("validation", 1), steps=None),
+        )
+        print("STEPS %d LOSS %.4f" % (results["global_step"], results["average_loss"]), flush=True)
+"""
+
+KERAS_3 = """
+    import keras
+    import numpy as np
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
+    print("KERAS", keras.__version__, keras.ops.shape(np.ones((2, 3))), flush=True)
+"""
+
+
+def image(version: str, python: str = "py3", device: str = "cpu") -> dict[str, Any]:
+    uri = f"763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:{version}-{device}-{python}"
+    return {"AlgorithmSpecification": {"TrainingImage": uri, "TrainingInputMode": "File"}}
+
+
+def recordio(records: list[bytes]) -> bytes:
+    parts = (struct.pack("<II", 0xCED7230A, len(each)) + each + b"\0" * (-len(each) % 4) for each in records)
+    return b"".join(parts)
+
+
+def field(number: int, content: bytes) -> bytes:
+    assert len(content) < 128
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def example(**values: float) -> bytes:
+    """A serialized tf.train.Example with one float for each name."""
+    features = b""
+    for name, value in values.items():
+        floats = field(2, field(1, struct.pack("<f", value)))  # Feature.float_list.value
+        features += field(1, field(1, name.encode()) + field(2, floats))
+    return field(1, features)
+
+
+def logged(lines: list[str], head: str) -> str:
+    """The rest of the only line with that beginning."""
+    (found,) = [line.removeprefix(head) for line in lines if line.startswith(head)]
+    return found
+
+
+@pytest.mark.parametrize("version", ALL)
+def test_digits_are_learned_on_the_version_that_was_asked_for(jobs, build_environment, version):
+    environment = build_environment(version)
+    framework = FRAMEWORKS[version]
+    job = jobs.run(DIGITS, HyperParameters={"epochs": "10"}, **image(framework.release))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    assert f"environment=tf-{version} ({environment.key}), Python {environment.interpreter.version}" in lines[0]
+    assert not any("instead" in line for line in lines if line.startswith("tidemill:"))
+    found = json.loads(logged(lines, "FOUND "))
+    assert found.pop("accuracy") > 0.85
+    assert found == {
+        "tensorflow": framework.release,
+        "python": environment.interpreter.minor,
+        "epochs": 10,
+        "model parallelism": framework.has_model_parallelism,
+    }
+    assert "1/saved_model.pb" in jobs.model_files(job)
+
+
+@pytest.mark.parametrize("version", USUAL)
+def test_an_estimator_trains_from_pipes_and_evaluates(jobs, build_environment, version):
+    build_environment(version)
+    script = ESTIMATOR
+    if version != "1.15":  # there it runs as it was written for TensorFlow 1
+        script = script.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf")
+    data = recordio([example(x=i / 100, y=2 * i / 100 + 1) for i in range(100)])
+    jobs.s3.put_object(Bucket=BUCKET, Key=f"line-{version}/a.rec", Body=data)
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/line-{version}/"}}
+    channels = [{"ChannelName": name, "InputMode": "Pipe", "DataSource": source} for name in ("training", "validation")]
+    job = jobs.run(script, InputDataConfig=channels, **image(version))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    steps, _, loss = logged(lines, "STEPS ").partition(" LOSS ")
+    assert int(steps) == 300
+    assert float(loss) < 0.1
+    reader = "python" if version == "1.15" else "native"
+    assert any(line.startswith(f"pipemode.reader reader={reader} ") for line in lines)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", [each for each in FRAMEWORKS if FRAMEWORKS[each].has_model_parallelism])
+def test_a_script_for_keras_3_runs_on_the_versions_that_have_it(jobs, build_environment, version):
+    build_environment(version)
+    job = jobs.run(KERAS_3, **image(version))
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert logged(jobs.log(job["TrainingJobName"]), "KERAS ").startswith("3.")
+
+
+def test_a_script_for_keras_3_fails_on_a_version_without_it_with_its_own_error(jobs, build_environment):
+    build_environment("2.15")
+    job = jobs.run(KERAS_3, **image("2.15.1"))
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "keras" in job["FailureReason"]
+    assert "AttributeError" in job["FailureReason"]
+
+
+def test_notices_tell_of_another_version_and_of_a_gpu_image(jobs, build_environment):
+    build_environment("1.15")
+    job = jobs.run("print('ran')", **image("1.12.0", device="gpu"))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", lines
+    assert "tidemill: TensorFlow 1.12.0 has no environment; running on 1.15.5 instead" in lines[1]
+    assert lines[2] == "tidemill: the image is for GPUs; TensorFlow 1.15.5 for CPUs runs instead"
+
+
+def test_a_python_that_the_version_does_not_run_on_is_refused_at_the_call(jobs):
+    with pytest.raises(ClientError, match="it runs on py39, py310, py311, or py3 for any"):
+        jobs.create("", **image("2.15.0", "py37"))
