@@ -21,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidemill.core.clock import SystemClock
-from tidemill.executors.base import ChannelSpec, ObjectFile
-from tidemill.executors.directory import InstanceDirectory
-from tidemill.executors.shim.feeder import Feeder
-from tidemill.executors.shim.feeder.inflate import codec, inflate
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.spec import ChannelSpec, ObjectFile
+from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder.inflate import codec, inflate
 
 MIB = 1 << 20
 DRAIN = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\nwhile os.read(fd, 1 << 20): pass"
@@ -54,15 +54,15 @@ def feed(directory: Path, objects: list[ObjectFile], **settings: str) -> float:
         instance.channels.mkdir()
         instance.write_channel("c", objects)
         spec = ChannelSpec(name="c", objects=(), input_mode="Pipe", **settings)  # pyrefly: ignore[bad-argument-type]
-        feeder = Feeder(instance, [spec], host_index=0, num_hosts=1, log=print, clock=SystemClock())
+        feeder = Feeder(instance, [spec], log=print, clock=SystemClock())
         with feeder.running() as start:
             reader = subprocess.Popen([sys.executable, "-c", DRAIN, str(instance.ml / "input/data/c_0")])
             before_s = cpu_s()
             start()
             reader.wait()
             spent_s = cpu_s() - before_s
-        outcome = json.loads((instance.ml / "input/data/.tidemill/c_0.json").read_text())
-        if outcome["state"] != "ok":
+        outcome = (instance.ml / "input/data/.tidemill/c_0.outcome").read_text()
+        if not outcome.startswith("2 ok "):
             raise RuntimeError(f"the epoch did not end well: {outcome}")
         return spent_s
 

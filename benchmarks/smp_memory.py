@@ -1,12 +1,16 @@
 """How much of one rank's memory each of several ranks needs, for a model that is nearly all weights.
 
-    .venvs/tf-2.21/bin/python benchmarks/smp_memory.py
+    .venvs/tf-2.21/bin/python benchmarks/smp_memory.py --rounds 3
 
 8 dense layers of 2048 x 2048 in float32 (134 MB) train for 3 steps of 4 rows with Adam. The peak of the resident memory
 is counted from what the process had when TensorFlow was imported and warm. Beside it stands the share that would be
 ideal, 1/P. Weights and slots are three quarters of what is needed; the rest, gradients, is divided as they are.
+
+What malloc keeps counts as well. With oneDNN, which TensorFlow takes by itself on newer CPUs, large tensors come from a
+pool of TensorFlow's own; without it, as on other CPUs, from malloc, once as the library sets it and once as glibc does.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -16,14 +20,30 @@ import memory
 import ranks
 
 WIDTH = 2048
+VARIANTS = {
+    "without oneDNN": {"TF_ENABLE_ONEDNN_OPTS": "0"},
+    "without oneDNN, malloc as it is": {"TF_ENABLE_ONEDNN_OPTS": "0", "SMP_RETURN_MEMORY": "0"},
+    "with oneDNN, if the CPU allows": {"TF_ENABLE_ONEDNN_OPTS": "1"},
+}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
     print(f"weights {memory.weights_bytes(WIDTH) / 1e6:.0f} MB")
     print("ranks  peak MB of each            largest of one rank's  1/P   goal")
+    for number in range(rounds):
+        for variant, environment in VARIANTS.items():
+            print(f"round {number + 1}, {variant}", flush=True)
+            measure(environment)
+
+
+def measure(environment: dict[str, str]) -> None:
+    """Train on 1, 2 and 4 ranks."""
     alone = 0
     for count in (1, 2, 4):
-        with ranks.Job(count, {"partitions": count, **memory.MANUAL}) as job:
+        with ranks.Job(count, {"partitions": count, **memory.MANUAL}, environment) as job:
             results = job.call(memory.train, WIDTH, 3)
         broken = [result.trace for result in results if isinstance(result, ranks.Failure)]
         if broken:
@@ -33,7 +53,7 @@ def main() -> None:
         each = " ".join(f"{peak / 1e6:.0f}" for peak in peaks)
         share, ideal = max(peaks) / alone, 1 / count
         verdict = "" if count == 1 else f"<= {ideal + 0.10:.2f} {'met' if share <= ideal + 0.10 else 'MISSED'}"
-        print(f"{count:5}  {each:26} {share:20.2f}  {ideal:.2f}  {verdict}")
+        print(f"{count:5}  {each:26} {share:20.2f}  {ideal:.2f}  {verdict}", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ times the best.
 
 With `optimize="speed"` the columns are: the longest stage of the automatic and of the best manual cut, and their ratio;
 the ratio when both are judged by a second measurement, which neither of them has seen (`2nd`); and the ratio where the
-automatic cut knows estimated times only, as without `model.profile` (`estimated`). With `optimize="memory"` it is the
+automatic cut knows estimated times only, as without `measure_layers` (`estimated`). With `optimize="memory"` it is the
 largest partition that is compared; up to 1.05 is spent on time on purpose.
 
 Two partitions are run as well, by two ranks with a core each, in turn: the automatic cut, the best manual one, and the

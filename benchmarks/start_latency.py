@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tidemill.executors.environments import Environments
+from tidemill.environments.builder import Environments
 from tidemill.sdk import Session, TensorFlow
 from tidemill.settings import Settings
 from tidemill.testing import Service

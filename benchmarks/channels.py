@@ -1,0 +1,103 @@
+"""From `fit()` to the first line of the script, with channels of different sizes.
+
+    python benchmarks/channels.py [--rounds 5] [--large-gib 20] [--files 100000]
+
+The data lies in the service's own S3. The large object is a sparse file that the store takes over as it takes over the
+model of a job. Prints medians of interleaved rounds, ratios to the channel of 1 MB, and the time per file.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import io
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from tidemill.core.clock import SystemClock
+from tidemill.sdk import Session, TensorFlow
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects.store import ObjectStore
+from tidemill.testing import Service
+
+MIB = 1 << 20
+SCRIPT = "import time; print('AT', time.time(), flush=True)\n"
+
+
+async def fill(state_dir: Path, sizes: dict[str, int], files: int) -> None:
+    """Put one sparse object of each size, and many files of 100 bytes, into the bucket ``data`` of a store at rest."""
+    with SqliteDatabase.open(state_dir / "state.db", metadata=metadata) as database:
+        store = ObjectStore(database, state_dir / "objects", clock=SystemClock())
+        await store.ensure_bucket("data")
+        for name, size in sizes.items():
+            file = state_dir / name
+            with file.open("wb") as writer:
+                writer.truncate(size)
+            sha256, md5, piece = hashlib.sha256(), hashlib.md5(usedforsecurity=False), bytes(MIB)
+            for _ in range(size // MIB):
+                sha256.update(piece)
+                md5.update(piece)
+            await store.adopt(
+                "data", f"{name}/x", file, sha256=sha256.hexdigest(), md5=md5.hexdigest(), size_bytes=size
+            )
+        at_once = 200
+        for start in range(0, files, at_once):
+            numbers = range(start, min(start + at_once, files))
+            await asyncio.gather(*(store.put_bytes("data", f"files/{n:07}", b"%100d" % n) for n in numbers))
+        await store.close()
+
+
+def by_fit(service: Service, script: Path, name: str) -> float:
+    """Seconds from `fit()` to the script's line."""
+    estimator = TensorFlow(
+        entry_point=str(script),
+        role="SageMakerRole",
+        instance_count=1,
+        instance_type="local",
+        framework_version="2.21",
+        py_version="py311",
+        sagemaker_session=Session(boto_session=service.boto3_session()),
+    )
+    output = io.StringIO()
+    begun = time.time()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        estimator.fit({"train": f"s3://data/{name}/"})
+    return float(next(line.split()[-1] for line in output.getvalue().splitlines() if "AT " in line)) - begun
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--large-gib", type=int, default=20)
+    parser.add_argument("--files", type=int, default=100_000)
+    arguments = parser.parse_args()
+    sizes = {"1MB": MIB, "1GB": 1024 * MIB, f"{arguments.large_gib}GB": arguments.large_gib * 1024 * MIB}
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as directory:
+        state_dir, script = Path(directory, "state"), Path(directory, "train.py")
+        script.write_text(SCRIPT)
+        with Service(state_dir=state_dir):
+            pass  # it makes its directory
+        begun = time.monotonic()
+        asyncio.run(fill(state_dir, sizes, arguments.files))
+        print(f"filled in {time.monotonic() - begun:.0f} s", flush=True)
+        with Service(state_dir=state_dir) as service:
+            names = [*sizes, "files"]
+            measured: dict[str, list[float]] = {name: [] for name in names}
+            by_fit(service, script, "1MB")
+            for _ in range(arguments.rounds):
+                for name in names:
+                    measured[name].append(by_fit(service, script, name))
+    medians = {name: statistics.median(values) for name, values in measured.items()}
+    for name, values in measured.items():
+        ratio = medians[name] / medians["1MB"]
+        print(f"{name:6} median {medians[name]:6.3f} s (min {min(values):.3f}, max {max(values):.3f})  x{ratio:.2f}")
+    more_us = (medians["files"] - medians["1MB"]) / arguments.files * 1e6
+    print(f"{arguments.files} files: {more_us:.1f} us a file more than the channel of one file")
+
+
+if __name__ == "__main__":
+    main()

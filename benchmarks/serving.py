@@ -1,0 +1,357 @@
+"""What the model server costs on top of the model: CPU per request and requests per second, in one run.
+
+    .venvs/tf-2.21/bin/python benchmarks/serving.py [--seconds 2] [--rounds 3] [--peers]
+
+Contenders, interleaved: the server under 1, 8 and 32 connections; the bare in-process callable of the same engine with
+batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with constant bytes, which
+is as cheap as a server in Python can be. Two models: ``half_plus_two`` (nothing to compute) and ``mlp``
+(784-512-512-10, one row of 784 numbers a request). With ``--peers`` also LitServe and BentoML with
+``half_plus_two`` under 32 connections, after ``make serving-peers``. CPU is that of the server's process and its
+children, user and system; on a busy machine it is the number to trust. The best round counts. Also printed: time from
+the start of the process to its first answer, and the CPU that it takes to read an image of 224 x 224 x 3 numbers from
+JSON, in two precisions.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving_peers import PEERS, Peer
+
+START_S = 240
+MODELS = """
+import sys, tensorflow as tf, keras
+class Half(tf.Module):
+    def __init__(self):
+        self.a, self.b = tf.Variable(0.5), tf.Variable(2.0)
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def predict(self, x):
+        return {"y": self.a * x + self.b}
+half = Half()
+tf.saved_model.save(half, sys.argv[1] + "/half_plus_two/1", signatures={"serving_default": half.predict})
+dense = keras.layers.Dense
+layers = [keras.Input((784,)), dense(512, "relu"), dense(512, "relu"), dense(10, "softmax")]
+keras.Sequential(layers).export(sys.argv[1] + "/mlp/1", verbose=False)
+"""
+CALLABLE = """
+import json, sys, time, resource
+from pathlib import Path
+import numpy as np
+from tidemill_serving.engine import open_engine
+path, rows, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+model = open_engine().load(path)
+signature = model.signatures["serving_default"]
+(spec,) = signature.inputs.values()
+feeds = [np.random.default_rng(0).random((rows, *spec.shape[1:]), dtype=np.float32)]
+for _ in range(20):
+    model.run(signature, feeds, pooled=False)
+def cpu_s():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+begin, cpu, runs = time.perf_counter(), cpu_s(), 0
+while time.perf_counter() - begin < seconds:
+    model.run(signature, feeds, pooled=False)
+    runs += 1
+print(json.dumps({"cpu_us": (cpu_s() - cpu) / runs / rows * 1e6, "rps": runs * rows / (time.perf_counter() - begin)}))
+"""
+ECHO = """
+import asyncio, uvloop
+ANSWER = b"HTTP/1.1 200 OK\\r\\nContent-Length: 32\\r\\n\\r\\n" + b" " * 32
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(ANSWER)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.Event().wait()
+uvloop.run(main())
+"""
+DECODE = """
+import json, time
+from types import SimpleNamespace
+import numpy as np
+from tidemill_serving.engine import Signature, TensorSpec
+from tidemill_serving.rest.predict import read_document, read_request
+spec = TensorSpec("x:0", np.dtype("float32"), "float", None)
+class Model:
+    signatures = {"serving_default": Signature("serving_default", "predict", {"x": spec}, {"y": spec})}
+    unusable = {}
+def best_ms(read, body):
+    times = []
+    for _ in range(15):
+        begin = time.process_time()
+        read(body, model)
+        times.append(time.process_time() - begin)
+    return min(times) * 1e3
+model, found = Model(), {}
+image = np.random.default_rng(0).random((1, 224, 224, 3), dtype=np.float32)
+for name, values in (("8 digits", image.astype(float).round(8)), ("float32 as Python writes it", image.astype(float))):
+    body = json.dumps({"instances": values.tolist()}).encode()
+    found[name] = best_ms(read_request, body), best_ms(read_document, body)
+print(json.dumps(found))
+"""
+BODIES = {
+    "half_plus_two": json.dumps({"instances": [1.0]}),
+    "mlp": json.dumps({"instances": [[round(index / 784, 4) for index in range(784)]]}),
+}
+BASES = {"half_plus_two": "callable, 1 rows", "mlp": "callable, 32 rows"}
+CONNECTIONS = (1, 8, 32)
+BATCHES = (1, 32)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement; CPU in microseconds per request (or row), latencies in milliseconds."""
+
+    cpu_us: float
+    rps: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+class Client(asyncio.Protocol):
+    """One connection that sends the same request again as soon as the answer is there."""
+
+    def __init__(self, request: bytes, until_s: float, done: asyncio.Future[list[float]]) -> None:
+        self.request, self.until_s, self.done = request, until_s, done
+        self.times_s: list[float] = []
+        self.buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.send()
+
+    def send(self) -> None:
+        self.sent_s = time.perf_counter()
+        self.transport.write(self.request)  # type: ignore[attr-defined]  # pyrefly: ignore[missing-attribute]
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, found, body = self.buffer.partition(b"\r\n\r\n")
+        if not found or len(body) < int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+            return
+        if not head.startswith(b"HTTP/1.1 200"):
+            self.done.set_exception(RuntimeError(self.buffer.decode()))
+            return
+        now_s = time.perf_counter()
+        self.times_s.append(now_s - self.sent_s)
+        self.buffer = b""
+        if now_s < self.until_s:
+            self.send()
+        else:
+            self.transport.close()
+            self.done.set_result(self.times_s)
+
+
+async def load(port: int, target: str, body: bytes, connections: int, seconds: float) -> None:
+    """Drive the server and print the latencies' summary: the body of the load generator's process."""
+    head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    request = head.encode() + b"\r\n\r\n" + body
+    loop = asyncio.get_running_loop()
+    until_s = time.perf_counter() + seconds
+    futures: list[asyncio.Future[list[float]]] = [loop.create_future() for _ in range(connections)]
+    begin = time.perf_counter()
+    for future in futures:
+        await loop.create_connection(lambda future=future: Client(request, until_s, future), "127.0.0.1", port)
+    times = sorted(itertools.chain.from_iterable(await asyncio.gather(*futures)))
+    summary = {
+        "requests": len(times),
+        "seconds": time.perf_counter() - begin,
+        "p50_ms": times[len(times) // 2] * 1e3,
+        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
+    }
+    print(json.dumps(summary))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", action="store_true", help="also measure LitServe and BentoML")
+    parser.add_argument("--load", nargs=4, metavar=("PORT", "TARGET", "CONNECTIONS", "SECONDS"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.load:
+        import uvloop
+
+        port, target, connections, seconds = given.load
+        uvloop.run(load(int(port), target, sys.stdin.buffer.read(), int(connections), float(seconds)))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        subprocess.run([sys.executable, "-c", MODELS, directory], check=True, env=quiet, stderr=subprocess.DEVNULL)
+        report(Path(directory), PEERS if given.peers else (), seconds=given.seconds, rounds=given.rounds)
+
+
+def report(directory: Path, peers: Sequence[Peer], *, seconds: float, rounds: int) -> None:
+    """Run every contender ``rounds`` times and print the best of each."""
+    with contextlib.ExitStack() as ends:
+        server, port, first_answer_s, start_cpu_s = start_server(directory)
+        ends.callback(end, server)
+        echo, echo_port = start_echo()
+        ends.callback(end, echo)
+        others = [(peer, *start_peer(peer, directory / "half_plus_two" / "1", ends)) for peer in peers]
+        results: dict[tuple[str, str], list[Result]] = {}
+        for _ in range(rounds):
+            found = measure_server(echo.pid, echo_port, "/", BODIES["half_plus_two"], 32, seconds)
+            results.setdefault(("half_plus_two", "constant bytes, c=32"), []).append(found)
+            for peer, process, peer_port in others:
+                found = measure_server(process.pid, peer_port, peer.target, peer.body, 32, seconds)
+                results.setdefault(("half_plus_two", f"{peer.name}, c=32"), []).append(found)
+            for model in BODIES:
+                for rows in BATCHES:
+                    found = measure_callable(directory / model / "1", rows, seconds)
+                    results.setdefault((model, f"callable, {rows} rows"), []).append(found)
+                for connections in CONNECTIONS:
+                    target = f"/v1/models/{model}:predict"
+                    found = measure_server(server.pid, port, target, BODIES[model], connections, seconds)
+                    results.setdefault((model, f"server, c={connections}"), []).append(found)
+        memory_kb = memory_of(server.pid)
+    decoded = subprocess.run([sys.executable, "-c", DECODE], check=True, capture_output=True, text=True)
+    print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, best of {rounds} rounds of {seconds:g} s")
+    print(f"start to first answer: {first_answer_s:.2f} s wall, {start_cpu_s:.2f} s CPU; PSS {memory_kb / 1024:.0f} MB")
+    for name, (native_ms, python_ms) in json.loads(decoded.stdout).items():
+        print(f"JSON of 224 x 224 x 3 numbers, {name}: {native_ms:.2f} ms CPU; without the library {python_ms:.2f} ms")
+    print(f"{'model':14} {'contender':20} {'CPU us/row':>10} {'rows/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'x bare':>8}")
+    for (model, contender), found in results.items():
+        best = min(found, key=lambda result: result.cpu_us)
+        limit = min(result.cpu_us for result in results[model, BASES[model]])
+        fastest = max(result.rps for result in found)
+        print(
+            f"{model:14} {contender:20} {best.cpu_us:10.1f} {fastest:9.0f} {best.p50_ms:8.2f} {best.p99_ms:8.2f}"
+            f" {best.cpu_us / limit:8.2f}"
+        )
+
+
+def start_server(directory: Path) -> tuple[subprocess.Popen[str], int, float, float]:
+    """Start the server and wait for its first answer; also how long that took and what CPU it used."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(directory), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    port = 0
+    for line in server.stdout:
+        if match := re.match(r"server\.ready .*:(\d+)$", line):
+            port = int(match[1])
+            break
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("POST", "/v1/models/half_plus_two:predict", BODIES["half_plus_two"])
+    assert connection.getresponse().status == 200
+    elapsed_s = time.perf_counter() - begin
+    return server, port, elapsed_s, cpu_s(server.pid)
+
+
+def start_echo() -> tuple[subprocess.Popen[str], int]:
+    """Start the server of constant bytes."""
+    process = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def start_peer(peer: Peer, model: Path, ends: contextlib.ExitStack) -> tuple[subprocess.Popen[str], int]:
+    """Start a peer on a free port, and wait for its first answer."""
+    directory = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name, text in peer.files.items():
+        (directory / name).write_text(text.replace("MODEL", str(model)).replace("PORT", str(port)))
+    command = [str(peer.programs / peer.command[0]), *(word.replace("PORT", str(port)) for word in peer.command[1:])]
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PATH": f"{peer.programs}:{os.environ['PATH']}"}
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=directory, env=quiet, text=True, stdout=silent, stderr=silent)
+    ends.callback(end, process)
+    deadline_s = time.monotonic() + START_S
+    while True:
+        assert process.poll() is None, f"{peer.name} ended: exit status {process.returncode}"
+        assert time.monotonic() < deadline_s, f"{peer.name} did not answer within {START_S} s"
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("POST", peer.target, peer.body, {"Content-Type": "application/json"})
+            if connection.getresponse().status == http.HTTPStatus.OK:
+                return process, port
+        time.sleep(0.5)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a server and what it has started."""
+    started = tree(process.pid)
+    process.terminate()
+    process.wait()
+    for pid in started[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def measure_server(pid: int, port: int, target: str, body: str, connections: int, seconds: float) -> Result:
+    """CPU of the server and latencies of its clients under a number of connections."""
+    subprocess_load(port, target, body, connections, 0.2)
+    before_s = cpu_s(pid)
+    summary = subprocess_load(port, target, body, connections, seconds)
+    used_s = cpu_s(pid) - before_s
+    requests = summary["requests"]
+    return Result(used_s / requests * 1e6, requests / summary["seconds"], summary["p50_ms"], summary["p99_ms"])
+
+
+def measure_callable(path: Path, rows: int, seconds: float) -> Result:
+    """The same engine without a server."""
+    command = [sys.executable, "-c", CALLABLE, str(path), str(rows), str(seconds)]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    return Result(**json.loads(done.stdout))
+
+
+def subprocess_load(port: int, target: str, body: str, connections: int, seconds: float) -> dict[str, float]:
+    """Run the load generator in a process of its own."""
+    arguments = ["--load", str(port), target, str(connections), str(seconds)]
+    command = [sys.executable, __file__, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, input=body)
+    summary: dict[str, float] = json.loads(done.stdout)
+    return summary
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process and its descendants, their threads included."""
+    ticks = 0
+    for each in tree(pid):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                found += tree(int(child))
+    return found
+
+
+def memory_of(pid: int) -> int:
+    """Proportional set size in KiB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]  # pyrefly: ignore
+
+
+if __name__ == "__main__":
+    main()
