@@ -52,6 +52,7 @@ _TITLES = {
     "sagemaker": "SageMaker",
     "sagemaker-runtime": "SageMaker Runtime",
     "logs": "CloudWatch Logs",
+    "cloudwatch": "CloudWatch",
     "sts": "STS",
     "iam": "IAM",
     "s3": "S3",

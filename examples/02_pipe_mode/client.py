@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tidemill.executors.environments import Environments
+from tidemill.environments.builder import Environments
 from tidemill.sdk import Session, TensorFlow, TrainingInput
+from tidemill.sdk.console import Console
 from tidemill.settings import Settings
 
 HERE = Path(__file__).resolve().parent
@@ -19,7 +20,7 @@ DATA = HERE / "data"
 
 def prepare() -> None:
     if not (DATA / "packed").exists():
-        environment = Environments(Settings().environments_dir).ensure("tf-2.21", log=print)
+        environment = Environments(Settings().environments_dir).ensure("tf-2.21", log=Console().log)
         subprocess.run([environment.python, HERE / "prepare.py", DATA], check=True)
 
 
