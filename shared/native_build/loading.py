@@ -1,0 +1,40 @@
+"""Load a native library into TensorFlow.
+
+An installed wheel brings the library. A checkout compiles it when it is first needed, into a cache named after the
+sources.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from .compiling import CompileError, NativeSources, find_library
+
+__all__ = ["NativeLibrary", "load_library"]
+
+
+class NativeLibrary(NamedTuple):
+    """A native library, or the reason why there is none."""
+
+    ops: Any
+    """The module of its ops; None if it cannot be had."""
+    functions: Any
+    """Its exported functions; None if it cannot be had."""
+    source: str
+    """`wheel` or `compiled`; or why it cannot be had."""
+
+
+def load_library(sources: NativeSources) -> NativeLibrary:
+    """Load the library of the installed wheel, else the compiled one."""
+    try:
+        path, source = find_library(sources)
+        ops = tf.load_op_library(str(path))
+        functions = ctypes.CDLL(str(path))
+    except (CompileError, OSError, tf.errors.OpError) as error:
+        return NativeLibrary(None, None, str(error))
+    if functions[f"tidemill_{sources.name}_registration"]() != 0:
+        return NativeLibrary(None, None, f"TensorFlow {tf.__version__} lacks what {path} needs of its C API")
+    return NativeLibrary(ops, functions, source)
