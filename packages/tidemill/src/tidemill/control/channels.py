@@ -265,6 +265,7 @@ def reference(info: ObjectInfo, *, name: str) -> ObjectReference:
         content_id=info.content_id,
         size_bytes=info.size_bytes,
         sha256=info.sha256,
+        etag=info.etag,
     )
 
 

@@ -55,6 +55,8 @@ class LocalExecutor:
         content_file: Returns the file of an object's content by its content id.
         logs: Root directory of the log segments.
         service_url: The service that jobs reach from networks of their own.
+        hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
+        agent: File that names the process with which instances end; None lets them outlive this one.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -72,6 +74,8 @@ class LocalExecutor:
         content_file: Callable[[str], Path],
         logs: Path,
         service_url: str | None = None,
+        hidden: Path | None = None,
+        agent: Path | None = None,
     ) -> None:
         self._state_dir = state_dir.resolve()
         self._environments_dir = environments_dir.resolve()
@@ -81,6 +85,8 @@ class LocalExecutor:
         self._urls: dict[InstanceRef, str] = {}
         self._content_file = content_file
         self._logs = logs
+        self._hidden = hidden
+        self._agent = agent
         self._networks = JobNetworks(self._state_dir, service_url)
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
@@ -266,6 +272,10 @@ class LocalExecutor:
             return False
         if spec.closed and found.no_network:
             raise LaunchError(f"EnableNetworkIsolation cannot be honoured: {found.no_network}")
+        if spec.addresses:
+            if spec.closed:
+                raise LaunchError("EnableNetworkIsolation cannot be honoured: instances share their machines' network")
+            return False
         wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
         return wanted and not found.no_network
 
@@ -307,14 +317,14 @@ class LocalExecutor:
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
         full = self._wants_network(spec)
-        if spec.kind == "training" and len(spec.hosts) > 1 and not full:
+        if spec.kind == "training" and len(spec.hosts) > 1 and not full and not spec.addresses:
             note = f"tidemill: {self._detection.no_network}: the instances share this machine's network and its ports"
             spec = replace(spec, notices=(*spec.notices, note))
         for channel in spec.channels:
             if "/" in channel.name or "\0" in channel.name:
                 raise LaunchError(f"channel name {channel.name!r} cannot name a file")
         directory.channels.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if len(spec.hosts) > 1 and spec.kind == "training":
+        if len(spec.hosts) > 1 and spec.kind == "training" and not spec.addresses:
             directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
@@ -336,6 +346,8 @@ class LocalExecutor:
                 if spec.warm and not full
                 else None,
                 network=self._networks.ensure(spec) if full else None,
+                hidden=self._hidden,
+                agent=self._agent,
             ),
         )
         write_json(directory.spec_file, record.to_json())

@@ -27,12 +27,16 @@ __all__ = [
     "RESTORED",
     "Site",
     "SpecRecord",
+    "channel_from_json",
+    "channel_to_json",
     "entry_from_json",
     "entry_to_json",
     "exit_from_json",
     "exit_to_json",
     "object_from_json",
     "object_to_json",
+    "spec_from_json",
+    "spec_to_json",
 ]
 
 
@@ -50,6 +54,8 @@ class Site:
         backend: Name of the sandbox, e.g. ``bubblewrap``.
         warm_socket: Where a process listens that forks scripts with TensorFlow imported; None starts them cold.
         network: File that tells of the job's network; None shares the machine's.
+        hidden: Directory that jobs do not see, around ``state_dir``; None hides that alone.
+        agent: File that names the process without which the instance must not go on; None needs none.
     """
 
     state_dir: Path
@@ -57,6 +63,8 @@ class Site:
     backend: str
     warm_socket: Path | None = None
     network: Path | None = None
+    hidden: Path | None = None
+    agent: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,36 +90,14 @@ class SpecRecord:
     pipes: tuple[ChannelSpec, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        s = self.spec
         return {
             "version": 1,
-            "job_id": s.ref.job_id,
-            "instance_index": s.ref.instance_index,
-            "attempt": s.ref.attempt,
-            "kind": s.kind,
-            "job_name": s.job_name,
-            "hosts": list(s.hosts),
-            "framework_version": s.framework_version,
-            "python": s.python,
-            "serves": s.serves,
-            "log": asdict(s.log),
+            **spec_to_json(self.spec),
             "log_directory": str(self.log_directory),
-            "notices": list(s.notices),
-            "variables": dict(s.variables),
-            "config": dict(s.config),
             "code": self.code and object_to_json(self.code),
             "model": self.model and object_to_json(self.model),
             "channels": list(self.channels),
-            "pipes": [_pipe_to_json(pipe) for pipe in self.pipes],
-            "remotes": {pattern: asdict(remote) for pattern, remote in s.remotes.items()},
-            "synced": [asdict(each) for each in s.synced],
-            "entrypoint": list(s.entrypoint),
-            "max_runtime_s": s.max_runtime_s,
-            "grace_s": s.grace_s,
-            "warm": s.warm,
-            "closed": s.closed,
-            "serves_network": s.serves_network,
-            "compiler_cache": s.compiler_cache,
+            "pipes": [channel_to_json(pipe) for pipe in self.pipes],
             "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
         }
 
@@ -123,43 +109,85 @@ class SpecRecord:
             KeyError: A member without which nothing can run is absent.
         """
         code, model, site = value.get("code"), value.get("model"), value["site"]
-        spec = InstanceSpec(
-            ref=InstanceRef(value["job_id"], value["instance_index"], value.get("attempt", 1)),
-            kind=value["kind"],
-            job_name=value["job_name"],
-            hosts=tuple(value["hosts"]),
-            framework_version=value["framework_version"],
-            python=value.get("python"),
-            log=StreamName(**value.get("log", {"group": "", "stream": ""})),
-            serves=value.get("serves", "tensorflow-serving"),
-            notices=tuple(value.get("notices", ())),
-            variables=value.get("variables", {}),
-            config=value.get("config", {}),
-            remotes={pattern: RemoteS3(**remote) for pattern, remote in value.get("remotes", {}).items()},
-            synced=tuple(SyncedDirectory(**each) for each in value.get("synced", ())),
-            entrypoint=tuple(value.get("entrypoint", ())),
-            max_runtime_s=value.get("max_runtime_s", 0),
-            grace_s=value.get("grace_s", 120),
-            warm=value.get("warm", False),
-            closed=value.get("closed", False),
-            serves_network=value.get("serves_network", False),
-            compiler_cache=value.get("compiler_cache", ""),
-        )
         return cls(
-            spec=spec,
+            spec=spec_from_json(value),
             channels=tuple(value.get("channels", ())),
             log_directory=Path(value["log_directory"]),
             code=object_from_json(code) if code else None,
             model=object_from_json(model) if model else None,
-            pipes=tuple(_pipe_from_json(pipe) for pipe in value.get("pipes", ())),
+            pipes=tuple(channel_from_json(pipe) for pipe in value.get("pipes", ())),
             site=Site(
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),
                 backend=site["backend"],
                 warm_socket=Path(site["warm_socket"]) if "warm_socket" in site else None,
                 network=Path(site["network"]) if "network" in site else None,
+                hidden=Path(site["hidden"]) if "hidden" in site else None,
+                agent=Path(site["agent"]) if "agent" in site else None,
             ),
         )
+
+
+def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
+    """A spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` stand elsewhere."""
+    return {
+        "job_id": spec.ref.job_id,
+        "instance_index": spec.ref.instance_index,
+        "attempt": spec.ref.attempt,
+        "kind": spec.kind,
+        "job_name": spec.job_name,
+        "hosts": list(spec.hosts),
+        "addresses": list(spec.addresses),
+        "framework_version": spec.framework_version,
+        "python": spec.python,
+        "serves": spec.serves,
+        "log": asdict(spec.log),
+        "notices": list(spec.notices),
+        "variables": dict(spec.variables),
+        "config": dict(spec.config),
+        "remotes": {pattern: asdict(remote) for pattern, remote in spec.remotes.items()},
+        "synced": [asdict(each) for each in spec.synced],
+        "entrypoint": list(spec.entrypoint),
+        "max_runtime_s": spec.max_runtime_s,
+        "grace_s": spec.grace_s,
+        "warm": spec.warm,
+        "closed": spec.closed,
+        "serves_network": spec.serves_network,
+        "compiler_cache": spec.compiler_cache,
+        "artifacts_uri": spec.artifacts_uri,
+    }
+
+
+def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
+    """The spec that `spec_to_json` wrote.
+
+    Raises:
+        KeyError: A member without which nothing can run is absent.
+    """
+    return InstanceSpec(
+        ref=InstanceRef(value["job_id"], value["instance_index"], value.get("attempt", 1)),
+        kind=value["kind"],
+        job_name=value["job_name"],
+        hosts=tuple(value["hosts"]),
+        addresses=tuple(value.get("addresses", ())),
+        framework_version=value["framework_version"],
+        python=value.get("python"),
+        log=StreamName(**value.get("log", {"group": "", "stream": ""})),
+        serves=value.get("serves", "tensorflow-serving"),
+        notices=tuple(value.get("notices", ())),
+        variables=value.get("variables", {}),
+        config=value.get("config", {}),
+        remotes={pattern: RemoteS3(**remote) for pattern, remote in value.get("remotes", {}).items()},
+        synced=tuple(SyncedDirectory(**each) for each in value.get("synced", ())),
+        entrypoint=tuple(value.get("entrypoint", ())),
+        max_runtime_s=value.get("max_runtime_s", 0),
+        grace_s=value.get("grace_s", 120),
+        warm=value.get("warm", False),
+        closed=value.get("closed", False),
+        serves_network=value.get("serves_network", False),
+        compiler_cache=value.get("compiler_cache", ""),
+        artifacts_uri=value.get("artifacts_uri", ""),
+    )
 
 
 def object_to_json(value: ObjectFile) -> dict[str, Any]:
@@ -228,9 +256,11 @@ def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
     )
 
 
-def _pipe_to_json(channel: ChannelSpec) -> dict[str, Any]:
+def channel_to_json(channel: ChannelSpec) -> dict[str, Any]:
+    """A channel without its objects."""
     return {
         "name": channel.name,
+        "input_mode": channel.input_mode,
         "compression": channel.compression,
         "record_wrapper": channel.record_wrapper,
         "share": channel.share,
@@ -239,11 +269,11 @@ def _pipe_to_json(channel: ChannelSpec) -> dict[str, Any]:
     }
 
 
-def _pipe_from_json(value: Mapping[str, Any]) -> ChannelSpec:
+def channel_from_json(value: Mapping[str, Any]) -> ChannelSpec:
     return ChannelSpec(
         name=value["name"],
         objects=(),
-        input_mode="Pipe",
+        input_mode=value.get("input_mode", "Pipe"),
         compression=value.get("compression", "None"),
         record_wrapper=value.get("record_wrapper", "None"),
         share=(value["share"][0], value["share"][1]),

@@ -72,6 +72,7 @@ class ObjectReference:
         name: Path below the channel directory, ``/``-separated; the shim checks each segment before writing it.
         content_id: Name of the immutable content in the object store.
         sha256: SHA-256 of the content, hexadecimal.
+        etag: The object's ETag, without quotes.
     """
 
     uri: str
@@ -79,6 +80,7 @@ class ObjectReference:
     content_id: str
     size_bytes: int
     sha256: str
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,7 @@ class InstanceSpec:
     Attributes:
         kind: ``training`` runs tidemill-runtime once; ``endpoint`` and ``transform`` keep tidemill-serving running.
         hosts: Names of all instances of the job, in order; this one is ``hosts[ref.instance_index]``.
+        addresses: IP addresses of the machines of ``hosts``, for instances that run on different ones; else empty.
         framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
         python: Minor version of its Python, e.g. ``3.11``; None takes one that is on the machine.
         serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
@@ -200,6 +203,8 @@ class InstanceSpec:
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
+        artifacts_uri: ``s3://bucket/prefix`` where the job's model.tar.gz and output.tar.gz belong; an executor on
+            another machine may upload them there itself.
         compiler_cache: Hexadecimal name of a directory below ``compiler`` of the state directory, where the training
             compiler stores its decisions for all jobs with the same role. Empty for jobs without the compiler.
     """
@@ -210,6 +215,7 @@ class InstanceSpec:
     hosts: tuple[str, ...]
     framework_version: str
     log: StreamName
+    addresses: tuple[str, ...] = ()
     python: str | None = None
     serves: str = "tensorflow-serving"
     notices: tuple[str, ...] = ()
@@ -227,4 +233,5 @@ class InstanceSpec:
     warm: bool = False
     closed: bool = False
     serves_network: bool = False
+    artifacts_uri: str = ""
     compiler_cache: str = ""

@@ -17,7 +17,7 @@ from tidemill.shim.objects import Placer, copy_channel, copy_object, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 
-__all__ = ["Channels", "bring_channels"]
+__all__ = ["Channels", "bring_channels", "downloading"]
 
 _DATA = "input/data"
 
@@ -91,7 +91,7 @@ def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, pl
         directory = overlay.directory / Overlay.FILES
     place_object: Placer = link_object if brought.is_view else copy_object
     entries: Iterator[Entry] = listing if first is None else chain([first], listing)
-    with _downloads(session, stores, place=place) as download:
+    with downloading(session, stores, place=place) as download:
         check = session.stop.check
         copy_channel(entries, directory, place=place, check=check, download=download, place_object=place_object)
     return brought
@@ -115,7 +115,9 @@ def _named(names: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def _downloads(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Callable[[RemoteObject, Path], None]]:
+def downloading(
+    session: Session, stores: RemoteStores, *, place: str
+) -> Iterator[Callable[[RemoteObject, Path], None]]:
     """Return the downloader of remote objects; leaving the context waits for all of them."""
     if not stores:
         yield _no_store

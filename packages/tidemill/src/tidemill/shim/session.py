@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.files import read_json
+from tidemill.core.process import ProcessId
 from tidemill.environments.builder import Environment, Environments
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 from tidemill.instance.directory import InstanceDirectory
@@ -18,6 +20,7 @@ from tidemill.instance.records import SpecRecord
 from tidemill.instance.spec import InstanceSpec, Isolation, ObjectFile
 from tidemill.sandbox import Launch, Sandbox, View
 from tidemill.sandbox.network import INTERFACE, JobNetwork
+from tidemill.shim.addresses import interface_of
 from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.objects import copy_object, is_segment
 from tidemill.shim.report import Log, Reporter
@@ -104,7 +107,7 @@ class Session:
             ml=directory.ml,
             home=directory.home,
             tmp=directory.tmp,
-            hidden=(self.task.site.state_dir,),
+            hidden=(self.task.site.hidden or self.task.site.state_dir,),
             mounted=tuple(
                 (directory.root_of(each) / each.path, each.mounted_at) for each in self.spec.synced if each.mounted_at
             ),
@@ -165,16 +168,31 @@ class Session:
         return directory
 
     @contextlib.contextmanager
-    def network_holder(self) -> Iterator[int | None]:
-        """Return a pidfd of the process that holds the job's network; None if the job has no network of its own."""
-        if self.network is None:
+    def needed_process(self) -> Iterator[int | None]:
+        """Return a pidfd of the process without which the script must not run; None if there is none.
+
+        It is the holder of the job's network, or the agent that keeps the instance's lease.
+
+        Raises:
+            OSError: It has ended.
+        """
+        process = self.network.holder if self.network else self._agent()
+        if process is None:
             yield None
             return
-        fd = os.pidfd_open(self.network.holder.pid)
+        fd = os.pidfd_open(process.pid)
         try:
             yield fd
         finally:
             os.close(fd)
+
+    def _agent(self) -> ProcessId | None:
+        if self.task.site.agent is None:
+            return None
+        agent = ProcessId(*(read_json(self.task.site.agent) or {"id": ("", 0, 0)})["id"])
+        if not agent.alive:
+            raise ProcessLookupError("the agent of the instance was killed")
+        return agent
 
     @property
     def warm_socket(self) -> Path | None:
@@ -199,8 +217,9 @@ class Session:
         for name, value in spec.config.items():
             if not is_segment(f"{name}.json"):
                 raise ClientFailure(f"{name[:80]!r} cannot name a configuration file")
-            if self.network and name == "resourceconfig":
-                value = {**value, "network_interface_name": INTERFACE}
+            if name == "resourceconfig" and (self.network or spec.addresses):
+                interface = INTERFACE if self.network else interface_of(spec.addresses[spec.ref.instance_index])
+                value = {**value, "network_interface_name": interface}
             text = json.dumps(value, ensure_ascii=False)
             (directory.ml / "input/config" / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
 
@@ -208,10 +227,11 @@ class Session:
         """Write ``/etc/hosts``: each name has this machine's loopback address, or its instance's address."""
         spec = self.spec
         local = "::1 localhost ip6-localhost ip6-loopback\n"
-        if self.network is None:
+        addresses = [each[0] for each in self.network.instances] if self.network else spec.addresses
+        if not addresses:
             return f"127.0.0.1 localhost {' '.join(spec.hosts)}\n{local}"
-        named = zip(self.network.instances, spec.hosts, strict=True)
-        return f"127.0.0.1 localhost\n{local}" + "".join(f"{each[0]} {name}\n" for each, name in named)
+        named = zip(addresses, spec.hosts, strict=True)
+        return f"127.0.0.1 localhost\n{local}" + "".join(f"{address} {name}\n" for address, name in named)
 
     def _introduce(self, name: str, environments: Environments) -> None:
         sandbox = self.sandbox

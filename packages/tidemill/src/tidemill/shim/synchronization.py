@@ -15,16 +15,17 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from tidemill.core.names import S3Uri
 from tidemill.instance.records import RESTORED
 from tidemill.instance.remote_s3 import UploadRefused, upload, upload_client
-from tidemill.instance.spec import RemoteObject, SyncedDirectory
+from tidemill.instance.spec import SyncedDirectory
 from tidemill.shim.beneath import open_beneath
-from tidemill.shim.failures import InternalFailure, of_os_error
+from tidemill.shim.channels import downloading
+from tidemill.shim.failures import of_os_error
 from tidemill.shim.objects import copy_channel
+from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 
 __all__ = ["restore", "synced"]
@@ -40,7 +41,7 @@ _Stamp = tuple[int, int, int]
 """Inode, size and time of the last change: if they differ, the file has changed since the last look."""
 
 
-def restore(session: Session) -> None:
+def restore(session: Session, stores: RemoteStores) -> None:
     """Download the checkpoints of the bucket to the directory where the script expects them.
 
     Raises:
@@ -57,15 +58,11 @@ def restore(session: Session) -> None:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise of_os_error(error, place=place) from error
-        files, size_bytes = copy_channel(
-            session.directory.read_channel(RESTORED), target, place=place, check=session.stop.check, download=_no_store
-        )
+        with downloading(session, stores, place=place) as download:
+            entries = session.directory.read_channel(RESTORED)
+            files, size_bytes = copy_channel(entries, target, place=place, check=session.stop.check, download=download)
         if files:
             session.log.note(f"tidemill: {files} files ({size_bytes:,} bytes) restored from {wanted.uri} to {place}")
-
-
-def _no_store(entry: RemoteObject, target: Path) -> None:
-    raise InternalFailure(f"{entry.uri} is a checkpoint of a remote store; checkpoints lie in the service's own S3")
 
 
 @contextlib.contextmanager

@@ -149,7 +149,7 @@ class _Run:
             running.ask_runtime()
 
         try:
-            with session.network_holder() as holder, self._feeder.running() as start_feeding:
+            with session.needed_process() as needed, self._feeder.running() as start_feeding:
 
                 def started() -> None:
                     faults.point("shim.launched")
@@ -166,7 +166,7 @@ class _Run:
                     # In plain mode only the runtime can end the script's processes, so it must outlive the shim.
                     dies_with_shim=session.sandbox.name != "plain",
                     started=started,
-                    needs=holder,
+                    needs=needed,
                 )
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
@@ -181,7 +181,8 @@ class _Run:
             outcome, failure = _OUTCOMES[ended.stop], None
         elif ended.lost:
             outcome = Outcome.FAILED
-            failure = InternalFailure("the network of the job is gone: the process that held it was killed")
+            what = "network of the job" if self._session.network else "agent of the instance"
+            failure = InternalFailure(f"the {what} is gone: its process was killed")
         elif failure is not None or ended.exit_code:
             outcome = Outcome.FAILED
             failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
@@ -206,7 +207,7 @@ def _download(session: Session) -> tuple[Feeder, Channels]:
         if not is_segment(name):
             raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")
     channels = bring_channels(session, stores)
-    restore(session)
+    restore(session, stores)
     faults.point("shim.restored")
     session.stop.check()
     try:

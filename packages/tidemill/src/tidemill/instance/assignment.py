@@ -1,0 +1,130 @@
+"""What the agent of an instance on another machine is given: a spec whose objects lie behind the service's S3."""
+
+import gzip
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.core.remotes import RemoteS3
+from tidemill.instance.records import (
+    channel_from_json,
+    channel_to_json,
+    entry_from_json,
+    entry_to_json,
+    spec_from_json,
+    spec_to_json,
+)
+from tidemill.instance.spec import Input, InstanceSpec, ObjectFile, ObjectReference, RemoteObject
+
+__all__ = ["SERVICE", "Assignment"]
+
+SERVICE = "tidemill"
+"""Name of the service's S3 among the remote stores of an assignment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A spec on its way to another machine.
+
+    Attributes:
+        spec: The spec. The objects of its channels and of ``restored`` are remote; ``code`` and ``model`` are None.
+        code: The spec's code; None if it has none.
+        lease_s: Seconds after the last answer of the service at which the instance must have ended.
+        isolation: As the setting of the same name.
+    """
+
+    spec: InstanceSpec
+    code: ObjectReference | None
+    lease_s: float
+    isolation: str
+
+    @classmethod
+    def of(cls, spec: InstanceSpec, *, service_url: str, lease_s: float, isolation: str) -> "Assignment":
+        """Return the assignment of a spec.
+
+        Args:
+            spec: Of a training instance.
+            service_url: The service as the instance's machine reaches it.
+            lease_s: As in the assignment.
+            isolation: As in the assignment.
+        """
+        service = RemoteS3(endpoint_url=service_url, region=spec.variables.get("AWS_REGION", "us-east-1"))
+        channels = tuple(
+            replace(each, objects=tuple(_remote(entry) for entry in each.objects)) for each in spec.channels
+        )
+        return cls(
+            spec=replace(
+                spec,
+                code=None,
+                channels=channels,
+                restored=tuple(_remote(each) for each in spec.restored),
+                remotes={**spec.remotes, SERVICE: service},
+                variables={**spec.variables, "AWS_ENDPOINT_URL": service_url},
+                warm=False,
+            ),
+            code=spec.code,
+            lease_s=lease_s,
+            isolation=isolation,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Serialize as compressed JSON."""
+        spec = self.spec
+        value = {
+            "version": 1,
+            "spec": spec_to_json(spec),
+            "channels": [
+                {**channel_to_json(replace(each, objects=())), "objects": [_to_json(entry) for entry in each.objects]}
+                for each in spec.channels
+            ],
+            "restored": [_to_json(each) for each in spec.restored],
+            "code": None if self.code is None else {name: getattr(self.code, name) for name in self.code.__slots__},
+            "lease_s": self.lease_s,
+            "isolation": self.isolation,
+        }
+        return gzip.compress(json.dumps(value).encode("utf-8", "surrogatepass"), compresslevel=1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Assignment":
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            ValueError: It is no assignment.
+            KeyError: A member without which nothing can run is absent.
+        """
+        value = json.loads(gzip.decompress(data).decode("utf-8", "surrogatepass"))
+        channels = tuple(
+            replace(channel_from_json(each), objects=tuple(_from_json(entry) for entry in each["objects"]))
+            for each in value["channels"]
+        )
+        code = value["code"]
+        return cls(
+            spec=replace(
+                spec_from_json(value["spec"]),
+                channels=channels,
+                restored=tuple(_from_json(each) for each in value["restored"]),
+            ),
+            code=ObjectReference(**code) if code else None,
+            lease_s=value["lease_s"],
+            isolation=value["isolation"],
+        )
+
+
+def _remote(entry: Input) -> Input:
+    """An object of the service's store as another machine reads it."""
+    if not isinstance(entry, ObjectReference):
+        return entry
+    return RemoteObject(
+        uri=entry.uri, name=entry.name, size_bytes=entry.size_bytes, etag=f'"{entry.etag}"', remote=SERVICE
+    )
+
+
+def _to_json(entry: Input) -> dict[str, Any]:
+    assert not isinstance(entry, ObjectReference), "made remote in `Assignment.of`"
+    return entry_to_json(entry)
+
+
+def _from_json(value: Any) -> Input:
+    entry = entry_from_json(value)
+    assert not isinstance(entry, ObjectFile), "a file of one machine is of no use on another"
+    return entry
