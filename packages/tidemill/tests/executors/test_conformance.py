@@ -9,11 +9,14 @@ import io
 import itertools
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from cluster_service import ClusterService
+from process_placement import ProcessPlacement
 from separate_executor import SeparateExecutor
 
 from tidemill.control.invoker import Invoker
@@ -21,6 +24,7 @@ from tidemill.core.clock import SystemClock
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
+from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
@@ -75,6 +79,7 @@ class Rig:
     objects: ObjectStore
     logs: Path
     jobs: list[str] = field(default_factory=list)
+    service: ClusterService | None = None
 
     def __post_init__(self) -> None:
         self.executor = self.open()
@@ -94,9 +99,12 @@ class Rig:
         """The specs of a new job with ``count`` instances."""
         number = next(_numbers)
         self.jobs.append(f"{number:032x}")
+        job_name = changes.get("job_name", f"job-{number}")
         members: dict[str, Any] = {
             "kind": "training",
-            "job_name": f"job-{number}",
+            "job_name": job_name,
+            "variables": self.service.variables(job_name, attempt=number) if self.service else {},
+            "artifacts_uri": f"s3://bucket/output/{job_name}/output",
             "hosts": tuple(f"algo-{i + 1}" for i in range(count)),
             "framework_version": "2.21",
             "config": {"hyperparameters": {"script": script}},
@@ -164,6 +172,7 @@ class Rig:
             content_id=info.content_id,
             size_bytes=info.size_bytes,
             sha256=info.sha256,
+            etag=info.etag,
         )
 
     def model(self, script: str) -> ObjectReference:
@@ -177,6 +186,12 @@ class Rig:
     def publish(self, ref: InstanceRef, name: str, ended: InstanceExit) -> bytes:
         """Take an artifact over into the object store, as the control plane does. Return its bytes."""
         artifact, publication = ended.artifacts[name], self.executor.publication(ref, name)
+        if self.service:
+            assert publication is None, "it has been uploaded already"
+            job_name = self.executor.instances.spec(ref).job_name  # type: ignore[attr-defined]
+            info = self.objects.require("bucket", f"output/{job_name}/output/{name}.tar.gz")
+            assert (info.sha256, info.size_bytes) == (artifact.sha256, artifact.size_bytes)
+            return asyncio.run(self.objects.read_bytes(info))
         assert publication is not None
 
         async def adopt() -> bytes:
@@ -193,8 +208,10 @@ class Rig:
         return asyncio.run(adopt())
 
 
-@pytest.fixture(params=["local", "separate"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path) -> Iterator[Rig]:
+@pytest.fixture(params=["local", "separate", "cluster"])
+def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Rig]:
     """A rig of each executor."""
     service = tmp_path / "service"
     service.mkdir()
@@ -214,12 +231,29 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path) 
         def separate() -> Closable:
             return SeparateExecutor(tmp_path / "elsewhere", objects=objects, logs=SegmentSink(logs))
 
-        made = Rig({"local": local, "separate": separate}[request.param], objects, logs)
-        try:
-            yield made
-        finally:
-            made.close()
-            asyncio.run(objects.close())
+        def cluster() -> Closable:
+            return ClusterExecutor(
+                service / "cluster",
+                ProcessPlacement(tmp_path / "machines"),
+                logs=SegmentSink(logs),
+                service_url=lambda: made.service.url if made.service else "",
+                lease_s=30,
+                isolation="plain",
+            )
+
+        with ExitStack() as stack:
+            parts = None
+            if request.param == "cluster":
+                monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
+                parts = ClusterService(objects, lambda: made.executor.instances)  # type: ignore[attr-defined]
+                stack.enter_context(parts.serving())
+            executors = {"local": local, "separate": separate, "cluster": cluster}
+            made = Rig(executors[request.param], objects, logs, service=parts)
+            try:
+                yield made
+            finally:
+                made.close()
+                asyncio.run(objects.close())
 
 
 def unfinished(job_id: str) -> bool:
@@ -242,6 +276,7 @@ def test_a_script_that_fails_has_a_reason_and_no_model(rig: Rig) -> None:
     assert list(ended.artifacts) == ["output"]
 
 
+@pytest.mark.parametrize("rig", ["local", "separate"], indirect=True)  # another machine asks S3 for it by name
 def test_objects_are_found_by_reference_though_their_names_have_been_given_to_others(rig: Rig) -> None:
     objects = [rig.stored("data/a", b"first", name="a"), rig.stored("data/deep/b", b"second", name="deep/b")]
     spec = rig.start(
@@ -355,6 +390,7 @@ def test_reaping_kills_what_runs_and_keeps_what_was_last_reported(rig: Rig) -> N
     assert (status.launched, status.running) == (True, False)
 
 
+@pytest.mark.parametrize("rig", ["local", "separate"], indirect=True)  # a cluster runs training jobs only
 def test_an_endpoint_answers_at_its_url(rig: Rig) -> None:
     spec = rig.start(kind="endpoint", model=rig.model(SERVE))
 

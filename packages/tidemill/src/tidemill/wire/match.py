@@ -16,7 +16,7 @@ __all__ = ["SIGNING_NAMES", "Form", "Match", "match"]
 Form = str
 """How errors are written: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
 
-SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring"}
+SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "tidemill-instances": "tidemill"}
 """Where a service signs under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}

@@ -239,6 +239,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("iam", "ListAccessKeys", {"UserName": "ann"}, [("iam:ListAccessKeys", f"{USERS}ann")]),
     ("iam", "ListUsers", {}, [("iam:ListUsers", USERS)]),
     ("sts", "GetCallerIdentity", {}, []),
+    ("tidemill-instances", "ReportInstance", {}, []),
+    ("tidemill-instances", "DeliverLog", {}, []),
 ]
 
 
@@ -279,7 +281,7 @@ def test_every_routed_operation_is_mapped(routed: set[tuple[str, str]]) -> None:
     assert routed - mapped == set()
 
 
-def test_what_is_mapped_is_an_operation_of_aws_and_is_tested_here() -> None:
+def test_what_is_mapped_is_an_operation_and_is_tested_here() -> None:
     mapped = {(service, operation) for service, rules in NEEDS.items() for operation in rules}
     assert [each for each in mapped if not has_operation(*each)] == []
     assert mapped - {(service, operation) for service, operation, _, _ in EXPECTED} == set()

@@ -37,6 +37,12 @@ STS: Mapping[str, Rule] = {
     "GetCallerIdentity": lambda request, region: ()
 }
 
+INSTANCES: Mapping[str, Rule] = {
+    # Every job may report on its own instances, whatever its role; the service compares the job's name.
+    "ReportInstance": lambda request, region: (),
+    "DeliverLog": lambda request, region: (),
+}
+
 NEEDS: Mapping[str, Mapping[str, Rule]] = {
     "cloudwatch": CLOUDWATCH,
     "iam": IAM,
@@ -45,6 +51,7 @@ NEEDS: Mapping[str, Mapping[str, Rule]] = {
     "sagemaker": SAGEMAKER,
     "sagemaker-runtime": RUNTIME,
     "sts": STS,
+    "tidemill-instances": INSTANCES,
 }
 """By botocore's name of the service and the operation's name in its model."""
 

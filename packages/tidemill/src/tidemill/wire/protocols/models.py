@@ -1,16 +1,20 @@
-"""botocore's service models, loaded on first use and cached.
+"""botocore's service models, and the one of the service's own API for instances, loaded on first use and cached.
 
 The models are data files of the installed botocore, so the wire follows AWS's own published shapes and nothing here
 repeats them. Loading the largest takes about 0.2 s; a server does it before it listens (`Gateway.warm`).
 """
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import botocore.loaders
 from botocore.model import ServiceModel, StructureShape
 
-__all__ = ["JSON_TARGETS", "error_members", "service_model"]
+__all__ = ["JSON_TARGETS", "OWN_MODELS", "error_members", "service_model"]
+
+OWN_MODELS = Path(__file__).resolve().parent.parent / "models"
+"""Directory of the models that are not AWS's, in botocore's layout: also for a client's loader."""
 
 JSON_TARGETS = {
     "SageMaker": "sagemaker",
@@ -19,13 +23,14 @@ JSON_TARGETS = {
     "TrentService": "kms",
     "AmazonEC2ContainerRegistry_V20150921": "ecr",
     "AWSEvents": "events",
+    "TidemillInstances": "tidemill-instances",
 }
 """Prefix of an X-Amz-Target header -> botocore's service name."""
 
 
 @lru_cache(maxsize=1)
 def _loader() -> Any:
-    return botocore.loaders.create_loader()
+    return botocore.loaders.create_loader(str(OWN_MODELS))
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,193 @@
+"""Runs training instances on the machines of a cluster. The service's side: launches, leases, stops.
+
+On each machine an agent (`tidemill.node`) does the rest. It fetches data from the service's S3, runs the instance as
+the local executor does, and reports by a small signed API, whose requests arrive at `ClusterInstances`.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tidemill.errors import LaunchError
+from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
+from tidemill.executors.cluster.instances import ClusterInstances
+from tidemill.executors.cluster.placement import Placement
+from tidemill.instance.assignment import Assignment
+from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
+from tidemill.instance.status import InstanceStatus, StopReason
+
+__all__ = ["ClusterExecutor"]
+
+_LOOK_S = 1.0
+
+
+class ClusterExecutor:
+    """Runs training instances through a placement.
+
+    Args:
+        root: Directory of the records of instances.
+        placement: Places them.
+        logs: Takes the lines of their logs.
+        service_url: The service as the machines of the cluster reach it.
+        lease_s: Time without an answer of the service after which an instance ends itself.
+        isolation: The setting of that name, for the machines.
+
+    Methods may be called from several threads; `changed` from one event loop.
+    """
+
+    isolation = Isolation.MOUNT
+    no_network = "the instances of a cluster share the networks of their machines"
+
+    def __init__(
+        self,
+        root: Path,
+        placement: Placement,
+        *,
+        logs: LogSink,
+        service_url: Callable[[], str],
+        lease_s: float,
+        isolation: str = "auto",
+    ) -> None:
+        root.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._placement = placement
+        self._service_url = service_url
+        self._isolation = isolation
+        self._lock = threading.Lock()
+        self._news: set[InstanceRef] = set()
+        self._watched: set[InstanceRef] = set()
+        self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self.instances = ClusterInstances(root, logs=logs, lease_s=lease_s, changed=self._note)
+
+    def capacity(self) -> Capacity:
+        return self._placement.capacity()
+
+    def launch(self, specs: Sequence[InstanceSpec]) -> None:
+        first = specs[0].ref
+        newest = self._newest_attempt(first.job_id)
+        if newest > first.attempt:
+            raise LaunchError(f"attempt {first.attempt} of job {first.job_id} is over: attempt {newest} was launched")
+        for spec in specs:
+            _refuse_what_clusters_lack(spec)
+        for older in list(self.instances.known(first.job_id)):
+            if older.attempt < first.attempt:
+                self.kill(older)
+        if all(self.instances.knows(spec.ref) for spec in specs):
+            return
+        try:
+            addresses = self._placement.reserve(first.job_id, first.attempt, len(specs[0].hosts))
+            for spec in specs:
+                if not self.instances.knows(spec.ref):
+                    self._start(replace(spec, addresses=addresses))
+        except Exception:
+            self._placement.release(first.job_id)
+            for spec in specs:
+                self._watched.discard(spec.ref)
+                shutil.rmtree(self.instances.directory(spec.ref).path, ignore_errors=True)
+            raise
+
+    def relaunch(self, ref: InstanceRef) -> None:
+        # A service that died between the record and the start leaves a lease without an agent. It ends, and the job
+        # has its next attempt.
+        if self.instances.knows(ref):
+            self._watched.add(ref)
+
+    def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
+        found = []
+        for ref in self.instances.known():
+            known = None if finished(ref.job_id) else self.instances.identify(ref)
+            if known is not None:
+                self._watched.add(ref)
+                found.append(known)
+        return found
+
+    def observe(self, ref: InstanceRef) -> InstanceStatus:
+        return self.instances.status(ref)
+
+    def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
+        if self.instances.status(ref).running:
+            self.instances.request_stop(ref, reason)
+
+    def kill(self, ref: InstanceRef) -> None:
+        if self.instances.status(ref).running and self._placement.kill(ref):
+            self.instances.end_lease(ref)
+
+    async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        self._arrived = loop, arrived
+        deadline_s = loop.time() + timeout_s
+        while True:
+            arrived.clear()
+            news = self._ended_leases()
+            with self._lock:
+                news |= self._news
+                self._news.clear()
+            left_s = deadline_s - loop.time()
+            if news or left_s <= 0:
+                self._arrived = None
+                return news
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, _LOOK_S)):
+                    await arrived.wait()
+
+    def endpoint_url(self, ref: InstanceRef) -> str | None:
+        return None
+
+    def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
+        raise LaunchError("endpoints run on the service's machine")
+
+    def publication(self, ref: InstanceRef, name: str) -> Publication | None:
+        """Return None: agents upload artifacts to where they belong."""
+        return None
+
+    def reap(self, job_id: str) -> None:
+        refs = list(self.instances.known(job_id))
+        if not refs:
+            return
+        self._placement.release(job_id)
+        for ref in refs:
+            self.instances.end_lease(ref)
+            self._watched.discard(ref)
+
+    def close(self) -> None:
+        self.instances.close()
+        self._placement.close()
+
+    def _start(self, spec: InstanceSpec) -> None:
+        self.instances.add(spec)
+        assignment = Assignment.of(
+            spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
+        )
+        self._placement.start(spec.ref, assignment.to_bytes())
+        self._watched.add(spec.ref)
+
+    def _note(self, ref: InstanceRef) -> None:
+        with self._lock:
+            self._news.add(ref)
+        waiting = self._arrived
+        if waiting is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                waiting[0].call_soon_threadsafe(waiting[1].set)
+
+    def _ended_leases(self) -> set[InstanceRef]:
+        """Instances whose lease has ended since the last look."""
+        over = {ref for ref in list(self._watched) if not self.instances.status(ref).running}
+        self._watched -= over
+        return over
+
+    def _newest_attempt(self, job_id: str) -> int:
+        return max((ref.attempt for ref in self.instances.known(job_id)), default=0)
+
+
+def _refuse_what_clusters_lack(spec: InstanceSpec) -> None:
+    for channel in spec.channels:
+        if "/" in channel.name or "\0" in channel.name:
+            raise LaunchError(f"channel name {channel.name!r} cannot name a file")
+    if spec.remotes:
+        raise LaunchError(
+            f"data of remote_s3 ({', '.join(sorted(spec.remotes))}) is not read on a cluster: copy it into a bucket of"
+            ' the service, or set executor = "local"'
+        )

@@ -1,0 +1,97 @@
+"""The agents of one machine: how they are started and ended, by whatever places instances there."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tidemill.core.files import read_json, write_durably
+from tidemill.core.process import ProcessId
+from tidemill.instance.process_tree import kill_marked
+from tidemill.instance.spec import InstanceRef
+
+__all__ = ["ASSIGNMENT_FILE", "PROCESS_FILE", "Machine"]
+
+ASSIGNMENT_FILE = "assignment.json.gz"
+PROCESS_FILE = "agent.json"
+_LOG_FILE = "agent.log"
+_KILL_TIMEOUT_S = 10.0
+
+
+class Machine:
+    """Starts and ends agents on the machine that it runs on.
+
+    Args:
+        root: Directory of the instances of this machine.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def start(self, ref: InstanceRef, assignment: bytes) -> None:
+        """Start an agent in a session of its own, which outlives this process. Repeating it changes nothing.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._remove_remains()
+        directory = self._directory(ref)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / ASSIGNMENT_FILE).exists():
+            write_durably(directory / ASSIGNMENT_FILE, assignment)
+        log = os.open(directory / _LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        streams = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate((null, log, log))]
+        try:
+            command = [sys.executable, "-I", "-m", "tidemill.node", str(directory)]
+            os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setsid=True)
+        finally:
+            os.close(log)
+            os.close(null)
+
+    def kill(self, ref: InstanceRef) -> None:
+        """SIGKILL to the agent of an instance and to all processes of the instance."""
+        agent = self._agent(ref)
+        if agent is not None:
+            with contextlib.suppress(ProcessLookupError):
+                if agent.alive:
+                    os.kill(agent.pid, signal.SIGKILL)
+            deadline_s = time.monotonic() + _KILL_TIMEOUT_S
+            while agent.alive and time.monotonic() < deadline_s:
+                _reap(agent.pid)
+                time.sleep(0.01)
+            _reap(agent.pid)
+        kill_marked(ref.mark)
+
+    def clean(self, ref: InstanceRef) -> None:
+        """Kill an instance and remove its files."""
+        self.kill(ref)
+        shutil.rmtree(self._directory(ref), ignore_errors=True)
+
+    def _remove_remains(self) -> None:
+        """Remove the files of instances whose agents were killed, e.g. with the whole machine."""
+        for file in self._root.glob(f"*/{PROCESS_FILE}"):
+            agent = _process(file)
+            if agent is not None and not agent.alive:
+                shutil.rmtree(file.parent, ignore_errors=True)
+
+    def _agent(self, ref: InstanceRef) -> ProcessId | None:
+        return _process(self._directory(ref) / PROCESS_FILE)
+
+    def _directory(self, ref: InstanceRef) -> Path:
+        # The job's id is hexadecimal: the wire and the executor see to it.
+        return self._root / f"{ref.job_id}-{ref.instance_index}-{ref.attempt}"
+
+
+def _process(file: Path) -> ProcessId | None:
+    value = read_json(file)
+    return ProcessId(*value["id"]) if value else None
+
+
+def _reap(pid: int) -> None:
+    """Take the exit status of an agent that this process started."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

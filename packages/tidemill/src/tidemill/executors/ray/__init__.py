@@ -1,0 +1,1 @@
+"""Instances on the machines of a Ray cluster."""

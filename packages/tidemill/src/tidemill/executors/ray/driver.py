@@ -1,0 +1,159 @@
+"""What is asked of Ray. Runs in a process of its own: see `placement`.
+
+Ray is asked nothing while an instance runs: the lease at the service says whether it lives.
+"""
+
+import contextlib
+import ctypes
+import signal
+from typing import Any
+
+import ray
+from ray.util.placement_group import (
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tidemill.errors import LaunchError
+from tidemill.executors.base import Capacity
+from tidemill.executors.cluster.machine import Machine
+from tidemill.instance.spec import InstanceRef
+from tidemill.settings import Settings
+
+__all__ = ["capacity", "connect", "kill", "prepare", "release", "reserve", "start"]
+
+_NAMESPACE = "tidemill"
+_CALL_S = 30.0
+_KILL_S = 15.0
+_PR_SET_PDEATHSIG = 1
+
+
+class MachineActor:
+    """The actor of one instance: starts and ends its agent on the machine where Ray put it."""
+
+    def __init__(self, job_id: str, index: int, attempt: int) -> None:
+        self._ref = InstanceRef(job_id, index, attempt)
+        # Several nodes of one machine are for tests; each has a directory of its own.
+        self._machine = Machine(Settings().node_dir / ray.get_runtime_context().get_node_id())
+
+    def address(self) -> str:
+        return str(ray.util.get_node_ip_address())
+
+    def start(self, assignment: bytes) -> None:
+        self._machine.start(self._ref, assignment)
+
+    def kill(self) -> None:
+        self._machine.kill(self._ref)
+
+    def clean(self) -> None:
+        self._machine.clean(self._ref)
+
+
+def prepare() -> None:
+    """Make this process end with the service, and leave Ctrl-C to the service."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def connect(address: str) -> None:
+    """Connect to a cluster.
+
+    Raises:
+        ConnectionError: There is none, or it has another version of Ray or of Python.
+    """
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # Ray raises many kinds
+        raise ConnectionError(str(error).strip()) from error
+
+
+def capacity() -> Capacity:
+    """Return the CPUs and GPUs of all machines. Every instance takes one CPU."""
+    found = ray.cluster_resources()
+    cpus = int(found.get("CPU", 0))
+    return Capacity(instances=cpus, cpus=cpus, gpus=int(found.get("GPU", 0)))
+
+
+def reserve(job_id: str, attempt: int, count: int, reserve_s: float) -> tuple[str, ...]:
+    """Reserve a machine for each instance, as `Placement.reserve` says. The instances run on different machines.
+
+    Raises:
+        LaunchError: There were too few machines with a free CPU for ``reserve_s``, or they do not answer.
+    """
+    name = f"{job_id}/{attempt}"
+    try:
+        group = get_placement_group(name)
+    except ValueError:  # there is none
+        group = placement_group([{"CPU": 1}] * count, strategy="STRICT_SPREAD", name=name, lifetime="detached")
+    if not group.wait(reserve_s):  # Ray itself would wait for ever
+        remove_placement_group(group)
+        alive = sum(node["Alive"] and node["Resources"].get("CPU", 0) > 0 for node in ray.nodes())
+        raise LaunchError(
+            f"{count} machines with a free CPU were asked for, and the Ray cluster has {alive} machines, of which"
+            f" too few were free for {reserve_s:g} s; ask for fewer instances, or add machines with"
+            " `ray start --address`"
+        )
+    try:
+        actors = [_actor(InstanceRef(job_id, index, attempt), group) for index in range(count)]
+        return tuple(ray.get([actor.address.remote() for actor in actors], timeout=_CALL_S))
+    except ray.exceptions.RayError as error:
+        raise LaunchError(f"the machines of the Ray cluster do not answer: {error}") from None
+
+
+def start(ref: InstanceRef, assignment: bytes) -> None:
+    """Start an agent, as `Placement.start` says.
+
+    Raises:
+        LaunchError: It cannot be started.
+    """
+    try:
+        ray.get(ray.get_actor(_actor_name(ref)).start.remote(assignment), timeout=_CALL_S)
+    except (ray.exceptions.RayError, ValueError) as error:
+        host = f"algo-{ref.instance_index + 1}"
+        raise LaunchError(f"the agent of instance {host} cannot be started: {error}") from None
+
+
+def kill(ref: InstanceRef) -> bool:
+    """Kill an instance, as `Placement.kill` says."""
+    try:
+        ray.get(ray.get_actor(_actor_name(ref)).kill.remote(), timeout=_KILL_S)
+    except (ray.exceptions.RayError, ValueError):
+        return False
+    return True
+
+
+def release(job_id: str) -> None:
+    """Remove what is left of a job, as `Placement.release` says."""
+    for named in ray.util.list_named_actors(all_namespaces=False):
+        if named.startswith(f"{job_id}/"):
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                actor = ray.get_actor(named)
+                with contextlib.suppress(ray.exceptions.RayError):
+                    ray.get(actor.clean.remote(), timeout=_KILL_S)
+                ray.kill(actor)
+    for group in placement_group_table().values():
+        if group["name"].startswith(f"{job_id}/") and group["state"] != "REMOVED":
+            remove_placement_group(get_placement_group(group["name"]))
+
+
+def _actor(ref: InstanceRef, group: Any) -> Any:
+    options = {
+        "name": _actor_name(ref),
+        "lifetime": "detached",
+        "num_cpus": 1,
+        "max_restarts": 0,
+        "get_if_exists": True,
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(
+            placement_group=group, placement_group_bundle_index=ref.instance_index
+        ),
+    }
+    return ray.remote(MachineActor).options(**options).remote(ref.job_id, ref.instance_index, ref.attempt)
+
+
+def _actor_name(ref: InstanceRef) -> str:
+    return f"{ref.job_id}/{ref.instance_index}/{ref.attempt}"

@@ -1,0 +1,108 @@
+"""Places instances on the machines of a Ray cluster: a placement group for each attempt, an actor for each instance.
+
+The actors are detached, so they and the agents they start outlive the service; their names tell a later service which
+instance they belong to.
+
+Ray runs in a child process of the service: it takes over signals, and ends its process if it meets a fault of its own.
+"""
+
+import contextlib
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from tidemill.errors import ConfigurationError, LaunchError
+from tidemill.executors.base import Capacity
+from tidemill.executors.ray import driver
+from tidemill.instance.spec import InstanceRef
+
+__all__ = ["RayPlacement"]
+
+Result = TypeVar("Result")
+_CAPACITY_S = 2.0
+
+
+class RayPlacement:
+    """A Ray cluster. Every instance takes one CPU, and the instances of a job run on different machines.
+
+    Args:
+        address: Of the cluster: ``HOST:PORT``, or ``auto`` for the one of this machine.
+        reserve_s: Time in which machines must be free.
+
+    Raises:
+        ConfigurationError: There is no such cluster.
+    """
+
+    def __init__(self, address: str = "auto", *, reserve_s: float = 20.0) -> None:
+        self._address = address
+        self._reserve_s = reserve_s
+        self._lock = threading.Lock()
+        self._next_look_s = 0.0
+        try:
+            self._pool = self._connect()
+            self._capacity = self._pool.submit(driver.capacity).result()
+        except (ConnectionError, BrokenProcessPool) as error:
+            raise ConfigurationError(
+                f"the Ray cluster {address!r} cannot be used: {error}; start one with `ray start --head`, name its"
+                ' address in the setting ray_address, or set executor = "local"'
+            ) from error
+
+    def capacity(self) -> Capacity:
+        """Return what the cluster had a moment ago: asked in the event loop, this never waits for Ray."""
+        with self._lock:
+            if time.monotonic() >= self._next_look_s:
+                self._next_look_s = time.monotonic() + _CAPACITY_S
+                with contextlib.suppress(BrokenProcessPool, RuntimeError):  # the next question finds that out
+                    self._pool.submit(driver.capacity).add_done_callback(self._note_capacity)
+            return self._capacity
+
+    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
+        return self._ask(driver.reserve, job_id, attempt, count, self._reserve_s)
+
+    def start(self, ref: InstanceRef, assignment: bytes) -> None:
+        self._ask(driver.start, ref, assignment)
+
+    def kill(self, ref: InstanceRef) -> bool:
+        return self._ask(driver.kill, ref)
+
+    def release(self, job_id: str) -> None:
+        self._ask(driver.release, job_id)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _note_capacity(self, answer: Future[Capacity]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._capacity = answer.result()
+
+    def _connect(self) -> ProcessPoolExecutor:
+        pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=driver.prepare)
+        try:
+            pool.submit(driver.connect, self._address).result()
+        except BaseException:
+            pool.shutdown(wait=False)
+            raise
+        return pool
+
+    def _ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
+        """Ask Ray. A process that has ended is replaced, once for each question.
+
+        Raises:
+            LaunchError: Ray cannot do it, or cannot be reached.
+        """
+        pool = self._pool
+        try:
+            return pool.submit(question, *arguments).result()
+        except BrokenProcessPool:
+            pass
+        try:
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = self._connect()
+            return self._pool.submit(question, *arguments).result()
+        except (ConnectionError, BrokenProcessPool) as error:
+            raise LaunchError(f"the Ray cluster {self._address!r} cannot be reached: {error}") from error

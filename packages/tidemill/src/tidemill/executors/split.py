@@ -1,0 +1,86 @@
+"""Two executors as one: training instances run on a cluster, everything else on the service's machine."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from tidemill.executors.base import Capacity, Executor, KnownInstance, Publication
+from tidemill.executors.cluster.executor import ClusterExecutor
+from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
+from tidemill.instance.status import InstanceStatus, StopReason
+
+__all__ = ["SplitExecutor"]
+
+
+class SplitExecutor:
+    """Passes each call to the executor that runs the instance.
+
+    Args:
+        local: Runs endpoints and transform jobs, and jobs that an earlier service started here.
+        cluster: Runs training jobs.
+    """
+
+    def __init__(self, local: Executor, cluster: ClusterExecutor) -> None:
+        self._local = local
+        self._cluster = cluster
+
+    @property
+    def isolation(self) -> Isolation:
+        return self._cluster.isolation
+
+    @property
+    def no_network(self) -> str:
+        return self._cluster.no_network
+
+    def capacity(self) -> Capacity:
+        return self._cluster.capacity()
+
+    def launch(self, specs: Sequence[InstanceSpec]) -> None:
+        cluster = specs[0].kind == "training" and not self._local.observe(specs[0].ref).launched
+        (self._cluster if cluster else self._local).launch(specs)
+
+    def relaunch(self, ref: InstanceRef) -> None:
+        self._of(ref).relaunch(ref)
+
+    def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
+        return [*self._local.recover(finished=finished), *self._cluster.recover(finished=finished)]
+
+    def observe(self, ref: InstanceRef) -> InstanceStatus:
+        return self._of(ref).observe(ref)
+
+    def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
+        self._of(ref).stop(ref, reason=reason)
+
+    def kill(self, ref: InstanceRef) -> None:
+        self._of(ref).kill(ref)
+
+    async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
+        """Wait for both; news of one that come while the other is read wait for the next call."""
+        waits = {asyncio.create_task(each.changed(timeout_s=timeout_s)) for each in (self._local, self._cluster)}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not any(task.result() for task in done):
+                await asyncio.wait(waits)
+            # Of both, where the other has come meanwhile: what it returned, it will not tell again.
+            return set().union(*(task.result() for task in waits if task.done()))
+        finally:
+            for task in waits:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*waits, return_exceptions=True)
+
+    def endpoint_url(self, ref: InstanceRef) -> str | None:
+        return self._of(ref).endpoint_url(ref)
+
+    def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
+        self._of(ref).deliver(ref, archive, name=name)
+
+    def publication(self, ref: InstanceRef, name: str) -> Publication | None:
+        return self._of(ref).publication(ref, name)
+
+    def reap(self, job_id: str) -> None:
+        self._cluster.reap(job_id)
+        self._local.reap(job_id)
+
+    def _of(self, ref: InstanceRef) -> Executor:
+        return self._cluster if self._cluster.instances.knows(ref) else self._local

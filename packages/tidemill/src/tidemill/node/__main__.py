@@ -1,0 +1,43 @@
+"""``python -I -m tidemill.node DIRECTORY``: run the instance whose assignment is in that directory of this machine."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tidemill.core.files import write_json
+from tidemill.core.process import ProcessId
+from tidemill.executors.cluster.machine import ASSIGNMENT_FILE, PROCESS_FILE
+from tidemill.instance.assignment import Assignment
+from tidemill.node.agent import Agent
+from tidemill.settings import Settings
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run one instance; return at once if another agent runs it, or it has ended."""
+    directory = Path(arguments[0])
+    try:
+        lock_fd = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assignment = Assignment.from_bytes((directory / ASSIGNMENT_FILE).read_bytes())
+    except (FileNotFoundError, BlockingIOError):
+        return 0
+    own = ProcessId.own()
+    write_json(directory / PROCESS_FILE, {"id": [own.boot_id, own.pid, own.start_ticks]})
+    # The shim's requests to the service's S3 are signed with the keys of the job, which boto3 finds here.
+    os.environ |= {
+        name: value
+        for name, value in assignment.spec.variables.items()
+        if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
+    }
+    asyncio.run(Agent(assignment, directory, environments_dir=Settings().environments_dir).run())
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Runs one instance for a service on another machine.
+
+Three things go on at once: the instance, run as the local executor runs it; the delivery of its log and phases; and
+heartbeats, which renew the lease and bring orders to stop. If the service does not answer for the length of the lease,
+the agent stops the script, with time to save, and ends everything before the lease is over. The service then counts
+the instance as lost.
+"""
+
+import asyncio
+import contextlib
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from botocore.exceptions import ClientError
+
+from tidemill.core.clock import SystemClock
+from tidemill.core.segments import stream_directory
+from tidemill.errors import TidemillError
+from tidemill.executors.cluster.machine import PROCESS_FILE
+from tidemill.executors.local import LocalExecutor
+from tidemill.instance.assignment import Assignment
+from tidemill.instance.remote_s3 import UploadRefused
+from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.node.log_reader import LogReader
+from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, Service, ServiceAway
+
+__all__ = ["Agent"]
+
+_CODE = "code"
+_LOOK_S = 0.2
+_RETRY_S = 1.0
+_KILLED_AT = 0.9
+"""When an instance without contact is killed, as a share of its lease."""
+_GRACE = 0.4
+"""The time before that in which its script may save, at most, as a share of the lease."""
+_WAIT = 1 / 6
+"""How long the service may keep a heartbeat waiting, as a share of the lease: two of them must fit in well."""
+_LONGEST_WAIT_S = 10
+
+
+class Agent:
+    """The agent of one attempt.
+
+    Args:
+        assignment: What to run.
+        directory: Its own, on this machine.
+        environments_dir: Where environments are built, for all agents of this machine.
+    """
+
+    def __init__(self, assignment: Assignment, directory: Path, *, environments_dir: Path) -> None:
+        self._assignment = assignment
+        self._directory = directory
+        self._spec = assignment.spec
+        self._ref = assignment.spec.ref
+        self._service = Service(self._ref, assignment.spec.variables)
+        self._renewed_s = time.monotonic()
+        self._phases: tuple[Phase, ...] = ()
+        self._delivered = 0
+        self._cut_off = False
+        self._executor = LocalExecutor(
+            state_dir=directory,
+            environments_dir=environments_dir,
+            isolation=assignment.isolation,
+            instances=1,
+            content_file=lambda name: directory / "content" / name,
+            logs=directory / "logs",
+            hidden=directory.parent,
+            agent=directory / PROCESS_FILE,
+        )
+        log = self._spec.log
+        self._log = LogReader(stream_directory(directory / "logs", log.group, log.stream))
+
+    async def run(self) -> None:
+        """Run the instance to its end, and report it; or end it, if the service wants no more of it."""
+        lease = asyncio.create_task(self._keep_lease())
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait((lease, work), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                with contextlib.suppress(AttemptOver):
+                    work.result()
+        finally:
+            for task in (lease, work):
+                task.cancel()
+            await asyncio.gather(lease, work, return_exceptions=True)
+            await asyncio.to_thread(self._executor.kill, self._ref)
+            await asyncio.to_thread(self._executor.reap, self._ref.job_id)
+            self._executor.close()
+
+    async def _work(self) -> None:
+        try:
+            ended = await self._bring() or await self._follow()
+        except AttemptOver:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the agent becomes the job's FailureReason, not a silence
+            traceback.print_exc()
+            ended = _failed(f"InternalServerError: the agent of the instance: {type(error).__name__}: {error}")
+        if ended is None or self._cut_off:
+            await self._insist(lambda: self._service.report(lost=True))
+            return
+        ended = await self._publish(ended)
+        await self._insist(lambda: self._service.report(self._phases, ended=ended))
+
+    async def _bring(self) -> InstanceExit | None:
+        """Fetch the code and start the instance. Return how it has ended if it cannot start."""
+        spec, code = self._spec, self._assignment.code
+        try:
+            if code is not None:
+                content = self._directory / "content"
+                content.mkdir(mode=0o700, exist_ok=True)
+                await self._insist(lambda: self._service.download(code, content / _CODE))
+                spec = replace(spec, code=replace(code, content_id=_CODE))
+            await asyncio.to_thread(self._executor.launch, [spec])
+        except ClientError as error:
+            return _failed(f"ClientError: the code {code.uri if code else ''} cannot be read: {error}")
+        except (OSError, TidemillError) as error:
+            return _failed(f"InternalServerError: {error}")
+        return None
+
+    async def _follow(self) -> InstanceExit | None:
+        """Deliver log and phases until the instance has ended. Return None if it ended without a result."""
+        while True:
+            await self._executor.changed(timeout_s=_LOOK_S)
+            status = await asyncio.to_thread(self._executor.observe, self._ref)
+            with contextlib.suppress(ServiceAway):
+                await asyncio.to_thread(self._deliver)
+                await asyncio.to_thread(self._report_phases, status)
+            if not status.running:
+                await self._insist(self._deliver)
+                return status.exit
+
+    def _deliver(self) -> None:
+        while lines := self._log.read(self._delivered, max_bytes=LOG_CHUNK_BYTES):
+            self._delivered = self._service.deliver(lines, offset=self._delivered)
+
+    def _report_phases(self, status: InstanceStatus) -> None:
+        if status.phases != self._phases:
+            self._service.report(status.phases)
+            self._phases = status.phases
+
+    async def _publish(self, ended: InstanceExit) -> InstanceExit:
+        """Upload the artifacts of the first instance to where they belong."""
+        if self._ref.instance_index or not self._spec.artifacts_uri:
+            return ended
+        for name in ended.artifacts:
+            file = self._executor.publication(self._ref, name)
+            if file is None:
+                return _failed(f"InternalServerError: {name}.tar.gz of the job is gone", of=ended)
+            uri = f"{self._spec.artifacts_uri}/{name}.tar.gz"
+            try:
+                await self._insist(lambda file=file, uri=uri: self._service.upload(file, uri))  # type: ignore[misc]
+            except UploadRefused as error:
+                return _failed(f"ClientError: cannot store {uri}: {error}", of=ended)
+        return ended
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease until the service wants no more reports, or has been away too long."""
+        lease_s = self._assignment.lease_s
+        grace_s = min(self._spec.grace_s, _GRACE * lease_s)
+        beats = asyncio.create_task(self._beat())
+        try:
+            while not beats.done():
+                await asyncio.wait((beats,), timeout=_LOOK_S)
+                away_s = time.monotonic() - self._renewed_s
+                if away_s > _KILLED_AT * lease_s:
+                    return
+                if away_s > _KILLED_AT * lease_s - grace_s and not self._cut_off:
+                    # What the script saves now is of use to the next attempt: this one counts as lost.
+                    self._cut_off = True
+                    await asyncio.to_thread(self._executor.stop, self._ref, reason=StopReason.INTERRUPTED)
+        finally:
+            beats.cancel()
+
+    async def _beat(self) -> None:
+        """Ask for orders again and again. Ends when the attempt is over."""
+        wait_s = min(_LONGEST_WAIT_S, int(_WAIT * self._assignment.lease_s))
+        while True:
+            asked_s = time.monotonic()
+            try:
+                stop = await asyncio.to_thread(self._service.report, wait_s=wait_s)
+            except AttemptOver:
+                return
+            except ServiceAway:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._renewed_s = asked_s
+            if stop is not None:
+                await asyncio.to_thread(self._executor.stop, self._ref, reason=stop)
+                await asyncio.sleep(_RETRY_S)  # the service answers at once from now on
+
+    async def _insist(self, request: Callable[[], object]) -> None:
+        """Make a request until the service has answered it. The end of the lease ends the attempts."""
+        while True:
+            try:
+                await asyncio.to_thread(request)
+            except ServiceAway:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+
+def _failed(reason: str, *, of: InstanceExit | None = None) -> InstanceExit:
+    """The result of an instance that cannot run, or whose artifacts cannot be stored."""
+    if of is not None:
+        return replace(of, outcome=Outcome.FAILED, failure=reason[:1024], artifacts={})
+    return InstanceExit(outcome=Outcome.FAILED, failure=reason[:1024], ended_ms=SystemClock().now_ms())

@@ -1,0 +1,37 @@
+"""Reads the stored lines of a log stream as one sequence of bytes, to deliver them to the service."""
+
+from pathlib import Path
+
+from tidemill.core.segments import segment_path, segments_of
+
+__all__ = ["LogReader"]
+
+
+class LogReader:
+    """The bytes of a stream's segments, one after the other.
+
+    Args:
+        directory: Of the stream.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self, offset: int, *, max_bytes: int) -> bytes:
+        """Return whole lines from an offset on; nothing if none is complete.
+
+        Args:
+            offset: Where a line begins.
+            max_bytes: Size of the result, if no line is longer.
+        """
+        for number in segments_of(self._directory):
+            path = segment_path(self._directory, number)
+            size = path.stat().st_size
+            if offset >= size and number != segments_of(self._directory)[-1]:
+                offset -= size
+                continue
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(max_bytes)
+            return data[: data.rfind(b"\n") + 1]
+        return b""

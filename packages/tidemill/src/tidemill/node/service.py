@@ -1,0 +1,141 @@
+"""The agent's client of the service: reports, log lines, and objects of its S3, with the keys of the job."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import botocore.loaders
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemill.core.names import S3Uri
+from tidemill.instance.records import exit_to_json
+from tidemill.instance.remote_s3 import upload, upload_client
+from tidemill.instance.spec import InstanceRef, ObjectReference
+from tidemill.instance.status import InstanceExit, Phase, StopReason
+from tidemill.wire.protocols.models import OWN_MODELS
+
+__all__ = ["AttemptOver", "Service", "ServiceAway"]
+
+LOG_CHUNK_BYTES = 1024 * 1024
+_ANSWER_S = 30
+_SERVER_FAULTS = 500
+
+
+class AttemptOver(Exception):
+    """The service takes no more reports of this attempt: end it."""
+
+
+class ServiceAway(Exception):
+    """The service could not be asked; the same request may succeed later."""
+
+
+class Service:
+    """The service as one attempt of an instance knows it. Methods may be called from several threads.
+
+    Args:
+        ref: The attempt.
+        variables: ``AWS_ENDPOINT_URL``, region and keys of the job.
+    """
+
+    def __init__(self, ref: InstanceRef, variables: Mapping[str, str]) -> None:
+        session = botocore.session.Session()
+        session.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
+        # The agent repeats reports by itself: the newest one is all that matters.
+        config = Config(connect_timeout=5, read_timeout=_ANSWER_S, retries={"total_max_attempts": 1}, proxies={})
+        self._api: Any = session.create_client(
+            "tidemill-instances",
+            region_name=variables["AWS_REGION"],
+            endpoint_url=variables["AWS_ENDPOINT_URL"],
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=variables.get("AWS_SESSION_TOKEN"),
+            config=config,
+        )
+        self._s3 = upload_client(variables)
+        self._attempt = {"JobId": ref.job_id, "InstanceIndex": ref.instance_index, "Attempt": ref.attempt}
+
+    def report(
+        self,
+        phases: Sequence[Phase] = (),
+        *,
+        ended: InstanceExit | None = None,
+        lost: bool = False,
+        wait_s: int = 0,
+    ) -> StopReason | None:
+        """Report, which renews the lease. Return why the instance is to stop, if it is.
+
+        Args:
+            phases: All so far; none if nothing has changed.
+            ended: The result.
+            lost: The instance has ended without a result.
+            wait_s: How long the service may wait with its answer, unless the instance is to stop; at most 20.
+
+        Raises:
+            AttemptOver: See there.
+            ServiceAway: See there.
+        """
+        members: dict[str, Any] = {"Lost": lost, "WaitSeconds": wait_s}
+        if phases:
+            members["Phases"] = [
+                {"Status": each.status, "StartedMs": each.started_ms, "Message": each.message} for each in phases
+            ]
+        if ended is not None:
+            members["Exit"] = json.dumps(exit_to_json(ended))
+        stop = self._call(self._api.report_instance, **members).get("StopReason")
+        return StopReason(stop) if stop else None
+
+    def deliver(self, lines: bytes, *, offset: int) -> int:
+        """Deliver lines of the log. Return how many bytes of the log the service has.
+
+        Raises:
+            AttemptOver: See there.
+            ServiceAway: See there.
+        """
+        return int(self._call(self._api.deliver_log, Lines=lines, Offset=offset)["ReceivedBytes"])
+
+    def download(self, source: ObjectReference, target: Path) -> None:
+        """Download an object as it was when the job was planned.
+
+        Raises:
+            ClientError: The store refuses it: it is gone, was replaced, or the job's role may not read it.
+            ServiceAway: See there.
+        """
+        uri = S3Uri.parse(source.uri)
+        try:
+            body = self._s3.get_object(Bucket=uri.bucket, Key=uri.key, IfMatch=f'"{source.etag}"')["Body"]
+            with target.open("wb") as file:
+                for chunk in body.iter_chunks(1 << 20):
+                    file.write(chunk)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] < _SERVER_FAULTS:
+                raise
+            raise ServiceAway(str(error)) from error
+        except BotoCoreError as error:
+            raise ServiceAway(str(error)) from error
+
+    def upload(self, source: Path, uri: str) -> None:
+        """Upload a file, in parts if it is large.
+
+        Raises:
+            UploadRefused: The store refuses it.
+            ServiceAway: See there.
+        """
+        target = S3Uri.parse(uri)
+        with source.open("rb") as file:
+            try:
+                upload(self._s3, file, bucket=target.bucket, key=target.key)
+            except OSError as error:
+                raise ServiceAway(str(error)) from error
+
+    def _call(self, operation: Any, **members: Any) -> dict[str, Any]:
+        try:
+            return dict(operation(**self._attempt, **members))
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] < _SERVER_FAULTS:
+                raise AttemptOver(str(error)) from error
+            raise ServiceAway(str(error)) from error
+        except BotoCoreError as error:
+            raise ServiceAway(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,88 @@
+"""ReportInstance and DeliverLog: what the agents of instances on other machines tell the service.
+
+Requests are signed with the keys of the job. A new attempt gets new keys, so what an older one sends is refused before
+it arrives here.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.errors import AwsError
+from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
+from tidemill.instance.spec import InstanceRef
+from tidemill.instance.status import Phase
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["InstancesService"]
+
+
+class InstancesService:
+    """Takes the reports of agents.
+
+    Args:
+        instances: Their records.
+    """
+
+    def __init__(self, instances: InstanceReports) -> None:
+        self._instances = instances
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"ReportInstance": self.report, "DeliverLog": self.deliver}
+
+    async def report(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Take a report. Answers when the instance is to stop, at the latest after ``WaitSeconds``."""
+        ref, job_name = _ref(request), _job_of(context)
+        phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
+        ended = request.get("Exit", "")
+        try:
+            stop = await asyncio.to_thread(
+                self._instances.report,
+                ref,
+                job_name=job_name,
+                phases=phases,
+                ended=ended,
+                lost=request.get("Lost", False),
+            )
+        except UnknownInstance as error:
+            raise _over(error) from error
+        except ValueError as error:
+            raise AwsError(
+                f"Exit is not the result of an instance: {error}.", code="ValidationException", status=400
+            ) from error
+        if stop is None and not ended:
+            stop = await self._instances.await_stop(ref, timeout_s=request.get("WaitSeconds", 0))
+        return {
+            "LeaseSeconds": self._instances.lease_s,
+            **({"StopReason": stop.value} if stop else {}),
+        }
+
+    async def deliver(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Store lines. Those that the service has already are passed over; no lines ask for its offset."""
+        try:
+            received = await asyncio.to_thread(
+                self._instances.deliver,
+                _ref(request),
+                request["Lines"],
+                job_name=_job_of(context),
+                offset=request["Offset"],
+            )
+        except UnknownInstance as error:
+            raise _over(error) from error
+        except ValueError as error:
+            raise AwsError(f"{error}.", code="ValidationException", status=400) from error
+        return {"ReceivedBytes": received}
+
+
+def _ref(request: Mapping[str, Any]) -> InstanceRef:
+    return InstanceRef(request["JobId"], request["InstanceIndex"], request["Attempt"])
+
+
+def _job_of(context: Context) -> str:
+    """Return the name of the job whose keys signed the request; some name that is no job's for the keys of users."""
+    return context.caller.arn.rpartition("/")[2] if ":assumed-role/" in context.caller.arn else ""
+
+
+def _over(error: UnknownInstance) -> AwsError:
+    return AwsError(f"{error}: end the instance.", code="AttemptOver", status=409)

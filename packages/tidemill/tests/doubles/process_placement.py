@@ -1,0 +1,54 @@
+"""A placement that takes directories of this machine for the machines of a cluster. Agents are real processes."""
+
+from pathlib import Path
+
+from tidemill.errors import LaunchError
+from tidemill.executors.base import Capacity
+from tidemill.executors.cluster.machine import Machine
+from tidemill.instance.spec import InstanceRef
+
+
+class ProcessPlacement:
+    """One directory below ``root`` for each instance index, and all of them on loopback.
+
+    Attributes:
+        unreachable: Whether machines do not answer, as after a cut of their network: nothing is started or killed.
+    """
+
+    def __init__(self, root: Path, *, machines: int = 3) -> None:
+        self._root = root
+        self._machines = machines
+        self._started: dict[str, set[InstanceRef]] = {}
+        self.unreachable = False
+
+    def capacity(self) -> Capacity:
+        return Capacity(instances=self._machines, cpus=self._machines, gpus=0)
+
+    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
+        if count > self._machines:
+            raise LaunchError(f"{count} machines were asked for, and there are {self._machines}")
+        return ("127.0.0.1",) * count
+
+    def start(self, ref: InstanceRef, assignment: bytes) -> None:
+        self._machine(ref).start(ref, assignment)
+        self._started.setdefault(ref.job_id, set()).add(ref)
+
+    def kill(self, ref: InstanceRef) -> bool:
+        if not self.unreachable:
+            self._machine(ref).kill(ref)
+        return not self.unreachable
+
+    def release(self, job_id: str) -> None:
+        if not self.unreachable:
+            for ref in self._started.pop(job_id, set()):
+                self._machine(ref).clean(ref)
+
+    def directories(self, below: str) -> list[Path]:
+        """Find a directory of the instances, e.g. ``ml/output/data``."""
+        return [path for path in self._root.glob(f"*/*/jobs/*/algo-*/{below}") if path.is_dir()]
+
+    def close(self) -> None:
+        pass
+
+    def _machine(self, ref: InstanceRef) -> Machine:
+        return Machine(self._root / f"machine-{ref.instance_index}")

@@ -1,0 +1,291 @@
+"""Leases and attempts of instances on other machines, with real agents that talk to the service's own API."""
+
+import asyncio
+import io
+import itertools
+import os
+import signal
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cluster_service import ClusterService
+from process_placement import ProcessPlacement
+
+from tidemill.core.clock import SystemClock
+from tidemill.core.remotes import RemoteS3
+from tidemill.core.segments import segment_path, segments_of, stream_directory
+from tidemill.errors import LaunchError
+from tidemill.executors.cluster.executor import ClusterExecutor
+from tidemill.instance.process_tree import MARK
+from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.instance.status import InstanceExit, Outcome
+from tidemill.node.service import AttemptOver, Service
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.store import ObjectStore
+
+LEASE_S = 6.0
+BASE = "import os, pathlib; base = pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
+WAIT = "import signal; print('ready', flush=True); signal.pause()\n"
+SAVE = (
+    "import signal, sys\n"
+    "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saved', flush=True); sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save)\n"
+)
+_numbers = itertools.count(0xE0)
+
+
+class Cluster:
+    """A service, an executor over it, and directories that stand for machines."""
+
+    def __init__(self, root: Path, objects: ObjectStore) -> None:
+        self.objects = objects
+        self.logs = root / "logs"
+        self.placement = ProcessPlacement(root / "machines")
+        self.service = ClusterService(objects, lambda: self.executor.instances)
+        self.executor = ClusterExecutor(
+            root / "cluster",
+            self.placement,
+            logs=SegmentSink(self.logs),
+            service_url=lambda: self.service.url,
+            lease_s=LEASE_S,
+            isolation="plain",
+        )
+        self.jobs: list[str] = []
+        asyncio.run(objects.ensure_bucket("bucket"))
+
+    def spec(self, script: str, **changes: Any) -> InstanceSpec:
+        number = next(_numbers)
+        name = f"job-{number}"
+        self.jobs.append(f"{number:032x}")
+        members: dict[str, Any] = {
+            "ref": InstanceRef(self.jobs[-1], 0),
+            "kind": "training",
+            "job_name": name,
+            "hosts": ("algo-1",),
+            "framework_version": "2.21",
+            "log": StreamName("jobs", name),
+            "config": {"hyperparameters": {"script": script}},
+            "variables": self.service.variables(name),
+            "artifacts_uri": f"s3://bucket/output/{name}/output",
+            "grace_s": 20.0,
+        }
+        return InstanceSpec(**{**members, **changes})
+
+    def start(self, script: str, **changes: Any) -> InstanceSpec:
+        spec = self.spec(script, **changes)
+        self.executor.launch([spec])
+        return spec
+
+    def wait(self, condition: Callable[[], bool], *, timeout_s: float = 60) -> None:
+        async def follow() -> None:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    await self.executor.changed(timeout_s=0.2)
+
+        asyncio.run(follow())
+
+    def ended(self, spec: InstanceSpec) -> InstanceExit | None:
+        self.wait(lambda: not self.executor.observe(spec.ref).running)
+        return self.executor.observe(spec.ref).exit
+
+    def lines(self, spec: InstanceSpec) -> list[str]:
+        directory = stream_directory(self.logs, spec.log.group, spec.log.stream)
+        data = b"".join(segment_path(directory, number).read_bytes() for number in segments_of(directory))
+        return [line.split(b" ", 1)[1].decode() for line in data.split(b"\n")[:-1]]
+
+    def wait_for_line(self, spec: InstanceSpec, line: str) -> None:
+        self.wait(lambda: line in self.lines(spec) or not self.executor.observe(spec.ref).running)
+        assert line in self.lines(spec)
+
+    def stored(self, key: str, data: bytes) -> ObjectReference:
+        info = asyncio.run(self.objects.put_bytes("bucket", key, data))
+        return ObjectReference(
+            uri=f"s3://bucket/{key}",
+            name=key.rpartition("/")[2],
+            content_id=info.content_id,
+            size_bytes=info.size_bytes,
+            sha256=info.sha256,
+            etag=info.etag,
+        )
+
+    def model_of(self, spec: InstanceSpec) -> list[str]:
+        info = self.objects.require("bucket", f"output/{spec.job_name}/output/model.tar.gz")
+        with tarfile.open(fileobj=io.BytesIO(asyncio.run(self.objects.read_bytes(info)))) as archive:
+            return archive.getnames()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
+    with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+        objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+        made = Cluster(tmp_path, objects)
+        with made.service.serving():
+            try:
+                yield made
+            finally:
+                made.service.away = made.placement.unreachable = False
+                for job_id in made.jobs:
+                    made.executor.reap(job_id)
+                    made.placement.release(job_id)
+                made.executor.close()
+        asyncio.run(objects.close())
+
+
+def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
+    """The shim of an instance and everything below it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == spec.ref.mark:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def agents() -> list[psutil.Process]:
+    return [each for each in psutil.process_iter() if "tidemill.node" in " ".join(_command(each))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_code_and_data_come_from_s3_and_the_model_goes_there(cluster: Cluster) -> None:
+    code = io.BytesIO()
+    with tarfile.open(fileobj=code, mode="w:gz"):
+        pass
+    spec = cluster.start(
+        BASE + "data = base / 'input/data/training'\n"
+        "print((data / 'a').read_text(), (base / '.tidemill/sourcedir.tar.gz').stat().st_size)\n"
+        "(base / 'model/weights').write_text('x')",
+        code=cluster.stored("code/sourcedir.tar.gz", code.getvalue()),
+        channels=(ChannelSpec(name="training", objects=[cluster.stored("data/a", b"first")]),),
+    )
+    ended = cluster.ended(spec)
+    assert ended is not None, cluster.lines(spec)
+    assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
+    assert f"first {len(code.getvalue())}" in cluster.lines(spec)
+    assert cluster.model_of(spec) == ["weights"]
+
+
+def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by_name(cluster: Cluster) -> None:
+    old = cluster.stored("data/a", b"first")
+    cluster.stored("data/a", b"second")
+    ended = cluster.ended(cluster.start("", channels=(ChannelSpec(name="training", objects=[old]),)))
+    assert ended is not None
+    assert ended.outcome is Outcome.FAILED
+    assert "s3://bucket/data/a" in ended.failure
+
+
+def test_an_instance_whose_service_is_away_saves_and_ends_before_its_lease(cluster: Cluster) -> None:
+    spec = cluster.start(BASE + SAVE + WAIT)
+    cluster.wait_for_line(spec, "ready")
+    assert processes_of(spec)
+    cluster.service.away = True
+    cluster.wait(lambda: not cluster.executor.observe(spec.ref).running)
+    assert processes_of(spec) == [], "when the lease has ended, nothing of the instance runs"
+    status = cluster.executor.observe(spec.ref)
+    assert (status.launched, status.exit) == (True, None), "it is lost"
+
+
+def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> None:
+    spec = cluster.start(
+        BASE + "import time\nprint('ready', flush=True)\n"
+        "while not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
+        "for i in range(2000): print(i)\n"
+    )
+    cluster.wait_for_line(spec, "ready")
+    cluster.service.away = True
+    (go,) = cluster.placement.directories("ml/output/data")
+    (go / "go").touch()
+    time.sleep(1.5)  # the script ends meanwhile, and its lines wait on the machine's disk
+    cluster.service.away = False
+    ended = cluster.ended(spec)
+    assert ended is not None
+    assert ended.outcome is Outcome.COMPLETED
+    assert [line for line in cluster.lines(spec) if line.isdigit()] == [str(i) for i in range(2000)]
+
+
+def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_ends(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT)
+    cluster.wait_for_line(spec, "ready")
+    cluster.service.away = cluster.placement.unreachable = True
+    cluster.executor.kill(spec.ref)
+    assert cluster.executor.observe(spec.ref).running, "who knows whether it still runs?"
+    cluster.wait(lambda: not cluster.executor.observe(spec.ref).running)
+    assert processes_of(spec) == []
+
+
+def test_an_agent_that_is_killed_takes_its_instance_along(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT)
+    cluster.wait_for_line(spec, "ready")
+    for agent in agents():
+        os.kill(agent.pid, signal.SIGKILL)
+    cluster.wait(lambda: not cluster.executor.observe(spec.ref).running)
+    assert processes_of(spec) == []
+
+
+def test_reports_of_an_older_attempt_are_refused(cluster: Cluster) -> None:
+    first = cluster.start(WAIT)
+    cluster.wait_for_line(first, "ready")
+    zombie = Service(first.ref, first.variables)
+    zombie.report()
+    second = replace(
+        first,
+        ref=InstanceRef(first.ref.job_id, 0, attempt=2),
+        variables=cluster.service.variables(first.job_name, attempt=2),
+        config={"hyperparameters": {"script": "print('second')"}},
+    )
+    cluster.executor.launch([second])
+    with pytest.raises(AttemptOver):
+        zombie.report()
+    with pytest.raises(AttemptOver):
+        zombie.deliver(b"1 forged\n", offset=0)
+    ended = cluster.ended(second)
+    assert ended is not None
+    assert "second" in cluster.lines(second)
+    assert "1 forged" not in cluster.lines(second)
+
+
+def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> None:
+    victim = cluster.start(WAIT)
+    cluster.wait_for_line(victim, "ready")
+    stranger = Service(victim.ref, cluster.service.variables("job-of-somebody"))
+    with pytest.raises(AttemptOver, match="is not 'job-of-somebody', whose keys signed the request"):
+        stranger.report(lost=True)
+    assert cluster.executor.observe(victim.ref).running
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"remotes": {"lake": RemoteS3(endpoint_url="http://127.0.0.1:1")}}, "data of remote_s3"),
+        ({"channels": (ChannelSpec(name="a/b", objects=()),)}, "'a/b' cannot name a file"),
+        ({"hosts": tuple(f"algo-{i}" for i in range(1, 5))}, "4 machines were asked for, and there are 3"),
+    ],
+)
+def test_what_a_cluster_lacks_is_refused_by_name(cluster: Cluster, changes: dict[str, Any], words: str) -> None:
+    spec = cluster.spec("", **changes)
+    with pytest.raises(LaunchError, match=words):
+        cluster.executor.launch([spec])
+    assert not cluster.executor.observe(spec.ref).launched
+
+
+def test_an_instance_that_only_waits_keeps_its_lease(cluster: Cluster) -> None:
+    spec = cluster.start("import time\nprint('ready', flush=True)\ntime.sleep(9)\n")
+    ended = cluster.ended(spec)
+    assert ended is not None, "its lease of 6 s has ended"
+    assert ended.outcome is Outcome.COMPLETED
