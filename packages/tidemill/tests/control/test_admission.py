@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_network, check_training_request
-from tidemill.errors import AwsError
+from tidemill.control.admission import check_cluster, check_network, check_training_request
+from tidemill.errors import AwsError, ValidationException
 from tidemill.wire.operations import operation
 
 GOOD: dict[str, Any] = {
@@ -408,3 +408,23 @@ def test_one_instance_needs_no_ports_of_its_own(name: str) -> None:
 
 def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
     check_network(with_(EnableInterContainerTrafficEncryption=True), "isolation is set to mount")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"EnableNetworkIsolation": True}, "'enableNetworkIsolation' is not allowed: the instances of a cluster share"),
+        ({"EnableInterContainerTrafficEncryption": True, "ResourceConfig": TWO}, "speak to each other in the clear"),
+        ({"HyperParameters": {"sagemaker_mpi_enabled": "true"}, "ResourceConfig": TWO}, "MPI runs on one machine"),
+    ],
+)
+def test_what_machines_of_a_cluster_cannot_honour_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationException, match=words):
+        check_cluster(with_(**changes))
+
+
+def test_a_cluster_has_ports_for_every_instance_and_mpi_for_one() -> None:
+    mirrored = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
+    check_cluster(with_(HyperParameters=mirrored, ResourceConfig=TWO))
+    check_cluster(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}))
+    check_cluster(with_(EnableInterContainerTrafficEncryption=True))

@@ -18,7 +18,15 @@ from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import S3Uri
 from tidemill.errors import ValidationException
 
-__all__ = ["check_environment", "check_mounts", "check_network", "check_s3_uri", "check_training_request", "refusal"]
+__all__ = [
+    "check_cluster",
+    "check_environment",
+    "check_mounts",
+    "check_network",
+    "check_s3_uri",
+    "check_training_request",
+    "refusal",
+]
 
 _RESERVED_VARIABLES = re.compile(r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN)")
 _OUTCOMES = ".tidemill"
@@ -27,6 +35,7 @@ _MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
 _MAX_INSTANCES = 100
 _MAX_RUNTIME_S = 28 * 24 * 3600
+_MPI = "sagemaker_mpi_enabled"
 _OF_FIXED_PORTS = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled")
 _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
 
@@ -72,6 +81,27 @@ def check_network(request: Mapping[str, Any], no_network: str) -> None:
         raise refusal("enableInterContainerTrafficEncryption", True, why)
     if several:
         _check_ports(request.get("HyperParameters", {}), no_network)
+
+
+def check_cluster(request: Mapping[str, Any]) -> None:
+    """Refuse members that the machines of a cluster cannot honour.
+
+    Raises:
+        ValidationException: Names the member and the reason.
+    """
+    remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
+    if request.get("EnableNetworkIsolation"):
+        why = f"the instances of a cluster share the networks of their machines; {remedy}"
+        raise refusal("enableNetworkIsolation", True, why)
+    if sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) == 1:
+        return
+    if request.get("EnableInterContainerTrafficEncryption"):
+        why = f"instances on several machines speak to each other in the clear; {remedy}"
+        raise refusal("enableInterContainerTrafficEncryption", True, why)
+    hyperparameters = request.get("HyperParameters", {})
+    if decode({_MPI: hyperparameters.get(_MPI, "")})[_MPI]:
+        why = f"MPI runs on one machine: ask for one instance with more processes_per_host, or {remedy}"
+        raise refusal(f"hyperParameters.{_MPI}", hyperparameters[_MPI], why)
 
 
 def check_mounts(request: Mapping[str, Any]) -> None:

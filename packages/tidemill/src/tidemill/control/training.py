@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import check_mounts, check_network, check_s3_uri, check_training_request
+from tidemill.control.admission import check_cluster, check_mounts, check_network, check_s3_uri, check_training_request
 from tidemill.control.resources import TRAINING_JOB, job_record
 from tidemill.control.synced import synced_uris
 from tidemill.control.tags import check_tags, insert_tags
@@ -32,6 +32,7 @@ class Training:
         wake: Called with the name of a new or changed job.
         no_network: Reason why jobs cannot have their own networks; empty if they can.
         mounts: Whether directories are mounted for jobs.
+        clustered: Whether jobs run on the machines of a cluster.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Training:
         wake: Callable[[str], None],
         no_network: str = "",
         mounts: bool = True,
+        clustered: bool = False,
     ) -> None:
         self._records = records
         self._objects = objects
@@ -52,6 +54,7 @@ class Training:
         self._wake = wake
         self._no_network = no_network
         self._mounts = mounts
+        self._clustered = clustered
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -66,7 +69,10 @@ class Training:
         """
         checked_tags = check_tags(tags)
         check_training_request(request)
-        check_network(request, self._no_network)
+        if self._clustered:
+            check_cluster(request)
+        else:
+            check_network(request, self._no_network)
         if not self._mounts:
             check_mounts(request)
         self._check_bucket(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")

@@ -29,9 +29,11 @@ from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
 from tidemill.core.roles import Roles
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.executors.base import Executor
+from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
+from tidemill.executors.split import SplitExecutor
 from tidemill.instance.spec import Isolation
 from tidemill.server.database import open_postgresql, open_sqlite
 from tidemill.server.health import answer_health, is_health_request
@@ -40,6 +42,7 @@ from tidemill.server.state import StateDirectory
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
+from tidemill.services.instances import InstancesService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
@@ -49,6 +52,7 @@ from tidemill.settings import Settings
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import Backups
+from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.logs.streams import LogStreams
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
@@ -66,19 +70,32 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
 
-def create_app(settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str]) -> "Application":
-    """The ASGI application of the service. Nothing is opened before its lifespan starts."""
-    return Application(settings, state=state, keys=keys, url=url)
+def create_app(
+    settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str = ""
+) -> "Application":
+    """The ASGI application of the service. Nothing is opened before its lifespan starts.
+
+    Args:
+        settings: The settings.
+        state: The state directory, locked.
+        keys: The owner's keys.
+        url: Returns the URL for clients and jobs of this machine.
+        public_url: URL for other machines; empty if the service does not listen for them.
+    """
+    return Application(settings, state=state, keys=keys, url=url, public_url=public_url)
 
 
 class Application:
     """The service behind one port: a lifespan that opens and closes it, and the gateway for everything else."""
 
-    def __init__(self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str]) -> None:
+    def __init__(
+        self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str
+    ) -> None:
         self._settings = settings
         self._state = state
         self._keys = keys
         self._url = url
+        self._public_url = public_url
         self._gateway: Gateway | None = None
         self._health: dict[str, str] = {"version": __version__}
 
@@ -105,7 +122,7 @@ class Application:
         objects = ObjectStore(database, state.objects, clock=clock)
         stack.push_async_callback(objects.close)
         await objects.ensure_bucket(default_bucket(settings.region))
-        executor = LocalExecutor(
+        local = LocalExecutor(
             state_dir=state.root,
             environments_dir=settings.environments_dir,
             isolation=settings.isolation,
@@ -114,9 +131,11 @@ class Application:
             logs=state.logs,
             service_url=self._url(),
         )
-        stack.callback(executor.close)
+        stack.callback(local.close)
         if settings.warm:
-            executor.warm_up(settings.default_framework)
+            local.warm_up(settings.default_framework)
+        cluster = self._open_cluster(stack)
+        executor: Executor = SplitExecutor(local, cluster) if cluster else local
         planner = InstancePlanner(
             objects,
             logs=state.logs,
@@ -178,6 +197,7 @@ class Application:
             wake=jobs.wake,
             no_network=executor.no_network,
             mounts=executor.isolation is not Isolation.PLAIN,
+            clustered=cluster is not None,
         )
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
         transform_jobs = TransformJobs(records, objects, region=settings.region, clock=clock, wake=transforms.wake)
@@ -187,8 +207,8 @@ class Application:
         stack.push_async_callback(queue.close)
         await queue.start()
         _background(stack, _sweep_objects(objects), "sweep of objects")
-        self._health |= {"isolation": str(executor.isolation), "isolation_reason": executor.isolation_reason}
-        _log.info("service.isolation", mode=str(executor.isolation), reason=executor.isolation_reason)
+        self._health |= {"isolation": str(executor.isolation), "isolation_reason": local.isolation_reason}
+        _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
         gateway = Gateway(
             {
@@ -201,6 +221,7 @@ class Application:
                 "sts": StsService(),
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
                 "s3": S3Service(objects, region=settings.region),
+                **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,
             authorizer=Authorization(roles),
@@ -212,6 +233,32 @@ class Application:
         # The models take a moment to load; nobody waits for it, and the first request finds them or loads its own.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway
+
+    def _open_cluster(self, stack: AsyncExitStack) -> ClusterExecutor | None:
+        """Return the executor of training jobs on other machines, if the settings ask for one."""
+        settings = self._settings
+        if settings.executor == "local":
+            return None
+        if not self._public_url:
+            _log.warning("cluster.one_machine", reason="other machines cannot reach the service: set host, and TLS")
+        # Ray takes more than a second to import, and is an extra of the distribution.
+        try:
+            from tidemill.executors.ray.placement import RayPlacement
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"executor = 'ray' needs {error.name}, which is not installed: `pip install 'tidemill[ray]'`"
+            ) from error
+
+        cluster = ClusterExecutor(
+            self._state.root / "cluster",
+            RayPlacement(settings.ray_address),
+            logs=SegmentSink(self._state.logs),
+            service_url=lambda: self._public_url or self._url(),
+            lease_s=settings.lease_s,
+            isolation=settings.isolation,
+        )
+        stack.callback(cluster.close)
+        return cluster
 
     def _open_database(self, stack: AsyncExitStack) -> Database:
         url, state = self._settings.database_url, self._state

@@ -39,7 +39,9 @@ _log = structlog.get_logger()
 class AppFactory(Protocol):
     """Makes the ASGI application; its lifespan starts and ends everything behind it."""
 
-    def __call__(self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str]) -> AsgiApp: ...
+    def __call__(
+        self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str
+    ) -> AsgiApp: ...
 
 
 def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | None = None) -> None:
@@ -94,7 +96,7 @@ def _serve_locked(
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     factory: AppFactory = create_app
-    app = factory(settings, state=state, keys=keys, url=lambda: url)
+    app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url)
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
     def started() -> None:

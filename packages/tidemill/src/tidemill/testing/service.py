@@ -194,7 +194,7 @@ class Service:
         return connection
 
     def _spawn(self, *, ready_fd: int) -> "subprocess.Popen[bytes]":
-        port = self.url.rpartition(":")[2] or str(self._settings.get("port", 0))
+        port = str(self._settings.get("port") or self.url.rpartition(":")[2] or 0)
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = os.open(self._state.service_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,0 +1,92 @@
+"""A service and a Ray cluster of four machines, for all tests of this directory."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+sys.path.insert(0, str(Path(__file__).parent))
+from nodes import HEAD, LEASE_S, RAY_PORT, Node, environment, make_bridge, ray_start
+
+from tidemill.testing import Service
+
+_START_S = 90.0
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[tuple[Service, list[Node]]]:
+    """The service, on the head of the cluster, and the four machines on which jobs run."""
+    if len(socket.if_nameindex()) > 1:
+        pytest.exit("these tests need a network of their own: run them by `make matrix-ray`", returncode=2)
+    make_bridge()
+    # A short path: it holds sockets.
+    with (
+        tempfile.TemporaryDirectory(prefix="cluster-", ignore_cleanup_errors=True) as directory,
+        contextlib.ExitStack() as stack,
+    ):
+        root = Path(directory)
+        state = root / "state"
+        state.mkdir(mode=0o700)
+        (root / "head").mkdir()
+        log = stack.enter_context((root / "head/ray.log").open("ab"))
+        head = subprocess.Popen(
+            ray_start(
+                "--head", f"--port={RAY_PORT}", "--include-dashboard=false", address=HEAD, root=root / "head", cpus=0
+            ),
+            env=environment(root / "head"),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        nodes = []
+        try:
+            _await_ray(root / "head/ray.log", head, "--block")
+            for number in range(1, 5):
+                nodes.append(Node(number, root, hidden=state))
+                nodes[-1].join()
+            _await_machines(4)
+            with Service(state_dir=state, settings=_settings()) as service:
+                yield service, nodes
+        finally:
+            for node in nodes:
+                node.kill()
+            head.terminate()
+            head.wait(30)
+
+
+def _settings() -> dict[str, object]:
+    return {
+        "executor": "ray",
+        "ray_address": f"{HEAD}:{RAY_PORT}",
+        "host": HEAD,
+        "port": 8780,
+        "allow_plain_http": True,
+        "lease_s": LEASE_S,
+        "stop_grace_s": 5,
+    }
+
+
+def _await_ray(log: Path, process: subprocess.Popen[bytes], words: str) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while words not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline_s, log.read_text()
+        time.sleep(0.2)
+
+
+def _await_machines(count: int) -> None:
+    ray.init(address=f"{HEAD}:{RAY_PORT}", log_to_driver=False, configure_logging=False)
+    try:
+        deadline_s = time.monotonic() + _START_S
+        while ray.cluster_resources().get("CPU", 0) < 2 * count:
+            assert time.monotonic() < deadline_s, ray.nodes()
+            time.sleep(0.5)
+    finally:
+        ray.shutdown()
