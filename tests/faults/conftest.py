@@ -168,6 +168,12 @@ def oracle_of() -> type[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def processes_of() -> Callable[[str], list[Process]]:
+    """Find the live processes of a job by its id: those of its instances, and the one that holds its network."""
+    return lambda job_id: marked_processes(f"{job_id}/")
+
+
+@pytest.fixture(scope="session")
 def wait_until() -> Callable[[Callable[[], Any], str], Any]:
     return until
 

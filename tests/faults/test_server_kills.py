@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from victim import Victim
 
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
-from tidemill.testing import Service
 
 SCRIPT = """
     import os, time
@@ -47,38 +47,6 @@ STAGES = {
 }
 STOPPING = {"stopping": "control.stopping", "stop told": "control.stop_told"}
 TRUTH_WITHIN_S = 25.0  # five times the goal
-
-
-class Victim:
-    """A service that dies at a fault point, and its next life without one."""
-
-    def __init__(self, directory: Path, jobs_of: Any, **settings: object) -> None:
-        self.log = directory / "faults.log"
-        self._jobs_of = jobs_of
-        self._settings = {"stop_grace_s": 5, **settings}
-        self.state_dir = directory / "state"
-        self.service = Service(state_dir=self.state_dir)
-
-    def start(self, point: str = "", *, skipping: int = 0) -> None:
-        """Start, with a fault point armed."""
-        armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:{skipping}", "TIDEMILL_FAULTS_LOG": str(self.log)}
-        self.service = Service(state_dir=self.state_dir, settings=self._settings, variables=armed if point else {})
-        self.service.start()
-        self.jobs = self._jobs_of(self.service)
-
-    def await_death(self, point: str) -> None:
-        """Until the server has killed itself, at that point and no other."""
-        deadline = time.monotonic() + 60
-        while self.service.pid is not None:
-            assert time.monotonic() < deadline, f"the server never passed {point}"
-            time.sleep(0.02)
-        assert self.log.read_text().split()[:2] == [point, "exit"]
-        self.log.unlink()
-
-    def revive(self) -> None:
-        """Start again, unarmed."""
-        self.service.kill()
-        self.start()
 
 
 @pytest.fixture
