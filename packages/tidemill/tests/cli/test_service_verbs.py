@@ -196,9 +196,15 @@ def test_logs_are_read_to_their_end_without_escape_sequences(tidemill: Run, toy:
 
 
 def test_lines_of_several_instances_say_whose_they_are(tidemill: Run, toy: Toy) -> None:
-    streams = {"digits/algo-1-1700000000": ["a"], "digits/algo-2-1700000000": ["b"]}
+    streams = {
+        "digits/algo-10-1700000000": [[2, "d"], [4, "f"], [6, "g"]],
+        "digits/algo-2-1700000000": [[1, "a"], [2, "c"]],
+        "digits/algo-1-1700000000": [[2, "b"], [3, "e"]],
+    }
     toy(jobs={"digits": "Completed"}, logs={JOBS: streams})
-    assert tidemill("logs", "digits").stdout.splitlines() == ["[algo-1] a", "[algo-2] b"]
+    expected = ["[algo-2] a", "[algo-1] b", "[algo-2] c", "[algo-10] d", "[algo-1] e", "[algo-10] f", "[algo-10] g"]
+    assert tidemill("logs", "digits").stdout.splitlines() == expected
+    assert tidemill("logs", "-f", "digits").stdout.splitlines() == expected
 
 
 def test_logs_of_a_job_that_has_written_nothing_are_empty(tidemill: Run, toy: Toy) -> None:

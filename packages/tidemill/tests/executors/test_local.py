@@ -53,6 +53,19 @@ def test_a_script_runs_and_its_model_is_packed(any_stage):
     assert ended.peak_rss_bytes > 1 << 20
 
 
+def test_a_model_that_is_not_published_is_noted_in_the_log_of_its_instance(stage):
+    noted = {}
+    for index in (0, 1):
+        spec = stage.spec(BASE + "(base / 'model/weights').write_text('42')")
+        spec = replace(spec, ref=replace(spec.ref, instance_index=index))
+        stage.executor.launch([spec])
+        assert stage.ended(spec.ref).outcome is Outcome.COMPLETED
+        noted[index] = [line for line in stage.lines(spec.ref) if "only the model of algo-1 is published" in line]
+    assert noted[0] == []
+    (note,) = noted[1]
+    assert note.startswith("tidemill: algo-2 has written to /opt/ml/model: ")
+
+
 def test_the_first_line_of_the_log_says_what_is_in_force(any_stage):
     ref, ended = any_stage.run("", notices=("tidemill: a notice",))
     isolation = any_stage.executor.isolation

@@ -18,9 +18,9 @@ def test_elsewhere_everything_is_plain_and_unchanged() -> None:
     stream = io.StringIO()
     console = Console(stream, variables={})
     console.say("ours")
-    console.log("\x1b[31mred\x1b[0m\ttab", colour=1)
+    console.log("\x1b[31mred\x1b[0m\ttab", instance="algo-2")
     console.rewrite("10 %")
-    assert stream.getvalue() == "ours\n\x1b[31mred\x1b[0m\ttab\n"
+    assert stream.getvalue() == "ours\n[algo-2] \x1b[31mred\x1b[0m\ttab\n"
 
 
 def test_on_a_terminal_escapes_of_a_job_are_dropped_and_ours_are_dim() -> None:
@@ -28,7 +28,7 @@ def test_on_a_terminal_escapes_of_a_job_are_dropped_and_ours_are_dim() -> None:
     console = Console(stream, variables={})
     console.say("ours")
     console.log("a\x1b[2Jb\x9bc")
-    console.log("two", colour=0)
+    console.log("two", instance="algo-1")
     assert stream.getvalue() == "\x1b[2mours\x1b[0m\na[2Jbc\n\x1b[36mtwo\x1b[0m\n"
 
 
@@ -36,7 +36,7 @@ def test_no_color_leaves_no_escape_at_all() -> None:
     stream = Terminal()
     console = Console(stream, variables={"NO_COLOR": "1"})
     console.say("ours")
-    console.log("a\x1b[2Jb", colour=0)
+    console.log("a\x1b[2Jb", instance="algo-1")
     console.rewrite("10 %")
     assert "\x1b" not in stream.getvalue()
 
@@ -58,7 +58,7 @@ def test_the_state_of_a_progress_bar_is_drawn_over_on_a_terminal() -> None:
     stream = Terminal()
     console = Console(stream, variables={})
     console.log("10 %\r")
-    console.log("20 %\r", colour=1)
+    console.log("20 %\r", instance="algo-2")
     console.log("done")
     console.log("next")
     assert stream.getvalue() == "10 %\r\x1b[K\x1b[33m20 %\x1b[0m\r\x1b[Kdone\nnext\n"

@@ -351,7 +351,11 @@ def test_all_instances_are_shown_and_logs_false_shows_phases_only(
     aws.frames = [completed(logs)]
     TensorFlow(str(script), instance_count=3, sagemaker_session=session).fit(job_name="job")
     out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if line.startswith("from")] == ["from 1", "from 2", "from 10"]
+    assert [line for line in out.splitlines() if "from" in line] == [
+        "[algo-1] from 1",
+        "[algo-2] from 2",
+        "[algo-10] from 10",
+    ]
     aws.frames = [completed(logs)]
     TensorFlow(str(script), sagemaker_session=session).fit(job_name="other", logs=False)
     out = capsys.readouterr().out

@@ -41,10 +41,19 @@ def test_lines_of_several_instances_are_merged_by_time(aws: FakeAws, session: Se
     lines = list(chain.from_iterable(tail.read(everything=True)))
     assert [time_ms for time_ms, _, _ in lines] == sorted(time_ms for time_ms, _, _ in lines)
     assert [message for _, message, _ in lines] == [f"{n} {line}" for line in range(25) for n in range(1, 4)]
-    assert {instance for _, _, instance in lines} == {0, 1, 2}
+    assert {instance for _, _, instance in lines} == {"algo-1", "algo-2", "algo-3"}
     assert list(tail.read(everything=True)) == []
     aws.log("job/algo-2-1700000000", "more", at_ms=99_000)
-    assert list(tail.read()) == [[(99_000, "more", 1)]]
+    assert list(tail.read()) == [[(99_000, "more", "algo-2")]]
+
+
+def test_lines_keep_their_instances_own_name_whichever_wrote_first(aws: FakeAws, session: Session) -> None:
+    aws.log("job/algo-3-1700000000", "early", at_ms=1)
+    tail = LogTail(session.logs_client, prefix="job/", instances=3)
+    assert list(tail.read()) == [[(1, "early", "algo-3")]]
+    aws.log("job/algo-3-1700000000", "late", at_ms=5)
+    aws.log("job/algo-1-1700000000", "first", at_ms=5)
+    assert list(tail.read()) == [[(5, "first", "algo-1"), (5, "late", "algo-3")]]
 
 
 def test_a_page_is_decoded_as_botocore_would(aws: FakeAws, session: Session) -> None:

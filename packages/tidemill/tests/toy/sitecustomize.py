@@ -129,7 +129,13 @@ class Toy:
         # Two lines a page, so that a reader has to go on.
         start = int(request.get("nextToken", "f/0").removeprefix("f/"))
         page = lines[start : start + 2]
-        events = [{"timestamp": 1_700_000_000_000, "message": line} for line in page]
+        # A line may be a pair: its time, and its text.
+        events = [
+            {"timestamp": line[0], "message": line[1]}
+            if isinstance(line, list)
+            else {"timestamp": 1_700_000_000_000, "message": line}
+            for line in page
+        ]
         return 200, {"events": events, "nextForwardToken": f"f/{start + len(page)}", "nextBackwardToken": "b/0"}
 
 

@@ -1,7 +1,7 @@
 """`tidemill logs`: print the log of a job or an endpoint."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from tidemill.cli.text import printable
 
 if TYPE_CHECKING:
     from tidemill.cli.service import LocalService
-    from tidemill.sdk.logs import StreamReader
+    from tidemill.sdk.logs import LogLine, StreamReader
 
 __all__ = ["app"]
 
@@ -30,15 +30,18 @@ def logs(
     raw: Annotated[bool, typer.Option("--raw", help="Keep control characters.")] = False,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Print the log of a job or an endpoint. With several instances, each line begins with the instance's name."""
+    """Print the log of a job or an endpoint. With several instances, lines are ordered by time and begin with the
+    instance's name."""
     from tidemill.cli.service import require_service
     from tidemill.sdk.console import Console
 
     console = Console(keep_escapes=raw)
     log = _find(require_service(load_settings(state_dir=state_dir)), name)
-    for instance, messages in log.follow() if follow else log.read():
-        label = f"[{instance}] " if log.several else ""
-        console.log_all((label + (message if raw else _shown(message)), None) for message in messages)
+    for lines in log.follow() if follow else log.read():
+        shown = (
+            (message if raw else _shown(message), instance if log.several else None) for _, message, instance in lines
+        )
+        console.log_all(shown, named=True)
 
 
 class _Log:
@@ -52,16 +55,15 @@ class _Log:
         self._readers: dict[str, StreamReader] = {}
         self.several = False
 
-    def read(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield instances with their lines that are new since the last call."""
+    def read(self) -> Iterator[list["LogLine"]]:
+        """Yield the lines of all instances that are new since the last call, by time."""
+        from tidemill.sdk.logs import instance_of, merged
+
         streams = self._streams()
         self.several = len(streams) > 1
-        for stream in streams:
-            instance = stream.removeprefix(self._prefix).rpartition("-")[0] or stream
-            for messages in self._messages(stream):
-                yield instance, messages
+        return merged({instance_of(stream): self._pages(stream) for stream in streams})
 
-    def follow(self) -> Iterator[tuple[str, Sequence[str]]]:
+    def follow(self) -> Iterator[list["LogLine"]]:
         """Like `read`, but continue until the job has ended and all its lines were read."""
         while True:
             # Checked before reading, so that lines written just before the end are not missed.
@@ -72,6 +74,8 @@ class _Log:
             time.sleep(_LOOK_EVERY_S)
 
     def _streams(self) -> list[str]:
+        from tidemill.sdk.logs import instance_order
+
         missing = self._service.logs.exceptions.ResourceNotFoundException
         try:
             answer = self._service.logs.describe_log_streams(
@@ -80,16 +84,15 @@ class _Log:
         except missing:
             # Nothing has been written yet.
             return []
-        return sorted(stream["logStreamName"] for stream in answer["logStreams"])
+        return sorted((stream["logStreamName"] for stream in answer["logStreams"]), key=instance_order)
 
-    def _messages(self, stream: str) -> Iterator[list[str]]:
+    def _pages(self, stream: str) -> Iterator[list[dict[str, Any]]]:
         from tidemill.sdk.logs import StreamReader
 
         if stream not in self._readers:
             self._readers[stream] = StreamReader(self._service.logs, group=self._group, stream=stream)
         try:
-            for page in self._readers[stream].pages():
-                yield [event["message"] for event in page]
+            yield from self._readers[stream].pages()
         except self._service.logs.exceptions.ResourceNotFoundException:
             return
 

@@ -1,14 +1,16 @@
 """Print the user's log lines unchanged, and the SDK's own lines between them.
 
-If the output is not a terminal, it is plain text. On a terminal the SDK's lines are dim and, with several instances,
-each instance's lines have a colour; ``NO_COLOR`` disables both. Escape bytes in log lines are dropped on a terminal
-unless requested, so that a job's output cannot move the user's cursor.
+If the output is not a terminal, it is plain text, and with several instances each line begins with the name of its
+instance, e.g. ``[algo-2]``. On a terminal the SDK's lines are dim and, with several instances, each instance's lines
+have a colour instead; ``NO_COLOR`` disables both, and the names appear. Escape bytes in log lines are dropped on a
+terminal unless requested, so that a job's output cannot move the user's cursor.
 
 A log line that ends with a carriage return is the state of a progress bar. On a terminal and in a notebook the next
 line overwrites it. Elsewhere it is printed like any line, except that tidemill's own progress is limited to one line
 every 10 seconds.
 """
 
+import functools
 import os
 import shutil
 import sys
@@ -67,19 +69,27 @@ class Console:
         self._put(f"{self._erased()}\n{question}")
         self._drawn = ""
 
-    def log(self, message: str, *, colour: int | None = None) -> None:
-        """Write one log line of a job. ``colour`` is the instance's number if there are several instances."""
-        self.log_all([(message, colour)])
+    def log(self, message: str, *, instance: str | None = None) -> None:
+        """Write one log line of a job. ``instance`` is the name of its instance if there are several."""
+        self.log_all([(message, instance)])
 
-    def log_all(self, lines: Iterable[tuple[str, int | None]]) -> None:
-        """Write log lines, each with its colour, in one call, because a job may have written a million of them."""
+    def log_all(self, lines: Iterable[tuple[str, str | None]], *, named: bool = False) -> None:
+        """Write log lines, each with its instance, in one call, because a job may have written a million of them.
+
+        Args:
+            lines: Lines, each with the name of its instance, or None if the job has one instance.
+            named: Whether lines begin with the instance's name even if colours tell the instances apart.
+        """
+        named = named or not self._coloured
         if not self._redraws:
-            shown = (message for message, _ in lines if not (message.endswith(_RETURN) and self._leaves_out(message)))
-            self._put("".join([f"{message.removesuffix(_RETURN)}\n" for message in shown]))
+            shown = (line for line in lines if not (line[0].endswith(_RETURN) and self._leaves_out(line[0])))
+            # No function is called for a line: most jobs have one instance, and write many lines.
+            named_lines = [message if name is None else f"[{name}] {message}" for message, name in shown]
+            self._put("".join([f"{message.removesuffix(_RETURN)}\n" for message in named_lines]))
             return
         clean = self.is_terminal and not self._keep_escapes
-        cleaned = ((message.translate(_ESCAPES) if clean else message, colour) for message, colour in lines)
-        self._put("".join([self._line(message, colour) for message, colour in cleaned]))
+        cleaned = ((message.translate(_ESCAPES) if clean else message, name) for message, name in lines)
+        self._put("".join([self._line(_label(name, named) + message, name) for message, name in cleaned]))
 
     def rewrite(self, text: str) -> None:
         """Replace the current line of a terminal; do nothing if the stream is not a terminal."""
@@ -98,10 +108,10 @@ class Console:
     def _redraws(self) -> bool:
         return self.is_terminal or type(self._stream).__module__.startswith("ipykernel.")
 
-    def _in_colour(self, text: str, colour: int | None) -> str:
-        if colour is None or not self._coloured:
+    def _in_colour(self, text: str, instance: str | None) -> str:
+        if instance is None or not self._coloured:
             return text
-        return f"{_COLOURS[colour % len(_COLOURS)]}{text}{_RESET}"
+        return f"{_colour_of(instance)}{text}{_RESET}"
 
     def _leaves_out(self, state: str) -> bool:
         """Return whether a progress line is tidemill's own and follows another one too soon."""
@@ -113,18 +123,18 @@ class Console:
         self._next_own_state_s = now_s + _OWN_STATES_EVERY_S
         return False
 
-    def _line(self, message: str, colour: int | None) -> str:
+    def _line(self, message: str, instance: str | None) -> str:
         """Return the text that prints a log line on a stream whose current line can be overwritten."""
         if message.endswith(_RETURN):
-            return self._drawing(message[:-1], colour)
+            return self._drawing(message[:-1], instance)
         erased, self._drawn = self._erased(), ""
-        return f"{erased}{self._in_colour(message, colour)}\n"
+        return f"{erased}{self._in_colour(message, instance)}\n"
 
-    def _drawing(self, text: str, colour: int | None) -> str:
+    def _drawing(self, text: str, instance: str | None) -> str:
         """Return the text that overwrites the current line, cut to the screen's width so that it can be overwritten."""
         text = text[: shutil.get_terminal_size().columns - 1]
         erased, self._drawn = self._erased(), text
-        return f"{erased}{self._in_colour(text, colour)}"
+        return f"{erased}{self._in_colour(text, instance)}"
 
     def _erased(self) -> str:
         """Return the text that erases the current line, or an empty text if nothing is drawn there."""
@@ -145,3 +155,14 @@ class Console:
             encoding = stream.encoding or "ascii"
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
+
+
+def _label(instance: str | None, named: bool) -> str:
+    return f"[{instance}] " if named and instance is not None else ""
+
+
+@functools.cache
+def _colour_of(instance: str) -> str:
+    """Return the colour of an instance: by its own number, or of a name without one by its characters."""
+    number = instance.removeprefix("algo-")
+    return _COLOURS[(int(number) - 1 if number.isdecimal() else sum(map(ord, instance))) % len(_COLOURS)]

@@ -82,16 +82,16 @@ class Follower:
     def _show(self, phases: "list[_Phase]", tail: LogTail | None, over: bool) -> None:
         """Print new phases and log lines in order of time; all lines between two phases in one write."""
         waiting = sorted(phases, key=itemgetter(0))
-        coloured = tail is not None and tail.several
+        several = tail is not None and tail.several
         for lines in self._new_lines(tail, over) if tail is not None else ():
             shown = 0
             while waiting and waiting[0][0] <= lines[-1][0]:
                 began_ms, text = waiting.pop(0)
                 earlier = bisect_left(lines, began_ms, lo=shown, key=itemgetter(0))
-                self._log(lines[shown:earlier], coloured=coloured)
+                self._log(lines[shown:earlier], several=several)
                 self.console.say(text)
                 shown = earlier
-            self._log(lines[shown:], coloured=coloured)
+            self._log(lines[shown:], several=several)
         for _, text in waiting:
             self.console.say(text)
 
@@ -100,9 +100,9 @@ class Follower:
             self.sleep(_AWS_LOG_LAG_S)  # CloudWatch shows the last lines of a job later than its end
         return tail.read(everything=over)
 
-    def _log(self, lines: list[LogLine], *, coloured: bool) -> None:
+    def _log(self, lines: list[LogLine], *, several: bool) -> None:
         if lines:
-            self.console.log_all((message, instance if coloured else None) for _, message, instance in lines)
+            self.console.log_all((message, instance if several else None) for _, message, instance in lines)
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
         return patiently(ask, session=self.session, console=self.console, sleep=self.sleep, clock=self.clock)

@@ -7,21 +7,23 @@ other answers.
 
 import heapq
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any
 
-__all__ = ["LogLine", "LogTail", "StreamReader"]
+__all__ = ["LogLine", "LogTail", "StreamReader", "instance_of", "instance_order", "merged"]
 
 TRAINING_JOBS = "/aws/sagemaker/TrainingJobs"
 _MAX_PAGES = 20
 _BATCH_LINES = 10_000
+_STARTED_S = re.compile(r"-[0-9]+$")
 
 
-LogLine = tuple[int, str, int]
-"""When the service took the line, in milliseconds since the epoch; its text as the script wrote it; and the number of
-its instance, i.e. of its log stream, counted from 0. A plain tuple: a job may write millions of lines."""
+LogLine = tuple[int, str, str]
+"""When the service took the line, in milliseconds since the epoch; its text as the script wrote it; and the name of its
+instance, e.g. ``algo-2``. A plain tuple: a job may write millions of lines."""
 
 _timestamp = itemgetter("timestamp")
 _message = itemgetter("message")
@@ -99,11 +101,8 @@ class LogTail:
         """
         self._find_streams()
         max_pages = None if everything else _MAX_PAGES
-        streams = [_lines(reader, number, max_pages) for number, reader in enumerate(self._streams.values())]
-        # Lines of one stream keep their order, and those of one time come in the order of the instances.
-        lines = heapq.merge(*streams, key=itemgetter(0))
-        while batch := list(islice(lines, _BATCH_LINES)):
-            yield batch
+        names = sorted(self._streams, key=instance_order)
+        return merged({instance_of(name): islice(self._streams[name].pages(), max_pages) for name in names})
 
     def _find_streams(self) -> None:
         if len(self._streams) >= self.instances:
@@ -117,16 +116,43 @@ class LogTail:
         except self._client.exceptions.ResourceNotFoundException:
             return  # no instance has written a line yet
         names = [stream["logStreamName"] for stream in found["logStreams"]]
-        for name in sorted(set(names) - set(self._streams), key=_instance_order):
+        for name in sorted(set(names) - set(self._streams), key=instance_order):
             self._streams[name] = StreamReader(self._client, group=self._group, stream=name, ask=self._ask)
+
+
+def instance_of(stream: str) -> str:
+    """Return the name of the instance that writes a log stream: ``algo-2`` of ``JOB/algo-2-1700000000``.
+
+    Other streams, e.g. those of endpoints (``VARIANT/i-0123abc``), are named by all that follows the first slash.
+    """
+    name = stream.partition("/")[2] or stream
+    return _STARTED_S.sub("", name) if name.startswith("algo-") and name.count("-") > 1 else name
+
+
+def instance_order(stream: str) -> tuple[int, str]:
+    """Return the key that sorts log streams by instance: ``JOB/algo-10`` comes after ``JOB/algo-2``."""
+    number = stream.rpartition("/")[2].removeprefix("algo-").partition("-")[0]
+    return (int(number) if number.isdigit() else 0, stream)
+
+
+def merged(pages: Mapping[str, Iterable[list[dict[str, Any]]]]) -> Iterator[list[LogLine]]:
+    """Yield the lines of several instances by time, in batches of up to 10,000.
+
+    Lines of one instance keep their order; those of one time come in the order of ``pages``.
+
+    Args:
+        pages: Pages of events by the name of their instance.
+    """
+    lines = heapq.merge(*(_lines(each, instance) for instance, each in pages.items()), key=itemgetter(0))
+    while batch := list(islice(lines, _BATCH_LINES)):
+        yield batch
 
 
 def _once(request: Callable[[], Any]) -> Any:
     return request()
 
 
-def _lines(reader: StreamReader, instance: int, max_pages: int | None) -> Iterator[LogLine]:
-    pages = islice(reader.pages(), max_pages)
+def _lines(pages: Iterable[list[dict[str, Any]]], instance: str) -> Iterator[LogLine]:
     return chain.from_iterable(zip(map(_timestamp, page), map(_message, page), repeat(instance)) for page in pages)
 
 
@@ -142,9 +168,3 @@ def _decode_page(response_dict: dict[str, Any], customized_response_dict: dict[s
     if isinstance(page, dict):
         customized_response_dict.update(page)
         response_dict["body"] = b"{}"
-
-
-def _instance_order(stream: str) -> tuple[int, str]:
-    """``JOB/algo-10`` comes after ``JOB/algo-2``."""
-    number = stream.rpartition("/")[2].removeprefix("algo-").partition("-")[0]
-    return (int(number) if number.isdigit() else 0, stream)

@@ -82,7 +82,7 @@ class TransformJob:
                 tail = LogTail(client, group=_GROUP, prefix=f"{self.name}/", instances=streams, ask=ask)
             if tail is not None:
                 for lines in tail.read(everything=status in TERMINAL):
-                    console.log_all((message, number) for _, message, number in lines)
+                    console.log_all((message, instance) for _, message, instance in lines)
             if status != shown:
                 console.say(f"{time.strftime('%H:%M:%S')} Transform job {self.name}: {status}")
                 shown = status

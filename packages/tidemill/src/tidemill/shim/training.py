@@ -40,6 +40,10 @@ _TERMINATION_NOTE = {
     " the job starts again from its checkpoints",
     StopReason.PEER_FAILED: "tidemill: another instance of the job has failed; the script has {grace_s:g} s to end",
 }
+_UNPUBLISHED = (
+    "tidemill: {host} has written to {place}: only the model of algo-1 is published, as on SageMaker. Save the model on"
+    " algo-1, or write to the checkpoints or to S3"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,21 +229,23 @@ def _download(session: Session) -> tuple[Feeder, Channels]:
 
 def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:
     """Pack the job's artifacts. The job fails if its model cannot be packed, or, if it succeeded, its output."""
-    directory, failure = session.directory, trained.failure
+    directory, spec, failure = session.directory, session.spec, trained.failure
     artifacts: dict[str, Artifact] = {}
     wanted = {"output": "output/data"}
     if trained.outcome is not Outcome.FAILED:
         wanted = {"model": "model", **wanted}
     for name, relative in wanted.items():
         try:
-            target = directory.artifacts / f"{name}.tar.gz"
-            made = pack(directory.ml, relative, target, place=f"{session.base_dir}/{relative}")
+            target, place = directory.artifacts / f"{name}.tar.gz", f"{session.base_dir}/{relative}"
+            made = pack(directory.ml, relative, target, place=place)
         except InstanceFailure as error:
             session.log.note(f"tidemill: {error}")
             failure = failure or error
         else:
             if made:
                 artifacts[name] = made
+                if name == "model" and spec.ref.instance_index:
+                    session.log.note(_UNPUBLISHED.format(host=spec.hosts[spec.ref.instance_index], place=place))
     if failure:
         artifacts.pop("model", None)
     return artifacts, failure
