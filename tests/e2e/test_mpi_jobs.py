@@ -1,7 +1,9 @@
 """Jobs under MPI through a real service: Horovod and model parallelism on several ranks, a failure with its name."""
 
 import contextlib
+import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,81 @@ world = MPI.COMM_WORLD
 if world.rank == 3:
     raise KeyError("tide")
 world.barrier()
+"""
+
+
+# Dense layers of a seed on the digits, one step per batch: what both the cut and the plain model train.
+COMMON = """
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+images, labels = load_digits(return_X_y=True)
+images, labels = (images[:800] / 16).astype("float32"), labels[:800]
+batches = [(images[first : first + 100], labels[first : first + 100]) for first in range(0, 800, 100)]
+loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def layers():
+    initializers = [tf.keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
+    first = tf.keras.layers.Dense(32, activation="tanh", kernel_initializer=initializers[0])
+    return first, tf.keras.layers.Dense(10, kernel_initializer=initializers[1])
+"""
+CUT = f"""
+import os
+{COMMON}
+import smdistributed.modelparallel.tensorflow as smp
+
+smp.init()
+
+
+class Net(smp.DistributedModel):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = layers()
+
+    def call(self, x):
+        with smp.partition(0):
+            x = self.first(x)
+        with smp.partition(1):
+            return self.head(x)
+
+
+model = Net()
+optimizer = tf.keras.optimizers.Adam(0.01)
+
+
+@smp.step
+def forward_backward(x, y):
+    with tf.GradientTape() as tape:
+        loss = loss_of(y, model(x))
+    return tape.gradient(loss, model.trainable_variables), loss
+
+
+@tf.function
+def train_step(x, y):
+    gradients, loss = forward_backward(x, y)
+    gradients = [gradient.accumulate() for gradient in gradients]
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss.reduce_mean()
+
+
+losses = [float(train_step(x, y)) for _ in range(5) for x, y in batches]
+held = len(smp.local_variables(model))
+print(f"rank={{smp.rank()}} host={{os.environ['SM_CURRENT_HOST']}} held={{held}} losses={{losses}}", flush=True)
+"""
+PLAIN = f"""
+{COMMON}
+model = tf.keras.Sequential([tf.keras.Input([64]), *layers()])
+optimizer = tf.keras.optimizers.Adam(0.01)
+losses = []
+for _ in range(5):
+    for x, y in batches:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        losses.append(float(loss))
+print(losses)
 """
 
 
@@ -161,3 +238,34 @@ def test_the_example_of_model_parallelism_trains_as_a_job_with_the_parameters_of
     (accuracy,) = (float(line.rpartition(" ")[2]) for line in lines if "accuracy on 320 test images" in line)
     assert accuracy > 0.6
     assert job["ModelArtifacts"]["S3ModelArtifacts"]
+
+
+def test_a_model_cut_over_two_instances_has_the_losses_of_the_plain_one_in_one_process(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, root: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CUT)
+    parameters = {"partitions": 2, "microbatches": 4, "auto_partition": False, "default_partition": 0}
+    job, lines = run(
+        tidemill_session,
+        estimator(
+            script,
+            instance_count=2,
+            distribution={
+                "smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}},
+                "mpi": {"enabled": True, "processes_per_host": 1},
+            },
+        ),
+    )
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    form = r"rank=(\d) host=(algo-\d) held=(\d) losses=(\[.*\])$"
+    ranks = sorted(match.groups() for line in lines if (match := re.search(form, line)))
+    assert [rank[:3] for rank in ranks] == [("0", "algo-1", "2"), ("1", "algo-2", "2")], lines
+    plain = subprocess.run(
+        [root / ".venvs/tf-2.21/bin/python", "-c", PLAIN], capture_output=True, text=True, check=True
+    ).stdout
+    expected = json.loads(plain)
+    assert expected[-1] < expected[0] / 4
+    # Sums over microbatches round in another order than sums over the batch, and 40 updates carry that on.
+    for rank in ranks:
+        assert json.loads(rank[3]) == pytest.approx(expected, rel=1e-4)
