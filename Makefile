@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
-  matrix-ray sanitize-smp sanitize-serving serving-peers check format compatibility reference docs lock bench wheels clean
+  matrix-ray sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -54,6 +54,7 @@ help:
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make sanitize-serving  the native JSON of endpoints under sanitizers (half a minute)"
+	@echo "make sanitize-horovod  the native collectives of Horovod under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
 	@echo "make format       format the code"
 	@echo "make docs         the documentation as a site, in dist/docs"
@@ -203,6 +204,10 @@ sanitize-smp: $(TF_ENV)/ready
 # The native reader and writer of JSON with sanitizers in them.
 sanitize-serving: $(TF_ENV)/ready
 	$(IN_JOB) packages/tidemill-serving/tests/run_sanitized.py
+
+# The native collectives with sanitizers in them: ranks as threads of one program, then real ranks inside TensorFlow.
+sanitize-horovod: $(TF_ENV)/ready
+	$(IN_JOB) packages/tidemill-horovod/tests/run_sanitized.py $(SANITIZE_S)
 
 # Whole jobs and AWS's own clients, which ask every 30 seconds how far things are: these tests wait a lot, so they are
 # two parts.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -83,8 +84,14 @@ __attribute__((target("avx,f16c"))) void ToHalves(const float* from, std::uint16
   for (; i < count; ++i) to[i] = ToHalf(from[i]);
 }
 
+bool HasF16c() {  // clang before 15 does not know "f16c" as a feature to ask for
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 29)) != 0;
+}
+
 bool HasHalfInstructions() {
-  static const bool has = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  // The first one also says that the operating system keeps the registers.
+  static const bool has = __builtin_cpu_supports("avx") && HasF16c();
   return has;
 }
 #endif

@@ -110,7 +110,7 @@ void Sockets::Exchange(const Collective& collective, const char* own, const std:
   for (std::size_t position = 0; position < taken.size(); ++position) {
     const int member = collective.members[position];
     if (member == rank_) {
-      std::memcpy(taken[position].to, own + taken[position].begin, taken[position].size);
+      if (taken[position].size > 0) std::memcpy(taken[position].to, own + taken[position].begin, taken[position].size);
       continue;
     }
     transfers.push_back({member, const_cast<char*>(own) + given[position].begin, given[position].size, true});
