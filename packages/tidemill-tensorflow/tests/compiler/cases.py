@@ -47,6 +47,18 @@ def model_of(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(layers.GaussianNoise(0.01)(hidden)))
 
 
+def convolutions_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = library.layers
+    inputs = library.Input((24,), dtype=dtype)
+    hidden = layers.Reshape((4, 6, 1))(inputs)
+    for filters in (8, 16):
+        hidden = layers.BatchNormalization()(layers.Conv2D(filters, 3, padding="same", activation="relu")(hidden))
+    hidden = layers.Dropout(0.2)(layers.Flatten()(layers.MaxPool2D()(hidden)))
+    return library.Model(inputs, layers.Dense(5)(hidden))
+
+
 def data_of(dtype: str) -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     return generator.random((BATCH * BATCHES, 24)).astype(dtype), generator.integers(0, 5, BATCH * BATCHES)
@@ -71,10 +83,10 @@ def loss_of(library: Any) -> Any:
     return library.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def fit(library: Any, dtype: str, scope: Any = None) -> list[float]:
+def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of) -> list[float]:
     losses: list[float] = []
     with scope or tf.name_scope("plain"):
-        model = model_of(library, dtype)
+        model = build(library, dtype)
         model.compile(library.optimizers.Adam(1e-3), loss_of(library))
     features, labels = data_of(dtype)
     model.fit(
@@ -190,6 +202,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit": lambda: fit(keras, "float64"),
     "fit of tf_keras": lambda: fit(tf_keras, "float64"),
     "fit in float32": lambda: fit(keras, "float32"),
+    "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(
         tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()

@@ -14,6 +14,7 @@ COMPILED = [
     "fit",
     "fit of tf_keras",
     "fit in float32",
+    "fit of convolutions",
     "fit in a strategy's scope",
     "fit of tf_keras in a strategy's scope",
     "train_on_batch",
