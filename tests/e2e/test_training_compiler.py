@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig
 from tidemill.testing import Service
@@ -34,6 +35,69 @@ model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callb
 model.save(os.path.join(os.environ["SM_MODEL_DIR"], "model.keras"))
 """
 
+TRANSFORMERS = """
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+import transformers
+from tidemill_tensorflow import compiler
+
+try:
+    from transformers import TFTrainer
+except ImportError as error:
+    print("NO TRAINER", error, flush=True)
+
+CONFIG = transformers.BertConfig(
+    vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=3
+)
+generator = np.random.default_rng(0)
+ROWS = {
+    "input_ids": generator.integers(0, 100, (64, 12)),
+    "attention_mask": np.ones((64, 12), "int64"),
+    "labels": generator.integers(0, 3, 64),
+}
+
+
+class Settle(tf_keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        compiler._sessions[0].settle()
+
+
+tf_keras.utils.set_random_seed(1)
+model = transformers.TFBertForSequenceClassification(CONFIG)
+model.compile(optimizer=tf_keras.optimizers.Adam(1e-3))
+batches = tf.data.Dataset.from_tensor_slices(ROWS).batch(16, drop_remainder=True)
+history = model.fit(batches, epochs=20, verbose=0, callbacks=[Settle()])
+
+model = transformers.TFDistilBertForSequenceClassification(
+    transformers.DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=2, hidden_dim=64, num_labels=3)
+)
+optimizer = tf_keras.optimizers.Adam(1e-3)
+
+
+@tf.function
+def train_step(rows):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(rows, training=True).loss)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+
+
+losses = []
+for _ in range(20):
+    for rows in batches:
+        losses.append(float(train_step(rows)))
+        compiler._sessions[0].settle()
+model.save_pretrained(os.environ["SM_MODEL_DIR"])
+by_fit = history.history["loss"]
+assert by_fit[-1] < by_fit[0] and sum(losses[-4:]) < sum(losses[:4]), (by_fit, losses)
+"""
+
 
 def test_the_next_job_of_the_role_starts_with_the_decision(
     tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
@@ -57,21 +121,56 @@ def test_a_job_with_the_compiler_reports_what_it_did(
     assert function["steps"] == 80
     assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
     assert any("/hlo/" in each for each in names)
-    logs = tidemill_session.client("logs")
-    events = logs.filter_log_events(logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=job)["events"]
-    lines = [event["message"] for event in events]
+    lines = log_of(tidemill_session, job)
     assert "Found configuration for Training Compiler" in lines
     assert "Configuring SM Training Compiler..." in lines
     assert any(line.startswith("training compiler: multi_step_on_iterator (80 steps): ") for line in lines)
 
 
+@pytest.mark.matrix
+def test_models_of_transformers_are_compiled_in_fit_and_in_a_loop(
+    tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("transformers==4.57.*\ntf_keras\n")
+    report, _ = train(tidemill_session, tmp_path, role="tidemill", debug=False, script=TRANSFORMERS)
+    by_fit, by_loop = report["functions"]
+    assert [by_fit["steps"], by_loop["steps"]] == [80, 80]
+    for function in (by_fit, by_loop):
+        assert function["fallback"] is None
+        assert function["shapes"][0]["fallback"] is None
+        assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
+        assert function["shapes"][0]["decision"] in ("plain", "xla")
+    assert "tf_model.h5" in model_files(tidemill_session, report["job"])
+    (line,) = (each for each in log_of(tidemill_session, report["job"]) if each.startswith("NO TRAINER"))
+    assert "transformers 4.57" in line and "model.compile(optimizer=...)" in line
+
+
+def log_of(tidemill_session: boto3.Session, job: str) -> list[str]:
+    """Return the lines of a job's log."""
+    logs = tidemill_session.client("logs")
+    pages = logs.get_paginator("filter_log_events").paginate(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=job
+    )
+    return [event["message"] for page in pages for event in page["events"]]
+
+
+def model_files(tidemill_session: boto3.Session, job: str) -> list[str]:
+    """Return the names in a job's model.tar.gz."""
+    found = tidemill_session.client("sagemaker").describe_training_job(TrainingJobName=job)
+    bucket, _, key = found["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")
+    archive = tidemill_session.client("s3").get_object(Bucket=bucket, Key=key)
+    with tarfile.open(fileobj=io.BytesIO(archive["Body"].read())) as model:
+        return [name.removeprefix("./") for name in model.getnames()]
+
+
 def train(
-    tidemill_session: boto3.Session, tmp_path: Path, *, role: str, debug: bool
+    tidemill_session: boto3.Session, tmp_path: Path, *, role: str, debug: bool, script: str = SCRIPT
 ) -> tuple[dict[str, Any], list[str]]:
     """Run the script as a job; return its report, with its name as ``job``, and the names of its output."""
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "train.py").write_text(script)
     estimator = TensorFlow(
-        str(tmp_path / "train.py"),
+        "train.py",
+        source_dir=str(tmp_path),
         role=role,
         instance_count=1,
         instance_type="local",
