@@ -31,6 +31,55 @@ for _ in range(10):
     step_of_four(tf.ones([4]))
 """
 
+TRAINING = """
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tidemill_tensorflow
+tidemill_tensorflow.compile_training(report_dir=sys.argv[1], cache_dir=sys.argv[2])
+import tensorflow as tf
+from tidemill_tensorflow import compiler
+weight = tf.Variable(tf.ones([4]))
+
+@tf.function
+def step_of_four(value):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(weight * value))
+    weight.assign_sub(0.1 * tape.gradient(loss, weight))
+    return loss
+
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(60):
+    step_of_four(tf.ones([4]))
+    compiler._sessions[0].settle()
+"""
+
+FULL_DISK = """
+import os, sys
+from pathlib import Path
+from tidemill_tensorflow.compiler.decisions import DecisionStore
+directory = Path(sys.argv[2])
+store = DecisionStore(directory)
+store.write("kept", "xla")
+filling = open(directory / "filling", "wb", buffering=0)
+try:
+    while filling.write(bytes(4096)):
+        pass
+except OSError:
+    pass
+before = sorted(directory.iterdir())
+store.write("kept", "plain")
+store.write("new", "xla")
+assert (store.read("kept"), store.read("new")) == ("xla", None)
+assert sorted(directory.iterdir()) == before, "something half-written stays"
+exec(sys.stdin.readline().strip())
+assert sorted(directory.glob("*.json")) == [path for path in before if path.suffix == ".json"]
+os.truncate(directory / "filling", 0)
+store.write("new", "xla")
+assert (store.read("kept"), store.read("new")) == ("xla", "xla")
+print("survived")
+"""
+
 
 def test_a_decision_is_read_by_the_next_run(tmp_path: Path) -> None:
     DecisionStore(tmp_path).write("step", "xla")
@@ -113,6 +162,46 @@ def test_runs_in_parallel_read_whole_decisions(tmp_path: Path) -> None:
         assert set(pool.map(work, range(200))) <= {"plain", "xla"}
 
 
+def test_two_trainings_share_a_store_at_the_same_time(tmp_path: Path) -> None:
+    trainings = [_start(tmp_path / name, tmp_path / "cache") for name in ("one", "two")]
+    try:
+        for training in trainings:
+            assert training.stdout is not None and training.stdout.readline() == "ready\n"
+        ended = [training.communicate(timeout=300) for training in _go(trainings)]
+        assert [training.returncode for training in trainings] == [0, 0], ended
+    finally:
+        for training in trainings:
+            training.kill()
+    decided = {_shape(tmp_path / name)["decision"] for name in ("one", "two")}
+    (file,) = (tmp_path / "cache").iterdir()
+    later = _start(tmp_path / "later", tmp_path / "cache")
+    _, log = later.communicate("go\n", timeout=300)
+    assert later.returncode == 0, log
+    shape = _shape(tmp_path / "later")
+    assert (shape["from_earlier_job"], shape["rounds"]) == (True, 0)
+    assert shape["decision"] in decided and json.loads(file.read_text())["variant"] == shape["decision"]
+
+
+def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path) -> None:
+    mount = ["unshare", "--mount", "--map-root-user", "sh", "-ec", 'mount -t tmpfs -o size=1m tmpfs "$0"; exec "$@"']
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run([*mount, disk, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs in a namespace of its own")
+    training = "import io; sys.argv[1] += '/report'; sys.stdin = io.StringIO('go'); exec(" + repr(TRAINING) + ")\n"
+    done = subprocess.run(
+        [*mount, disk, sys.executable, "-c", FULL_DISK, disk, disk],
+        input=training,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ready\nsurvived\n"), done.stderr
+    assert "the report cannot be written" in done.stderr
+    assert "step_of_four (60 steps): " in done.stderr
+
+
 def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = _run(tmp_path / "first", cache)
@@ -128,8 +217,26 @@ def _decide_for_all(cache: Path, key: str) -> None:
     DecisionStore(cache).write(key, "xla")
 
 
+def _start(report: Path, cache: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", TRAINING, report, cache]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def _go(trainings: "list[subprocess.Popen[str]]") -> "list[subprocess.Popen[str]]":
+    for training in trainings:
+        assert training.stdin is not None
+        training.stdin.write("go\n")
+        training.stdin.flush()
+    return trainings
+
+
 def _run(report: Path, cache: Path) -> dict[str, object]:
     subprocess.run([sys.executable, "-c", SCRIPT, report, cache], check=True, capture_output=True, timeout=300)
+    return _shape(report)
+
+
+def _shape(report: Path) -> dict[str, object]:
     (function,) = json.loads((report / "report.json").read_text())["functions"]
     (shape,) = function["shapes"]
     return shape

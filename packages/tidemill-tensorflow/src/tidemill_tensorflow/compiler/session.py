@@ -55,6 +55,7 @@ class Session:
         self._known: weakref.WeakKeyDictionary[Any, Step | None] = weakref.WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
         self._lock = threading.Lock()
+        self._decisions: dict[str, str] = {}
         self._waiting = 0
         self._ended = False
         atexit.register(self.end)
@@ -105,9 +106,14 @@ class Session:
         """Return the variant that an earlier job chose."""
         return self._store.read(key) if self._store is not None else None
 
+    def decision_of_replica(self, key: str) -> str | None:
+        """Return the variant that another trace of the same step chose in this process."""
+        return self._decisions.get(key)
+
     def note_decision(self, step: Step, shape: Shape, key: str) -> None:
         """Keep a decision, and tell of it."""
         assert shape.trial is not None and shape.trial.decision is not None
+        self._decisions[key] = shape.trial.decision
         if self._store is not None:
             self._store.write(key, shape.trial.decision)
         times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())

@@ -83,6 +83,10 @@ class Coordinator(Protocol):
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""
 
+    def decision_of_replica(self, key: str) -> str | None:
+        """Return the variant that another trace of the same step chose in this process."""
+        ...
+
     def note_decision(self, step: Step, shape: Shape, key: str) -> None:
         """Keep a decision, and tell of it."""
 
@@ -182,6 +186,8 @@ class Step:
         if shape.reason is not None or trial is None:
             self._ask(shape, arguments)
             return self._run_plain(parts, shape, arguments)
+        if trial.decision is None:
+            self._adopt_decision(shape, trial)
         if trial.decision is None and self._session.is_compiling:
             return self._run_plain(parts, shape, arguments)
         variant = trial.next()
@@ -201,6 +207,12 @@ class Step:
         elif variant != PLAIN and wall > SLOW_S:
             self._watch(shape, wall)
         return outputs
+
+    def _adopt_decision(self, shape: Shape, trial: Trial) -> None:
+        """Take over the decision of another replica: a strategy traces a function once per device."""
+        trial.decision = self._session.decision_of_replica(shape.key)
+        if trial.decision is not None:
+            self._stay_whole(shape)
 
     def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
         shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1

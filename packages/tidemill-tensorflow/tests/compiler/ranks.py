@@ -1,0 +1,126 @@
+"""A training of several replicas in one of several forms, with the compiler or without: ``ranks.py on|off FORM [...]``.
+
+Each rank prints one JSON object: its losses, its weights and the functions of the compiler's report.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+if sys.argv[1] == "on":
+    import tidemill_tensorflow
+
+    tidemill_tensorflow.activate()
+    tidemill_tensorflow.compile_training()
+
+import numpy as np
+import tensorflow as tf
+
+SWITCH, FORM, *REST = sys.argv[1:]
+ROWS = np.random.default_rng(0).random((64, 9))
+
+
+def settle() -> None:
+    """Wait for the compiler's background thread."""
+    if SWITCH == "on":
+        from tidemill_tensorflow import compiler
+
+        compiler._sessions[0].settle()
+
+
+def horovod() -> tuple[list[float], Any]:
+    """Gradients in a function, averaged over the ranks outside of it, under a launcher that only Horovod knows."""
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    os.environ.pop("SMP_SIZE")
+    kernel = tf.Variable(tf.ones([8, 1], tf.float64))
+
+    @tf.function
+    def compiled_step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(rows[:, :8] @ kernel - rows[:, 8:]))
+        return loss, tape.gradient(loss, kernel)
+
+    @tf.function
+    def apply_step(gradient: Any) -> None:
+        kernel.assign_sub(0.01 * gradient)
+
+    losses = []
+    for step in range(40):
+        rows = tf.constant(ROWS[hvd.rank() * 16 + step % 3 :: 2][:16])
+        loss, gradient = compiled_step(rows)
+        apply_step(hvd.allreduce(gradient))
+        losses.append(float(loss))
+        settle()
+    return losses, kernel.numpy().tolist()
+
+
+def workers() -> tuple[list[float], Any]:
+    """A loop in which replicas call functions, over two processes that the script names itself, without TF_CONFIG."""
+    index, *ports = (int(text) for text in REST)
+    cluster = tf.train.ClusterSpec({"worker": [f"127.0.0.1:{port}" for port in ports]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="worker", task_id=index, rpc_layer="grpc"
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    return _of_replicas(strategy, outer=False)
+
+
+def mirrored() -> tuple[list[float], Any]:
+    """A loop over two devices whose function holds the whole of `strategy.run`."""
+    return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=True)
+
+
+def replicas() -> tuple[list[float], Any]:
+    """A loop over two devices in which each replica calls a function, and gradients are summed outside of it."""
+    return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=False)
+
+
+def _two_devices() -> list[str]:
+    (device,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return ["/cpu:0", "/cpu:1"]
+
+
+def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
+    with strategy.scope():
+        kernel = tf.Variable(tf.ones([8, 1], tf.float64))
+    rows = tf.constant(ROWS)
+
+    def gradient_of(step: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(rows[:, :8] @ kernel - rows[:, 8:] * tf.cast(step % 5, tf.float64)))
+        return loss, tape.gradient(loss, kernel)
+
+    compiled_step = gradient_of if outer else tf.function(gradient_of)
+
+    def replica_step(step: Any) -> Any:
+        loss, gradient = compiled_step(step)
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+        kernel.assign_sub(0.01 * total)
+        return loss
+
+    def train_step(step: Any) -> Any:
+        return strategy.reduce("MEAN", strategy.run(replica_step, args=(step,)), axis=None)
+
+    run = tf.function(train_step) if outer else train_step
+    losses = []
+    for step in range(40):
+        losses.append(float(run(tf.constant(step))))
+        settle()
+    return losses, kernel.numpy().tolist()
+
+
+if __name__ == "__main__":
+    losses, weights = {"horovod": horovod, "workers": workers, "mirrored": mirrored, "replicas": replicas}[FORM]()
+    functions = []
+    if SWITCH == "on":
+        from tidemill_tensorflow import compiler
+
+        functions = compiler._sessions[0].as_dict()["functions"]
+    # One write, so that lines of ranks with a common standard output stay whole.
+    os.write(1, (json.dumps({"losses": losses, "weights": weights, "functions": functions}) + "\n").encode())
