@@ -3,6 +3,7 @@
 Prints one JSON object: the losses of each case, in the order of the steps.
 """
 
+import functools
 import json
 import os
 import sys
@@ -198,6 +199,36 @@ def new_seed() -> list[float]:
     return losses
 
 
+def other_noise(draw: Callable[[], Any]) -> list[float]:
+    """Noise of a distribution for which XLA draws other numbers than TensorFlow."""
+    tf.random.set_seed(3)
+    weight = tf.Variable(1.0, dtype=tf.float64)
+
+    @tf.function
+    def noisy_step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * tf.cast(draw(), tf.float64) * tf.range(1.0, 7.0, dtype=tf.float64))
+        weight.assign_sub(1e-4 * tape.gradient(loss, weight))
+        return loss
+
+    losses = []
+    for _ in range(30):
+        losses.append(float(noisy_step()))
+        settle()
+    return losses
+
+
+OTHER_NOISE: dict[str, Callable[[], Any]] = {
+    "TruncatedNormal": lambda: tf.random.truncated_normal([6]),
+    "RandomUniformInt": lambda: tf.random.uniform([6], 0, 100, tf.int32),
+    "StatelessTruncatedNormalV2": lambda: tf.random.stateless_truncated_normal([6], [1, 2]),
+    "StatelessRandomUniformIntV2": lambda: tf.random.stateless_uniform([6], [1, 2], 0, 100, tf.int32),
+    "RandomGamma": lambda: tf.random.gamma([6], 1.5),
+    "RandomPoissonV2": lambda: tf.random.poisson([6], 3.0),
+    "RandomShuffle": lambda: tf.random.shuffle(tf.range(6.0)),
+    "Multinomial": lambda: tf.random.categorical([[0.1, 0.2, 0.7]], 6),
+}
+
 CASES: dict[str, Callable[[], list[float]]] = {
     "fit": lambda: fit(keras, "float64"),
     "fit of tf_keras": lambda: fit(tf_keras, "float64"),
@@ -214,6 +245,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
     "new seed": new_seed,
     "varying lengths": varying_lengths,
+    **{name: functools.partial(other_noise, draw) for name, draw in OTHER_NOISE.items()},
 }
 
 if __name__ == "__main__":

@@ -61,6 +61,25 @@ def test_a_python_function_in_the_middle_of_a_step_is_named_and_the_step_runs_pl
     assert "train_step runs plain: XLA has no kernel for EagerPyFunc" in runs["log"]
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "TruncatedNormal",
+        "RandomUniformInt",
+        "StatelessTruncatedNormalV2",
+        "StatelessRandomUniformIntV2",
+        "RandomGamma",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "Multinomial",
+    ],
+)
+def test_noise_that_xla_would_draw_anew_is_named_and_the_step_runs_plain(runs: dict[str, Any], op: str) -> None:
+    assert runs["compiled"][op]["losses"] == runs["plain"][op]["losses"]
+    (function,) = runs["compiled"][op]["functions"]
+    assert function["fallback"] == f"the random numbers of {op} would differ in XLA"
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     (function,) = runs["compiled"]["varying lengths"]["functions"]
     compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,16 @@ _STATELESS = {
 }
 REPLACED = frozenset(STATEFUL) | frozenset(_STATELESS)
 
+_RANDOM = re.compile(
+    "Random|TruncatedNormal|Multinomial|CandidateSampler|DistortedBoundingBox|Shuffle|Fractional|Stateful"
+)
+"""Names of ops that draw random numbers, and of a few others."""
+_SAME_NUMBERS = re.compile(
+    "StatelessRandomUniformFullInt(V2)?|StatelessRandomGet(KeyCounter|Alg|KeyCounterAlg)|RandomGammaGrad"
+    "|Stateful(Partitioned)?Call|RngReadAndSkip"
+)
+"""Of these, ops whose result is the same in XLA: bits, the keys of seeds, and calls."""
+
 _PHILOX = 1
 _FLOATS = (tf.float32, tf.float64)
 
@@ -46,12 +57,15 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
         runs: The name of an int64 scalar node: how often the function ran before. None if it has no stateful op.
 
     Returns:
-        The names of the ops that cannot be replaced: of another type of number, or inside loops and branches.
+        The names of the ops that cannot be replaced: of another distribution or type of number, or inside loops and
+        branches.
     """
     refused = []
     for node in graph_def.node:
         kind = STATEFUL.get(node.op) or _STATELESS.get(node.op)
         if kind is None:
+            if _draws_other_numbers(node.op):
+                refused.append(node.op)
             continue
         dtype = tf.as_dtype(node.attr["dtype"].type)
         if dtype not in _FLOATS:
@@ -68,8 +82,17 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
             function = _stateless(kind, dtype, tf.as_dtype(node.attr["Tshape"].type))
             _call(graph_def, node, function, inputs=list(node.input[:3]))
     for function in graph_def.library.function:
-        refused += [f"{node.op} in a loop or branch" for node in function.node_def if node.op in REPLACED]
+        refused += [
+            f"{node.op} in a loop or branch"
+            for node in function.node_def
+            if node.op in REPLACED or _draws_other_numbers(node.op)
+        ]
     return refused
+
+
+def _draws_other_numbers(op: str) -> bool:
+    """Return whether an op draws random numbers that XLA, or a second copy of the op with its own state, draws anew."""
+    return op not in REPLACED and _RANDOM.search(op) is not None and _SAME_NUMBERS.fullmatch(op) is None
 
 
 def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) -> None:
