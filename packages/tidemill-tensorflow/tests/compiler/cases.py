@@ -60,6 +60,11 @@ def convolutions_of(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(hidden))
 
 
+def dense_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    return library.Sequential([library.Input((24,), dtype=dtype), library.layers.Dense(5, dtype=dtype)])
+
+
 def data_of(dtype: str) -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     return generator.random((BATCH * BATCHES, 24)).astype(dtype), generator.integers(0, 5, BATCH * BATCHES)
@@ -84,11 +89,11 @@ def loss_of(library: Any) -> Any:
     return library.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of) -> list[float]:
+def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_once: int = 1) -> list[float]:
     losses: list[float] = []
     with scope or tf.name_scope("plain"):
         model = build(library, dtype)
-        model.compile(library.optimizers.Adam(1e-3), loss_of(library))
+        model.compile(library.optimizers.Adam(1e-3), loss_of(library), steps_per_execution=at_once)
     features, labels = data_of(dtype)
     model.fit(
         features,
@@ -165,7 +170,8 @@ def varying_lengths() -> list[float]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(tf.reduce_sum(sequences * weights, -1)))
         weights.assign_sub(0.01 * tape.gradient(loss, weights))
-        return loss
+        # With noise in it, every step is counted, even after plain is decided.
+        return loss + 0.0 * tf.random.uniform([], dtype=tf.float64)
 
     generator = np.random.default_rng(1)
     losses = []
@@ -234,6 +240,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of tf_keras": lambda: fit(tf_keras, "float64"),
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
+    "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(
         tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()

@@ -80,6 +80,13 @@ def test_noise_that_xla_would_draw_anew_is_named_and_the_step_runs_plain(runs: d
     assert function["fallback"] == f"the random numbers of {op} would differ in XLA"
 
 
+def test_steps_in_a_loop_over_the_iterator_run_plain_and_say_so(runs: dict[str, Any]) -> None:
+    case = "fit of steps at once"
+    assert runs["compiled"][case]["losses"] == runs["plain"][case]["losses"]
+    (function,) = runs["compiled"][case]["functions"]
+    assert "steps_per_execution > 1" in function["fallback"]
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     (function,) = runs["compiled"]["varying lengths"]["functions"]
     compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "is_training_step", "take_apart"]
 
 _RUNS = "tidemill_runs"
+_NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 _GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 
 
@@ -82,6 +83,8 @@ def take_apart(concrete: Any, *, name: str) -> Parts:
         raise NotCompilable(f"the random numbers of {refused[0]} would differ in XLA")
     inputs = (*flat.inputs, _RUNS)
     whole = cut(type(flat)(flat.graph_def, inputs if counts_runs else flat.inputs, flat.outputs))
+    if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
+        raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
     sources = _sources(concrete, flat, whole)
     slots = [f"{each}:0" for each in inputs]
     reads = []
