@@ -65,6 +65,18 @@ def test_decisions_of_the_compiler_go_when_none_was_taken_for_long(tidemill: Run
     assert used.exists() and state_dir.parent.exists()
 
 
+def test_what_machines_of_a_cluster_reported_goes_with_the_job(tidemill: Run, state_dir: Path) -> None:
+    reports = [state_dir / "cluster/jobs" / job_id for job_id in ("aa", "bb")]
+    for directory in reports:
+        (directory / "algo-1").mkdir(parents=True)
+        (directory / "algo-1/exit.json").write_text("{}")
+    make_job(state_dir, "aa", ended_days_ago=8)
+    make_job(state_dir, "bb", ended_days_ago=6)
+    ended = tidemill("gc")
+    assert ended.returncode == 0, ended.stderr
+    assert [directory.exists() for directory in reports] == [False, True]
+
+
 def test_directories_of_jobs_that_ended_long_ago_go(tidemill: Run, state_dir: Path) -> None:
     old = make_job(state_dir, "aa", ended_days_ago=8)
     young = make_job(state_dir, "bb", ended_days_ago=6)

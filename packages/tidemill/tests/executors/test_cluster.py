@@ -31,7 +31,8 @@ from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.store import ObjectStore
 
-LEASE_S = 6.0
+LEASE_S = 60.0
+SHORT_LEASE_S = 10.0
 BASE = "import os, pathlib; base = pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
 WAIT = "import signal; print('ready', flush=True); signal.pause()\n"
 SAVE = (
@@ -40,12 +41,13 @@ SAVE = (
     "signal.signal(signal.SIGTERM, save)\n"
 )
 _numbers = itertools.count(0xE0)
+short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
 
 
 class Cluster:
     """A service, an executor over it, and directories that stand for machines."""
 
-    def __init__(self, root: Path, objects: ObjectStore) -> None:
+    def __init__(self, root: Path, objects: ObjectStore, *, lease_s: float) -> None:
         self.objects = objects
         self.logs = root / "logs"
         self.placement = ProcessPlacement(root / "machines")
@@ -55,7 +57,7 @@ class Cluster:
             self.placement,
             logs=SegmentSink(self.logs),
             service_url=lambda: self.service.url,
-            lease_s=LEASE_S,
+            lease_s=lease_s,
             isolation="plain",
         )
         self.jobs: list[str] = []
@@ -123,11 +125,14 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """A cluster whose leases are long, or of the length that the test asks for."""
     monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
-        made = Cluster(tmp_path, objects)
+        made = Cluster(tmp_path, objects, lease_s=getattr(request, "param", LEASE_S))
         with made.service.serving():
             try:
                 yield made
@@ -190,6 +195,7 @@ def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by
     assert "s3://bucket/data/a" in ended.failure
 
 
+@short_lease
 def test_an_instance_whose_service_is_away_saves_and_ends_before_its_lease(cluster: Cluster) -> None:
     spec = cluster.start(BASE + SAVE + WAIT)
     cluster.wait_for_line(spec, "ready")
@@ -219,6 +225,7 @@ def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> Non
     assert [line for line in cluster.lines(spec) if line.isdigit()] == [str(i) for i in range(2000)]
 
 
+@short_lease
 def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_ends(cluster: Cluster) -> None:
     spec = cluster.start(WAIT)
     cluster.wait_for_line(spec, "ready")
@@ -229,6 +236,7 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
     assert processes_of(spec) == []
 
 
+@short_lease
 def test_an_agent_that_is_killed_takes_its_instance_along(cluster: Cluster) -> None:
     spec = cluster.start(WAIT)
     cluster.wait_for_line(spec, "ready")
@@ -284,8 +292,9 @@ def test_what_a_cluster_lacks_is_refused_by_name(cluster: Cluster, changes: dict
     assert not cluster.executor.observe(spec.ref).launched
 
 
+@short_lease
 def test_an_instance_that_only_waits_keeps_its_lease(cluster: Cluster) -> None:
-    spec = cluster.start("import time\nprint('ready', flush=True)\ntime.sleep(9)\n")
+    spec = cluster.start("import time\nprint('ready', flush=True)\ntime.sleep(13)\n")
     ended = cluster.ended(spec)
-    assert ended is not None, "its lease of 6 s has ended"
+    assert ended is not None, "its lease of 10 s has ended"
     assert ended.outcome is Outcome.COMPLETED

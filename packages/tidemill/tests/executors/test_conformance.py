@@ -26,6 +26,7 @@ from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
+from tidemill.executors.split import SplitExecutor
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
 from tidemill.store.database.schema import metadata
@@ -208,6 +209,19 @@ class Rig:
         return asyncio.run(adopt())
 
 
+class Split(SplitExecutor):
+    """Both executors, ended together."""
+
+    def __init__(self, local: Any, cluster: Any) -> None:
+        super().__init__(local, cluster)
+        self.instances = cluster.instances
+        self._parts = (local, cluster)
+
+    def close(self) -> None:
+        for each in self._parts:
+            each.close()
+
+
 @pytest.fixture(params=["local", "separate", "cluster"])
 def rig(
     request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -241,13 +255,16 @@ def rig(
                 isolation="plain",
             )
 
+        def split() -> Closable:
+            return Split(local(), cluster())
+
         with ExitStack() as stack:
             parts = None
-            if request.param == "cluster":
+            if request.param in ("cluster", "split"):
                 monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
                 parts = ClusterService(objects, lambda: made.executor.instances)  # type: ignore[attr-defined]
                 stack.enter_context(parts.serving())
-            executors = {"local": local, "separate": separate, "cluster": cluster}
+            executors = {"local": local, "separate": separate, "cluster": cluster, "split": split}
             made = Rig(executors[request.param], objects, logs, service=parts)
             try:
                 yield made
@@ -390,7 +407,7 @@ def test_reaping_kills_what_runs_and_keeps_what_was_last_reported(rig: Rig) -> N
     assert (status.launched, status.running) == (True, False)
 
 
-@pytest.mark.parametrize("rig", ["local", "separate"], indirect=True)  # a cluster runs training jobs only
+@pytest.mark.parametrize("rig", ["local", "separate", "split"], indirect=True)  # a cluster runs training jobs only
 def test_an_endpoint_answers_at_its_url(rig: Rig) -> None:
     spec = rig.start(kind="endpoint", model=rig.model(SERVE))
 
@@ -467,6 +484,22 @@ def test_a_new_attempt_ends_the_older_one_whose_reports_count_no_more(rig: Rig) 
     assert rig.ended(ref).outcome is Outcome.STOPPED
     rig.executor.reap(ref.job_id)
     assert rig.executor.publication(ref, "model") is None
+
+
+@pytest.mark.parametrize("rig", ["split"], indirect=True)
+def test_training_jobs_run_on_the_cluster_and_endpoints_on_this_machine(rig: Rig) -> None:
+    training, endpoint = rig.start(SAVE + WAIT), rig.start(kind="endpoint", model=rig.model(SERVE))
+    rig.wait_for_line(training, "ready")
+    rig.wait(lambda: any(phase.status == "Serving" for phase in rig.executor.observe(endpoint.ref).phases))
+    assert rig.executor.endpoint_url(training.ref) is None
+    rig.restart()
+    recovered = rig.executor.recover(finished=unfinished)
+    assert {(each.ref, each.kind) for each in recovered} == {(training.ref, "training"), (endpoint.ref, "endpoint")}
+    for spec in (training, endpoint):
+        rig.executor.stop(spec.ref, reason=StopReason.STOPPED)
+    rig.wait(lambda: not any(rig.executor.observe(spec.ref).running for spec in (training, endpoint)))
+    assert rig.ended(training.ref).outcome is Outcome.STOPPED
+    assert rig.executor.capacity().instances == 3, "those of the cluster"
 
 
 def test_the_capacity_is_that_of_the_executor(rig: Rig) -> None:

@@ -92,7 +92,7 @@ def find_garbage(
     for path in unused_environments(directory, Environments(directory), before_s=before_s):
         yield Garbage(path, f"unused environment {path.name}", lambda path=path: _clear_unused(path, before_s=before_s))
     yield from _unused_decisions(settings.state_dir.absolute() / "compiler", before_s=before_s)
-    yield from _ended_jobs(settings.state_dir.absolute() / "jobs", before_s=now_s - older_than_days * _DAY_S)
+    yield from _ended_jobs(settings.state_dir.absolute(), before_s=now_s - older_than_days * _DAY_S)
 
 
 def _unfinished(directory: Path) -> Iterator[Garbage]:
@@ -101,10 +101,15 @@ def _unfinished(directory: Path) -> Iterator[Garbage]:
             yield Garbage(path, f"unfinished environment {path.name}", lambda path=path: _clear_unfinished(path))
 
 
-def _ended_jobs(directory: Path, *, before_s: float) -> Iterator[Garbage]:
-    for path in _subdirectories(directory):
+def _ended_jobs(state_dir: Path, *, before_s: float) -> Iterator[Garbage]:
+    for path in _subdirectories(state_dir / "jobs"):
         record = read_json(path / "published.json")
         if record is not None and record["ended_ms"] / 1000 < before_s:
+            # First what the machines of a cluster have reported of it: the mark that it is finished goes last.
+            on_cluster = state_dir / "cluster" / "jobs" / path.name
+            if on_cluster.is_dir():
+                what = f"reports on job {record['name']}"
+                yield Garbage(on_cluster, what, lambda path=on_cluster: _remove_tree(path))
             yield Garbage(path, f"directory of job {record['name']}", lambda path=path: _remove_tree(path))
 
 
