@@ -150,6 +150,30 @@ class Exchange:
         """Set status and headers of the answer. They are sent with the first part of its body."""
         self._response = status, headers
 
+    def reply(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer.
+
+        Args:
+            status: Status code.
+            headers: Headers without ``content-length`` and ``connection``; the same objects again for like answers.
+            body: The body.
+        """
+        traffic = self.traffic
+        if self.held_bytes:
+            traffic.buffered_bytes -= self.held_bytes
+            self.held_bytes = 0
+        if self.gone or self.answered:
+            return
+        unusual = self.closes or not self.keep_alive or traffic.draining or not self.complete
+        if unusual or self.method == b"HEAD" or status in _BODILESS or len(body) > _JOINED_BYTES:
+            self.start(status, headers)
+            self._send(body, more=False)
+            return
+        self.begun = self.answered = True
+        head = traffic.answer_heads.get((status, headers)) or self._answer_head(status, headers)
+        self.transport.write(b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (head, len(body), traffic.date, body))
+        self.finished(self)
+
     def send(self, data: bytes, *, more: bool = False) -> None:
         """Send a part of the answer's body: the last part, unless ``more`` is True.
 
@@ -162,6 +186,11 @@ class Exchange:
             self.traffic.buffered_bytes -= self.held_bytes
             self.held_bytes = 0
         self._send(data, more=more)
+
+    def _answer_head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status]
+        parts += [b"%b: %b\r\n" % header for header in headers]
+        return self.traffic.remember_answer_head(status, headers, b"".join(parts))
 
     def _send(self, data: bytes, *, more: bool) -> None:
         if self.gone or self.answered:

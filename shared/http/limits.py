@@ -10,6 +10,7 @@ __all__ = ["Headers", "KnownHead", "Limits", "Refusal", "RefusalForm", "Traffic"
 
 Headers = Iterable[tuple[bytes, bytes]]
 _KNOWN_HEADS = 1024
+_ANSWER_HEAD_BYTES = 512  # longer ones are not remembered
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Traffic:
         self.draining = False
         self.buffered_bytes = 0
         self.known_heads: dict[bytes, KnownHead] = {}
+        self.answer_heads: dict[tuple[int, Sequence[tuple[bytes, bytes]]], bytes] = {}
         self.renew_date()
 
     def remember_head(self, text: bytes, head: KnownHead) -> None:
@@ -107,6 +109,14 @@ class Traffic:
         if len(self.known_heads) >= _KNOWN_HEADS:
             self.known_heads.clear()
         self.known_heads[text] = head
+
+    def remember_answer_head(self, status: int, headers: Sequence[tuple[bytes, bytes]], text: bytes) -> bytes:
+        """Keep the first lines of an answer, and return them."""
+        if len(text) <= _ANSWER_HEAD_BYTES:
+            if len(self.answer_heads) >= _KNOWN_HEADS:
+                self.answer_heads.clear()
+            self.answer_heads[status, headers] = text
+        return text
 
     def renew_date(self) -> None:
         """Set the date that answers have to the current time."""

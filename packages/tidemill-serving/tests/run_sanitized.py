@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TESTS = ("test_both_readers.py", "test_reading.py", "test_numbers.py")
+TESTS = ("test_batches.py", "test_both_readers.py", "test_reading.py", "test_numbers.py")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",

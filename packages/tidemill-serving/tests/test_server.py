@@ -1,6 +1,7 @@
 """A real server with real models: the contract of a TensorFlow-Serving-based endpoint."""
 
 import base64
+import contextlib
 import json
 import re
 import signal
@@ -425,6 +426,36 @@ def test_32_connections_at_once_get_their_own_answers(server: Server, models: Pa
 
     with ThreadPoolExecutor(32) as pool:
         assert list(pool.map(client, range(32))) == [50] * 32
+
+
+def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(server: Server) -> None:
+    """The server is stopped while the requests arrive, so that one turn of its loop reads all of them."""
+    bodies = [("half_plus", json.dumps({"instances": list(range(1, 2 + turn % 9))})) for turn in range(12)]
+    bodies += [("half_plus", '{"inputs": [1.5, 2]}'), ("half_plus", '{"instances": [1, }'), ("half_plus", "")]
+    bodies += [("half_plus", json.dumps({"instances": list(range(count))})) for count in (33, 100, 6000)]
+    bodies += [("half_plus", '{"signature_name": "none", "instances": [1]}'), ("half_plus", '{"instances": [[1]]}')]
+    bodies += [("checked", json.dumps({"instances": [value]})) for value in (4, 9, -1, 16)]
+    bodies += [("text", '{"instances": ["a"]}'), ("mean", '{"instances": [1, 2, 3]}'), ("none", '{"instances": [1]}')]
+    bodies += [("half_plus/versions/123", '{"instances": [4]}'), ("half_plus/versions/9", '{"instances": [4]}')]
+    alone = [server.predict(model, body) for model, body in bodies]
+
+    def counts() -> dict[str, str]:
+        lines = server.get("/monitoring/prometheus/metrics").body.decode().splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if "request_count{" in line)
+
+    before = counts()
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(closing(server.connect())) for _ in bodies]
+        server.process.send_signal(signal.SIGSTOP)
+        for connection, (model, body) in zip(connections, bodies, strict=True):
+            connection.request("POST", f"/v1/models/{model}:predict", body)
+        server.process.send_signal(signal.SIGCONT)
+        for connection, wanted, (model, body) in zip(connections, alone, bodies, strict=True):
+            reply = connection.getresponse()
+            assert (reply.status, reply.read()) == (wanted.status, wanted.body), (model, body)
+    after = counts()
+    ended = sum(int(after[name]) - int(before.get(name, 0)) for name in after)
+    assert ended == sum(model not in ("none", "half_plus/versions/9") for model, _body in bodies)
 
 
 def test_a_long_run_does_not_hold_up_others(server: Server) -> None:

@@ -161,6 +161,25 @@ class Runner:
         """
         return self._run_one(job)
 
+    @property
+    def shared_rows(self) -> int:
+        """Maximum rows for `run_shared`; 0 if requests do not share runs on the event loop."""
+        return self._max_rows if self._placement.on_loop and self._max_rows > 1 else 0
+
+    def run_shared(self, feeds: Sequence[Array]) -> list[Array] | None:
+        """Run the rows of several requests at once, on the event loop.
+
+        Returns:
+            The outputs, or None if the run failed: each request by itself finds out whether it is the cause.
+        """
+        begin = time.perf_counter()
+        try:
+            return self._model.run(self._signature, feeds, pooled=self._placement.pooled)
+        except Exception:  # noqa: BLE001  # the requests run again, one by one, and get their errors
+            return None
+        finally:
+            self._watch(time.perf_counter() - begin)
+
     def next_task(self) -> Callable[[], None] | None:
         """Return the next shared run for a batch thread; request another slot if jobs are left."""
         jobs = self._take(self._thread_jobs)
@@ -188,11 +207,13 @@ class Runner:
         """Run on the loop. A signature that proves slow moves to the threads permanently."""
         begin = time.perf_counter()
         results = self._run(jobs)
-        elapsed_s = time.perf_counter() - begin
+        self._watch(time.perf_counter() - begin)
+        return results
+
+    def _watch(self, elapsed_s: float) -> None:
         self._slow_runs = [*self._slow_runs, elapsed_s] if elapsed_s > _SLOW_RUN_S else []
         if len(self._slow_runs) >= _SLOW_RUNS and sum(self._slow_runs) >= _SLOW_S:
             self._placement = replace(self._placement, on_loop=False)
-        return results
 
     def _run_on_thread(self, jobs: list[Job]) -> None:
         results = self._run(jobs)

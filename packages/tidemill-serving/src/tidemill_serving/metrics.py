@@ -5,7 +5,7 @@ Any thread may record. Only existing models get series, so that clients cannot c
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 __all__ = ["DEFAULT_PATH", "PROMETHEUS_TYPE", "Metrics"]
 
@@ -39,9 +39,9 @@ class _Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def add(self, value: float, count: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += count
+        self._sum += value * count
 
     def lines(self, name: str, labels: _Labels) -> Iterator[str]:
         total = 0
@@ -63,8 +63,8 @@ class Metrics:
         self._of_requests: dict[tuple[str, str, str, str], tuple[_Counter, _Histogram]] = {}
         self._of_runs: dict[tuple[str, str], tuple[_Histogram, _Histogram, _Counter]] = {}
 
-    def request(self, model: str, api: str, entrypoint: str, *, status: str, latency_s: float) -> None:
-        """Record a request that was answered.
+    def request(self, model: str, api: str, entrypoint: str, *, status: str, latency_s: float, count: int = 1) -> None:
+        """Record a request that was answered, or several that took the same time.
 
         Args:
             model: The model's name.
@@ -72,29 +72,31 @@ class Metrics:
             entrypoint: ``REST`` or ``GRPC``.
             status: Name of a status code.
             latency_s: Time from the complete request to its answer.
+            count: Number of requests.
         """
         series = self._of_requests.get((model, api, entrypoint, status)) or self._new_request(
             model, api, entrypoint, status
         )
-        count, latency = series
+        requests, latency = series
         with self._lock:
-            count.value += 1
-            latency.add(latency_s * 1e6)
+            requests.value += count
+            latency.add(latency_s * 1e6, count)
 
-    def run(self, model: str, api: str, *, rows: int, latency_s: float) -> None:
-        """Record a model run for one request, including the time it waited in a batch.
+    def run(self, model: str, api: str, *, rows: Sequence[int], latency_s: float) -> None:
+        """Record a model run for one request or more, including the time they waited in a batch.
 
         Args:
             model: The model's name.
             api: e.g. ``Predict``.
-            rows: Examples in the request.
+            rows: Examples in each request.
             latency_s: Time from the complete feeds to the outputs.
         """
         latency, examples, total = self._of_runs.get((model, api)) or self._new_run(model, api)
         with self._lock:
-            latency.add(latency_s * 1e6)
-            examples.add(rows)
-            total.value += rows
+            latency.add(latency_s * 1e6, len(rows))
+            for each in rows:
+                examples.add(each)
+            total.value += sum(rows)
 
     def warm_up(self, path: str, *, requests: int, latency_s: float) -> None:
         """Record that a version was warmed up.

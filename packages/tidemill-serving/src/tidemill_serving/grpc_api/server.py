@@ -191,7 +191,7 @@ class GrpcServer:
             job.done = result.set_result
             self._loop.call_soon_threadsafe(runner.submit, job)
             outputs = result.result(timeout_s)
-        self._metrics.run(servable.version.name, api, rows=job.rows, latency_s=time.perf_counter() - begin_s)
+        self._metrics.run(servable.version.name, api, rows=(job.rows,), latency_s=time.perf_counter() - begin_s)
         if isinstance(outputs, RequestError):
             raise outputs
         return outputs

@@ -28,8 +28,9 @@ def new_listener(application: Application, *, limits: Limits, loop: asyncio.Abst
 def _exchanges(application: Application, *, limit_bytes: int) -> Exchanges:
     def answer(exchange: Exchange) -> None:
         def reply(response: Response) -> None:
-            exchange.start(response.status, ((b"Content-Type", response.content_type), *response.headers))
-            exchange.send(response.body)
+            exchange.reply(
+                response.status, ((b"Content-Type", response.content_type), *response.headers), response.body
+            )
 
         body = exchange.take()
         encoding = exchange.fields.get(b"content-encoding")

@@ -1,5 +1,6 @@
 """The routes of an endpoint: dispatch a request, run the model and build the response."""
 
+import asyncio
 import sys
 import time
 import traceback
@@ -16,14 +17,16 @@ from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
 from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body
 from tidemill_serving.rest.predict import answer, read_request
+from tidemill_serving.rest.predict_lane import PredictLane
 from tidemill_serving.rest.status import metadata_body, model_list_body, status_body
-from tidemill_serving.rest.target import model_target, path_of
+from tidemill_serving.rest.target import ModelTarget, model_target, path_of
 
 __all__ = ["ATTRIBUTES_HEADER", "Api", "internal_error"]
 
 _VERSION_HEADER = b"x-tidemill-model-version"
 ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
 _CACHED_HEADERS = 512
+_LANES = 512
 _NOT_FOUND = Response(404, b'{"error": "Not Found"}')
 _NO_WORKER = Response(502, b'{"error": "no process that runs the handlers is there; see the endpoint\'s log"}')
 _EMPTY_OK = Response(200, b"")
@@ -50,6 +53,7 @@ class Api:
         self._registry = registry
         self._metrics = metrics
         self._metrics_path = metrics_path
+        self._lanes: dict[bytes, PredictLane] = {}
         self.handlers: HandlerPool | None = None
         """Runs ``/invocations`` in the user's code; if None, the model is called directly."""
         self.ping_without_model = False
@@ -58,7 +62,11 @@ class Api:
         """False while the server drains; ``/ping`` and ``/readyz`` then fail, so that clients stop sending requests."""
 
     def __call__(self, request: Request, reply: Reply) -> None:
-        self.guarded(self._route, request, reply)
+        lane = self._lanes.get(request.target)
+        if lane is not None and request.method == b"POST":
+            lane.add(request, reply)
+        else:
+            self.guarded(self._route, request, reply)
 
     def models_only(self, request: Request, reply: Reply) -> None:
         """Answer only TF Serving's own routes: the `Application` of the port that handlers use."""
@@ -150,10 +158,23 @@ class Api:
             reply(Response(200, status_body(self._registry.versions(target.name, target.version, label=target.label))))
             return
         servable = self._registry.find(target.name, target.version, label=target.label)
+        if target.verb == "predict" and not self._cors and len(self._lanes) < _LANES:
+            self._open_lane(request.target, target)
         if target.verb == "metadata":
             reply(Response(200, metadata_body(servable), headers=_version_header(servable.version.version)))
         else:
             self.call(servable, target.verb, request.body, reply)
+
+    def _open_lane(self, request_target: bytes, target: ModelTarget) -> None:
+        """Let further predict requests at this target be answered together."""
+        self._lanes[request_target] = PredictLane(
+            target,
+            self._registry,
+            self._metrics,
+            loop=asyncio.get_running_loop(),
+            general=lambda request, reply: self.guarded(self._route, request, reply),
+            headers=_version_header,
+        )
 
     def _invoke(self, request: Request, reply: Reply) -> None:
         accept = request.headers.get(b"accept", b"")
@@ -201,7 +222,7 @@ class Api:
 
         def done(result: list[Array] | RequestError) -> None:
             latency_s = time.perf_counter() - begin_s
-            self._metrics.run(servable.version.name, verb.capitalize(), rows=rows, latency_s=latency_s)
+            self._metrics.run(servable.version.name, verb.capitalize(), rows=(rows,), latency_s=latency_s)
             reply(_response(result, to_body, headers, record))
 
         job = Job(feeds, done)

@@ -87,4 +87,13 @@ def _declared(library: Any) -> Any:
     read.restype = ctypes.c_int
     write.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
     write.restype = ctypes.c_int64
+    pointer = ctypes.c_void_p
+    read_batch, write_batch = library.tidemill_json_read_batch, library.tidemill_json_write_batch
+    read_batch.argtypes = (pointer, pointer, ctypes.c_int64, ctypes.c_int64, pointer, pointer)
+    read_batch.restype = ctypes.c_int64
+    write_batch.argtypes = (
+        *(pointer, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32),
+        *(pointer, ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, pointer, pointer),
+    )
+    write_batch.restype = ctypes.c_int64
     return library

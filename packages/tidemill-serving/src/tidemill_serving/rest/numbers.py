@@ -17,7 +17,7 @@ import orjson
 from tidemill_serving.engine import Array
 from tidemill_serving.rest.native_library import KINDS, NativeJson, load_native_json
 
-__all__ = ["EXACT_TEXT_VALUES", "list_text", "python_text"]
+__all__ = ["EXACT_TEXT_VALUES", "LIST_BYTES", "NATIVE_KINDS", "VALUE_BYTES", "list_text", "python_text"]
 
 EXACT_TEXT_VALUES = 65_536
 """Without the native library, orjson writes larger float arrays: the shortest text that reads back as the same number,
@@ -26,9 +26,12 @@ _LOOP_VALUES = 48
 _SINGLE_STEP = 2.0**-23
 _SMALLEST_SINGLE = 2.0**-149
 _HALF_BYTES = 2
-_NATIVE_KINDS = {np.dtype(name): KINDS[name] for name in ("float32", "float64", "int32", "int64")}
-_VALUE_BYTES = 26  # see native/lists.h
-_LIST_BYTES = 4
+NATIVE_KINDS = {np.dtype(name): KINDS[name] for name in ("float32", "float64", "int32", "int64")}
+"""The types that the native library writes, with its numbers of them."""
+VALUE_BYTES = 26
+"""Room that the library needs for a value; see native/lists.h."""
+LIST_BYTES = 4
+"""Room that the library needs for a list beside its values."""
 _SCRATCH_BYTES = 32_768
 _scratch_array = np.empty(_SCRATCH_BYTES, np.uint8)
 _scratch, _scratch_address = memoryview(_scratch_array), _scratch_array.ctypes.data
@@ -43,7 +46,7 @@ def list_text(array: Array, *, as_bytes: bool) -> bytes:
     """
     if array.dtype.itemsize == _HALF_BYTES and array.dtype.kind not in "iu":
         array = array.astype(np.float32)  # half and bfloat16 read back as themselves from their float form
-    kind = _NATIVE_KINDS.get(array.dtype)
+    kind = NATIVE_KINDS.get(array.dtype)
     if kind is not None:
         library = load_native_json()
         if not isinstance(library, str):
@@ -53,7 +56,7 @@ def list_text(array: Array, *, as_bytes: bool) -> bytes:
 
 def _native_text(array: Array, kind: int, library: NativeJson) -> bytes:
     lists = 1 if array.ndim <= 1 else sum(itertools.accumulate(array.shape[:-1], operator.mul, initial=1))
-    most = array.size * _VALUE_BYTES + lists * _LIST_BYTES
+    most = array.size * VALUE_BYTES + lists * LIST_BYTES
     shape = struct.pack(f"{array.ndim}q", *array.shape)
     if most <= _SCRATCH_BYTES:
         write = library.held.tidemill_json_write_lists

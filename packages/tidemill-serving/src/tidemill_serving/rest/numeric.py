@@ -15,11 +15,12 @@ from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.rest.native_library import KINDS, MAX_RANK, Input, NativeJson, Request
 from tidemill_serving.rest.tensors import FLOAT_TYPES
 
-__all__ = ["NumericReader", "PredictRequest"]
+__all__ = ["BYTES_KEY", "NumericReader", "PredictRequest"]
 
 _SCRATCH_BYTES = 32_768  # bodies up to that size are read into arrays that are there already
 _READ, _OTHER_SIGNATURE = 0, 2
-_BYTES_KEY = "b64"  # an object of that key alone is never an object of named inputs
+BYTES_KEY = "b64"
+"""An object with this key alone holds bytes, so a signature with an input of that name is left to Python."""
 _WORD_BYTES = 8
 
 
@@ -73,7 +74,7 @@ class _Lane:
         dtypes = {alias: _read_dtype(spec) for alias, spec in inputs.items()}
         self._dtypes = {alias: dtype for alias, dtype in dtypes.items() if dtype is not None}
         has_json = signature is not None and signature.json_fault is None
-        is_taken = has_json and len(self._dtypes) == len(inputs) > 0 and _BYTES_KEY not in inputs
+        is_taken = has_json and len(self._dtypes) == len(inputs) > 0 and BYTES_KEY not in inputs
         specs = dict(inputs) if is_taken else {}
         self.signature = signature if is_taken else None
         self._specs = specs

@@ -18,7 +18,15 @@ from tidemill_serving.rest.numbers import list_text
 from tidemill_serving.rest.numeric import NumericReader, PredictRequest
 from tidemill_serving.rest.tensors import failed_row, is_bytes_object, tensor, tensor_of_rows
 
-__all__ = ["DEFAULT_SIGNATURE", "PredictRequest", "answer", "find_signature", "read_document", "read_request"]
+__all__ = [
+    "DEFAULT_SIGNATURE",
+    "PredictRequest",
+    "answer",
+    "answer_frame",
+    "find_signature",
+    "read_document",
+    "read_request",
+]
 
 DEFAULT_SIGNATURE = "serving_default"
 _ROWS = "instances"
@@ -100,6 +108,11 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
         named = list(zip(signature.outputs, outputs, strict=True))
         text = _row_objects(named) if row_form else _object_text(_members(named, indent="    "), indent=b"    ")
     return (_ROWS_BEGIN if row_form else _COLUMNS_BEGIN) + text + b"\n}"
+
+
+def answer_frame(*, row_form: bool) -> tuple[bytes, bytes]:
+    """Return the parts of an answer with one output before the list of its rows, and after the last row."""
+    return (_ROWS_BEGIN if row_form else _COLUMNS_BEGIN), b"\n    ]\n}"
 
 
 def _numeric_reader(model: LoadedModel) -> NumericReader | None:

@@ -137,8 +137,39 @@ int64_t write(const void* values, const int64_t* shape, int32_t rank, char* text
   return put_level(text, next, shape, rank) - text;
 }
 
+template <class Value>
+int64_t write_batch(const void* values, const int64_t* shape, int32_t rank, const int64_t* rows, int64_t count,
+                    const char* head, const char* tail, char* text, int64_t* ends) {
+  auto* next = static_cast<const Value*>(values);
+  char* begin = text;
+  for (int64_t k = 0; k < count; ++k) {
+    text = put(text, head);
+    *text++ = '[';
+    for (int64_t i = 0; i < rows[k]; ++i) {
+      if (i > 0) text = put(text, ", ");
+      text = put_level(text, next, shape + 1, rank - 1);
+    }
+    text = put(text, tail);
+    ends[k] = text - begin;
+  }
+  return text - begin;
+}
+
 }  // namespace
 }  // namespace tidemill
+
+int64_t tidemill_json_write_batch(const void* values, int32_t kind, const int64_t* shape, int32_t rank,
+                                  const int64_t* rows, int64_t count, const char* head, const char* tail, char* text,
+                                  int64_t* ends) {
+  using tidemill::write_batch;
+  switch (kind) {
+    case tidemill::kFloat32: return write_batch<float>(values, shape, rank, rows, count, head, tail, text, ends);
+    case tidemill::kFloat64: return write_batch<double>(values, shape, rank, rows, count, head, tail, text, ends);
+    case tidemill::kInt32: return write_batch<int32_t>(values, shape, rank, rows, count, head, tail, text, ends);
+    case tidemill::kInt64: return write_batch<int64_t>(values, shape, rank, rows, count, head, tail, text, ends);
+  }
+  return -1;
+}
 
 int64_t tidemill_json_write_lists(const void* values, int32_t kind, const int64_t* shape, int32_t rank, char* text) {
   using tidemill::write;

@@ -281,8 +281,78 @@ class Reader {
   int64_t num_values_[kMaxInputs] = {};
 };
 
+int64_t size_of(int64_t kind) {
+  switch (kind) {
+    case kFloat64: case kInt64: case kUint64: return 8;
+    case kFloat32: case kInt32: case kUint32: return 4;
+    case kInt16: case kUint16: return 2;
+  }
+  return 1;
+}
+
+// Joins the rows of several bodies in the arrays of one request.
+class Batch {
+ public:
+  explicit Batch(Request& joined) : joined_(joined), next_(joined) { next_.inputs = inputs_; }
+
+  int64_t num_rows = 0;
+
+  // Read a body behind the rows that are there; return its rows, or -1 if it does not fit to them.
+  int64_t read(const char* body, int64_t size) {
+    if (joined_.num_inputs <= 0 || joined_.num_inputs > kMaxInputs) return -1;
+    for (int64_t i = 0; i < joined_.num_inputs; ++i) {
+      inputs_[i] = joined_.inputs[i];
+      inputs_[i].values = static_cast<char*>(joined_.inputs[i].values) + num_rows * row_bytes_[i];
+    }
+    if (Reader(body, size, next_).read() != kRead) return -1;
+    int64_t rows = inputs_[0].rank > 0 ? inputs_[0].shape[0] : -1;
+    for (int64_t i = 0; i < joined_.num_inputs; ++i) {
+      if (inputs_[i].rank == 0 || inputs_[i].shape[0] != rows || (num_rows > 0 && !is_alike(i))) return -1;
+    }
+    return rows > 0 ? rows : -1;
+  }
+
+  // Keep the rows that were read last.
+  void keep(int64_t rows) {
+    num_rows += rows;
+    joined_.row_form = next_.row_form;
+    for (int64_t i = 0; i < joined_.num_inputs; ++i) {
+      Input& input = joined_.inputs[i];
+      input.rank = inputs_[i].rank;
+      row_bytes_[i] = size_of(input.kind);
+      for (int64_t k = 1; k < input.rank; ++k) row_bytes_[i] *= input.shape[k] = inputs_[i].shape[k];
+      input.shape[0] = num_rows;
+    }
+  }
+
+ private:
+  bool is_alike(int64_t i) const {
+    const Input &joined = joined_.inputs[i], &next = inputs_[i];
+    auto bytes = sizeof(int64_t) * static_cast<size_t>(joined.rank - 1);
+    return next_.row_form == joined_.row_form && next.rank == joined.rank &&
+           std::memcmp(next.shape + 1, joined.shape + 1, bytes) == 0;
+  }
+
+  Request& joined_;
+  Request next_;
+  Input inputs_[kMaxInputs];
+  int64_t row_bytes_[kMaxInputs] = {};
+};
+
 }  // namespace
 }  // namespace tidemill
+
+int64_t tidemill_json_read_batch(const char* const* bodies, const int64_t* sizes, int64_t count, int64_t max_rows,
+                                 tidemill::Request* request, int64_t* rows) {
+  tidemill::Batch batch(*request);
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t found = batch.read(bodies[k], sizes[k]);
+    if (found > 0 && batch.num_rows > 0 && batch.num_rows + found > max_rows) return k;
+    rows[k] = found;
+    if (found > 0) batch.keep(found);
+  }
+  return count;
+}
 
 int tidemill_json_read_request(const char* body, int64_t size, tidemill::Request* request) {
   return tidemill::Reader(body, size, *request).read();

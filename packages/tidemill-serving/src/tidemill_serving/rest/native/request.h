@@ -38,3 +38,11 @@ enum Outcome { kRead = 0, kNotTaken = 1, kOtherSignature = 2 };
 // Read `body`, which ends with a zero byte behind its `size` bytes, into a request's arrays. What is not taken, however
 // little of it is unusual, has to be read by Python, which knows the errors.
 TIDEMILL_EXPORTED int tidemill_json_read_request(const char* body, int64_t size, tidemill::Request* request);
+
+// Read the bodies of several requests, of `sizes` bytes, into the same arrays, one behind the other. `rows` gets the rows
+// of each: -1 if it is not taken, or if its rows have another shape, or its data another form, than those before it. Stops
+// in front of a body with which there would be more than `max_rows` rows. The arrays need room for half as many values as
+// all bodies have bytes, and one more for each body. Returns the number of bodies looked at. The request then has the
+// shape of all rows together.
+TIDEMILL_EXPORTED int64_t tidemill_json_read_batch(const char* const* bodies, const int64_t* sizes, int64_t count,
+                                                   int64_t max_rows, tidemill::Request* request, int64_t* rows);
