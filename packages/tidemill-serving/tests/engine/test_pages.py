@@ -22,6 +22,7 @@ engine = open_engine("c_api")
 loaded_mb = resident_mb("RssFile")
 model = engine.load(Path(sys.argv[1]))
 (y,) = model.run(model.signatures["serving_default"], [np.array([2], np.float32)], pooled=False)
+engine.release_memory()
 print(y.tolist(), loaded_mb, resident_mb("RssFile"), resident_mb("VmRSS"))
 """
 SMAPS = """\

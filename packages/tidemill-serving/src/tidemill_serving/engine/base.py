@@ -144,6 +144,10 @@ class Engine(Protocol):
         """
         ...
 
+    def release_memory(self) -> None:
+        """Give back memory that only loading a model and its first runs needed."""
+        ...
+
     def load(self, path: Path) -> LoadedModel:
         """Load the SavedModel in the directory ``path``.
 

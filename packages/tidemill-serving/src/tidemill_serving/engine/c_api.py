@@ -18,7 +18,7 @@ from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output, o
 from tidemill_serving.engine.c_tensors import CTensors
 from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
 from tidemill_serving.engine.native_call import NativeCall, NativeLibrary
-from tidemill_serving.engine.pages import release_file_pages
+from tidemill_serving.engine.pages import release_file_pages, release_free_memory
 from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -68,9 +68,12 @@ class CApiEngine:
             session = _Session(path, self._library, config=self._config())
         except CLibraryError as error:
             raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
+        return _Model(session, graph, tensors=self._tensors, native=self._native, run_options=self._run_options)
+
+    def release_memory(self) -> None:
         for library in self._library.files:
             release_file_pages(library)
-        return _Model(session, graph, tensors=self._tensors, native=self._native, run_options=self._run_options)
+        release_free_memory()
 
     def _config(self) -> bytes:
         config: bytes = self._wheel.config.ConfigProto(

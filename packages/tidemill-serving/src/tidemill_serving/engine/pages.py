@@ -1,4 +1,4 @@
-"""Release the file pages that loading a shared library has brought into memory.
+"""Release memory that loading a shared library, and a model, has taken and that is not needed later.
 
 The dynamic linker and the library's initializers touch about 260 MB of TensorFlow's 750 MB, most of which is never used
 again. Since they are unmodified pages of a file, the kernel can drop them and reload one on access with a page fault of
@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["release_file_pages"]
+__all__ = ["release_file_pages", "release_free_memory"]
 
 _SMAPS = Path("/proc/self/smaps")
 _DONT_NEED = 4  # MADV_DONTNEED of Linux
@@ -40,6 +40,13 @@ def release_file_pages(library: Path) -> int:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return sum(end - begin for begin, end in ranges if madvise(begin, end - begin, _DONT_NEED) == 0)
+
+
+def release_free_memory() -> None:
+    """Return memory that was freed, and that the C library keeps for later, to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def _unchanged(smaps: str, library: str) -> list[tuple[int, int]]:

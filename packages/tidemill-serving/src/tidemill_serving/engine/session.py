@@ -13,6 +13,7 @@ from typing import Any
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
 from tidemill_serving.engine.border import fetched
 from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
+from tidemill_serving.engine.pages import release_free_memory
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -47,6 +48,9 @@ class SessionEngine:
             self._tensorflow.load_op_library(str(library))
         except (self._error, OSError) as error:
             raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
+
+    def release_memory(self) -> None:
+        release_free_memory()
 
     def load(self, path: Path) -> LoadedModel:
         v1 = self._tensorflow.compat.v1

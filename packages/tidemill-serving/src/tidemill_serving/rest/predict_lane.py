@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
+from tidemill_serving.batching import DEFAULT_MAX_ROWS
 from tidemill_serving.engine import Array
 from tidemill_serving.errors import RequestError
 from tidemill_serving.http.message import Reply, Request, Response
@@ -59,6 +60,7 @@ class PredictLane:
         self._general = general
         self._headers = headers
         self._waiting: _Waiting = []
+        self._seen = 0
         self._since_s = 0.0
         self._servable: Servable | None = None
         self._version: _Version | None = None
@@ -72,7 +74,13 @@ class PredictLane:
 
     def _flush(self) -> None:
         waiting = self._waiting
+        if 1 + self._seen < len(waiting) < DEFAULT_MAX_ROWS:
+            # Clients that got their answers together send their next requests together: the next turn brings more.
+            self._seen = len(waiting)
+            self._loop.call_soon(self._flush)
+            return
         self._waiting = []
+        self._seen = 0
         version = self._find()
         if version is None:
             self._pass_on(waiting)
