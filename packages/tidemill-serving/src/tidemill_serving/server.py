@@ -17,7 +17,7 @@ import numpy as np
 from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import BatchThreads
-from tidemill_serving.engine import Engine, open_engine
+from tidemill_serving.engine import Engine, Parallelism, open_engine, suffices_one_thread
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.code import UserCode
 from tidemill_serving.handlers.wire import PYTHON
@@ -64,7 +64,8 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
     np.seterr(over="ignore")  # a JSON number above float32's range becomes Infinity, as in TF Serving
     has_archive = not options.multi_model and options.managed is None
     code = None if not has_archive else find_code(options, environment, event=_event, say=_say)
-    engine = open_engine(options.engine, parallelism=options.parallelism, op_libraries=options.op_libraries)
+    parallelism = _parallelism(options) if has_archive else options.parallelism
+    engine = open_engine(options.engine, parallelism=parallelism, op_libraries=options.op_libraries)
     _report_json()
     _event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
     batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)
@@ -189,12 +190,9 @@ class _Served:
             _event("model.warmed_up", **fields, seconds=f"{seconds:.2f}")
 
     async def _load_archive(self) -> None:
-        if self._options.kind == PYTHON:
-            versions = find_exported(self._options.model_dir)
-            default_name = versions[0].name
-        else:
-            versions = find_versions(self._options.model_dir)
-            default_name = default_model(versions, self._environment)
+        versions = _archive_versions(self._options)
+        is_python = self._options.kind == PYTHON
+        default_name = versions[0].name if is_python else default_model(versions, self._environment)
         self._registry.add(await self._loader.load_beside(versions))
         self._registry.default_name = default_name
 
@@ -208,6 +206,23 @@ class _Served:
         )
         self._cleanup.push_async_callback(host.close)
         return MultiModelApi(self.api, host, self._registry)
+
+
+def _archive_versions(options: Options) -> tuple[ModelVersion, ...]:
+    return find_exported(options.model_dir) if options.kind == PYTHON else find_versions(options.model_dir)
+
+
+def _parallelism(options: Options) -> Parallelism:
+    """Return the thread counts for the models of an archive: one thread inside operations where more are slower."""
+    chosen = options.parallelism
+    if chosen.intra_op or options.batching is not None or options.batching_file is not None:
+        return chosen
+    if not suffices_one_thread([version.path for version in _archive_versions(options)]):
+        return chosen
+    _event(
+        "engine.one_thread", reason=json.dumps("small dense networks; set SAGEMAKER_TFS_INTRA_OP_PARALLELISM for more")
+    )
+    return replace(chosen, intra_op=1)
 
 
 def _metrics_path(options: Options) -> str | None:

@@ -10,7 +10,7 @@ from tidemill_serving.engine.signatures import signatures_of
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["ServingGraph", "read_serving_graph"]
+__all__ = ["ServingGraph", "read_meta_graph", "read_serving_graph"]
 
 _SERVE_TAG = "serve"
 _LOOP_OPS = frozenset({"While", "StatelessWhile", "Enter", "RefEnter"})
@@ -39,7 +39,7 @@ def read_serving_graph(path: Path, *, wheel: Wheel) -> ServingGraph:
     Raises:
         StartFailed: The file cannot be read, is damaged, or has no such graph.
     """
-    meta_graph = _read_meta_graph(path / "saved_model.pb", wheel=wheel)
+    meta_graph = read_meta_graph(path / "saved_model.pb", wheel=wheel)
     signatures, unusable = signatures_of(meta_graph, wheel=wheel)
     definitions = {
         key: type(definition).FromString(definition.SerializeToString())
@@ -48,7 +48,12 @@ def read_serving_graph(path: Path, *, wheel: Wheel) -> ServingGraph:
     return ServingGraph(signatures, unusable, definitions, _has_loops(meta_graph))
 
 
-def _read_meta_graph(file: Path, *, wheel: Wheel) -> Any:
+def read_meta_graph(file: Path, *, wheel: Wheel) -> Any:
+    """Read the MetaGraphDef tagged ``serve`` of a ``saved_model.pb``.
+
+    Raises:
+        StartFailed: The file cannot be read, is damaged, or has no such graph.
+    """
     saved = wheel.saved_model.SavedModel()
     try:
         content = file.read_bytes()
