@@ -65,7 +65,7 @@ class NativeSources:
 
 
 def find_compiler() -> list[str] | None:
-    """Return the compiler that `CXX` names, else c++, g++ or clang++; None if there is none."""
+    """Return the compiler that `CXX` names, else c++, g++ or clang++; None if no compiler is found."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         words = shlex.split(name or "")
         if words and shutil.which(words[0]):

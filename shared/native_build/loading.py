@@ -17,7 +17,7 @@ __all__ = ["NativeLibrary", "load_library"]
 
 
 class NativeLibrary(NamedTuple):
-    """A native library, or the reason why there is none."""
+    """A native library, or the reason why it is missing."""
 
     ops: Any
     """The module of its ops; None if it cannot be had."""

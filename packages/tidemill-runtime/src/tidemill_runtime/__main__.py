@@ -89,5 +89,5 @@ def _warm(options: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     if not sys.flags.isolated and sys.path[0] in ("", str(Path.cwd())):
-        del sys.path[0]  # the user's json.py must not stand in for ours
+        del sys.path[0]  # the user's json.py must not replace the standard one
     sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
-"""Unpack a .tar.gz that nobody vouches for.
+"""Unpack a .tar.gz from an untrusted source.
 
 ``tarfile`` parses headers here and does nothing else: its own extraction, filters included, has been escaped. Every
 name is walked segment by segment from one directory descriptor without following links, every file is created anew,
-links are made last and only where they stay inside, and bytes and entries are budgeted while they are read.
+links are made last and only if they stay inside, and bytes and entries are budgeted while they are read.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _readable_errors() -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise
-        # The gzip module's own error, which is a class of its own (BadGzipFile) since Python 3.8 only.
+        # The gzip module's error, which is a separate class (BadGzipFile) only since Python 3.8.
         raise InvalidArchive(f"not a gzip tar: {error}") from error
     except (ValueError, OverflowError, RecursionError, IndexError, KeyError) as error:
         raise InvalidArchive(f"not a gzip tar: a header cannot be read ({type(error).__name__}: {error})") from error
@@ -214,7 +214,7 @@ def _segments(name: str, *, what: str) -> tuple[str, ...]:
 
 
 def _symlink_target(name: tuple[str, ...], target: str) -> tuple[str, ...]:
-    """Where a symbolic link points, counted from the directory; made certain by ``_make_links``."""
+    """Return the target of a symbolic link, relative to the directory; ``_make_links`` checks it."""
     if not target or target.startswith("/") or "\0" in target or len(os.fsencode(target)) > MAX_NAME_BYTES:
         raise InvalidArchive(
             f"symbolic link {_shown('/'.join(name))} points to {_shown(target)}: only inside is allowed"

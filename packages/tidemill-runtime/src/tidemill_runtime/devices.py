@@ -40,7 +40,7 @@ def _count_neurons() -> int:
 
 
 def _output_of(*command: str) -> str:
-    """Standard output of a tool, or nothing where the tool or its device is missing."""
+    """Return the standard output of a tool; empty if the tool or its device is missing."""
     if shutil.which(command[0]) is None:
         return ""
     try:

@@ -43,8 +43,8 @@ class Environment:
         resource_config: Content of resourceconfig.json.
         input_data_config: Content of inputdataconfig.json.
         entry_point: File name of the script as given; empty for a job with its own container entry point.
-        job_name: Training job name, None where nobody said.
-        region: AWS region of the job, None where nobody said.
+        job_name: Training job name; None if not given.
+        region: AWS region of the job; None if not given.
         framework_module: What SM_FRAMEWORK_MODULE shows.
         devices: Processors of the instance.
     """
@@ -65,7 +65,7 @@ class Environment:
 
         Args:
             variables: The container's environment.
-            devices: Processors; counted where not given.
+            devices: Processors; counted if not given.
 
         Raises:
             ConfigurationError: A file is not a JSON object, or there is no /opt/ml.
@@ -103,7 +103,7 @@ class Environment:
 
     @property
     def current_instance_type(self) -> str:
-        """Instance type, ``local`` where nobody said."""
+        """Instance type; ``local`` if not given."""
         return str(self.resource_config.get("current_instance_type") or "local")
 
     @property
@@ -178,7 +178,7 @@ class Environment:
 
     @property
     def module_dir(self) -> str:
-        """The submit directory as it was given, which is not where the code lies now."""
+        """The submit directory as it was given, which is not the present directory of the code."""
         return str(self.hyperparameters.reserved.get("sagemaker_submit_directory") or self.layout.code)
 
     @property
@@ -199,7 +199,7 @@ class Environment:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``; empty where there is no such file."""
+    """Return the JSON object in ``path``; empty if the file does not exist."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:

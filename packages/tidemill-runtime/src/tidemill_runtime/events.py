@@ -19,7 +19,7 @@ def emit(event: str, **fields: object) -> None:
     """
     texts = (f"{name}={_cut(json.dumps(value))}" for name, value in fields.items())
     line = " ".join([f"tidemill: {event}", *texts]) + "\n"
-    # One write straight to the descriptor: a line is never torn, whatever the script writes at the same moment.
+    # One write straight to the descriptor: a line stays whole even if the script writes at the same moment.
     os.write(2, line.encode("ascii"))
 
 

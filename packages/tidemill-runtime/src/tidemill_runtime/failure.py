@@ -39,10 +39,10 @@ class Problem:
     """An uncaught exception, or what else is known of a failure.
 
     Attributes:
-        kind: Type of the exception, empty where there was none.
+        kind: Type of the exception; empty without an exception.
         message: Its text, or the last lines of standard error.
         frames: ``{file, line, function, text}`` of the user's own code, the innermost last.
-        module: Where the type is defined.
+        module: Module that defines the type.
         printed_error: Name of the library error that the script printed on standard error, if any. It heads the report
             unless the exception itself is a library's.
         where: Which of the script's processes failed; empty if there is only one.
@@ -148,7 +148,7 @@ def _frame_text(frame: Mapping[str, Any]) -> str:
 
 
 def _from_text(tail: str) -> Problem:
-    """Read the last traceback in what the script printed; without one, take its last lines."""
+    """Read the last traceback in the script's output; without one, use the last lines."""
     _, marker, trace = tail.rpartition("Traceback (most recent call last):\n")
     problem = _from_traceback(trace.splitlines()) if marker else None
     if problem:

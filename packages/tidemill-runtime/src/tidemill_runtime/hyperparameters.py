@@ -1,6 +1,6 @@
 """Hyperparameters: from the platform's map of strings to values, and on to the script's arguments.
 
-The forms are those of SageMaker's training toolkit 5.1.4: values are JSON where they parse as JSON, arguments are the
+The forms are those of SageMaker's training toolkit 5.1.4: values that parse as JSON are JSON, arguments are the
 Python text of the value, and an argument vector is passed on as it is, never through a shell.
 """
 
@@ -95,7 +95,7 @@ def _decode_value(value: Any) -> Any:
 
 
 def _separate_trials(user: Mapping[str, Any], *, job_name: str) -> dict[str, Any]:
-    """Give each job of a tuning job its own model_dir, so that trials do not write over each other."""
+    """Add the job's name to model_dir in a tuning job, so that trials do not write over each other."""
     model_dir = user.get("model_dir")
     if not isinstance(model_dir, str) or model_dir.startswith("/opt/ml"):
         return dict(user)

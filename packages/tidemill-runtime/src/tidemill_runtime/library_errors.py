@@ -1,6 +1,6 @@
 """Library errors that head a failure report in place of ExecuteUserScriptError, as SageMaker's training toolkit has it.
 
-The toolkit looks for the names of TensorFlow's errors in what the script printed and takes the first one of its list
+The toolkit looks for the names of TensorFlow's errors in the script's output and takes the first one of its list
 that occurs. It compares substrings, by which FileNotFoundError becomes TensorFlow's NotFoundError; here whole names are
 compared.
 """

@@ -13,7 +13,7 @@ SAVED_MODEL_NAMES = ("saved_model.pb", "saved_model.pbtxt")
 
 
 def warnings_about(model_dir: Path) -> list[str]:
-    """Why the content of the model directory may not be servable; empty where it is."""
+    """Return why the content of the model directory may not be servable; empty if it is."""
     files = [path for path in model_dir.rglob("*") if path.is_file()] if model_dir.is_dir() else []
     if not files:
         return [f"nothing was saved under {model_dir}, so the job has no model.tar.gz"]

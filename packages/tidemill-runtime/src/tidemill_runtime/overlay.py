@@ -42,7 +42,7 @@ def _link(overlay: Path) -> Path:
 
 
 def _base_directories() -> list[str]:
-    """Directories of packages of the running environment, in the order of its own sys.path."""
+    """Directories of packages of the running environment, in the order of its sys.path."""
     paths = sysconfig.get_paths()
     found = [*site.getsitepackages([sys.prefix]), paths["purelib"], paths["platlib"]]
     return list(dict.fromkeys(str(Path(directory).absolute()) for directory in found if Path(directory).is_dir()))

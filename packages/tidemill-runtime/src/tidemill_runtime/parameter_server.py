@@ -1,6 +1,6 @@
 """``python -m tidemill_runtime.parameter_server``: the parameter server of one instance, in the script's environment.
 
-It is the only part of the runtime that imports TensorFlow, in a process of its own.
+It is the only part of the runtime that imports TensorFlow, and it runs in a separate process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Run the script below the runtime: own session, signals passed on, standard error passed through, nobody left behind.
+"""Run the script below the runtime: own session, signals passed on, standard error passed through, no process left
+behind.
 
 The runtime is the script's parent, the reaper of its orphans, and often process 1 of the job. It is single-threaded:
 one selector watches standard error, the shim's control pipe and the signals.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Protocol
 else:
-    Protocol = object  # Python 3.7 has none, and only type checkers need it
+    Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
 __all__ = [
     "Child",
@@ -85,7 +86,7 @@ class Ended:
         stderr_tail: The last 16 KiB of standard error.
         pid: Of the process.
         where: Which of the script's processes it was, e.g. ``rank 1 on algo-1``; empty if there is only one.
-        reports: Where it reports uncaught exceptions, if not where all do.
+        reports: File for reports of uncaught exceptions; None for the default file.
     """
 
     exit_code: int
@@ -111,7 +112,7 @@ class ColdChild:
     helper_pids: tuple[int, ...] = ()
 
     def __init__(self, argv: Sequence[str], *, directory: Path, variables: Mapping[str, str], stderr_fd: int) -> None:
-        # UTF-8 whatever the locale says: a value must arrive as it was sent.
+        # always UTF-8, regardless of the locale: a value must arrive as it was sent.
         vector = [argument.encode("utf-8", "surrogateescape") for argument in argv]
         environment = {_encoded(name): _encoded(value) for name, value in variables.items()}
         try:
@@ -179,7 +180,7 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
     exit_code = child.exit_code()
     kill_descendants()
     os.set_blocking(stderr_fd, False)
-    with contextlib.suppress(BlockingIOError):  # somebody outside our reach holds it open
+    with contextlib.suppress(BlockingIOError):  # a process outside our reach holds it open
         while _pass_on(stderr_fd, tail):
             pass
     os.close(stderr_fd)
@@ -217,7 +218,7 @@ def die_with_parent(parent_pid: int) -> Callable[[], None]:
 def begin_afresh(parent_pid: int) -> Callable[[], None]:
     """What the script's process calls before exec: it dies with the runtime, and ignores nothing that others ignore.
 
-    Whoever starts a service in the background of a shell hands down ignored SIGINT and SIGQUIT.
+    A shell that starts a service in the background makes it inherit ignored SIGINT and SIGQUIT.
     """
     arrange = die_with_parent(parent_pid)
 
@@ -238,7 +239,7 @@ def kill_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
         if _reap_all() and not pids:
             return
-        time.sleep(KILL_ROUND_S)  # the kernel tells nobody but the parent of a death, and that may be another one
+        time.sleep(KILL_ROUND_S)  # the kernel reports an exit to the parent only, which may be another process
 
 
 def _descendants(root: int) -> list[int]:

@@ -1,7 +1,7 @@
 """What a reader of TFRecords may have met in File mode: files of another format, known by their first bytes.
 
-TensorFlow says "corrupted record at 0" of a compressed file and of RecordIO alike. The files still lie in the job's
-channels when it fails, so the cause can be named.
+TensorFlow says "corrupted record at 0" of a compressed file and of RecordIO alike. The files are still in the job's
+channels when the job fails, so the cause can be found.
 """
 
 from __future__ import annotations

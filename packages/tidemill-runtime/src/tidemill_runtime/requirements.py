@@ -1,8 +1,8 @@
 """requirements.txt of the user's code: whether packages are needed, and how they get installed.
 
 A job's environment is read-only and shared. When the code asks for packages, ``train`` leaves with status 75 and says
-in ``needs-overlay.json`` what it needs; the shim, which keeps overlays, runs ``install`` if it has none for this
-digest, and then ``train`` again.
+in ``needs-overlay.json`` what it needs; the shim, which keeps overlays, runs ``install`` if no overlay has this digest,
+and then ``train`` again.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _message(error: BaseException) -> str:
 
 
 def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str, Any]]:
-    """The last frames of the user's own code; of any code where there is none of the user's."""
+    """Return the last frames of the user's code; without any, the last frames of all code."""
     import linecache
 
     frames: list[dict[str, Any]] = []

@@ -13,7 +13,7 @@ class Tail:
     """The last 16 KiB of a stream.
 
     Args:
-        fd: Where the bytes go.
+        fd: File descriptor that the bytes are written to.
     """
 
     def __init__(self, fd: int = 2) -> None:
@@ -21,7 +21,7 @@ class Tail:
         self._kept = bytearray()
 
     def pass_on(self, data: bytes) -> None:
-        """Write the bytes and remember them. With nobody left to read, they are remembered only."""
+        """Write the bytes and remember them. If the reader is gone, the bytes are only kept."""
         self._kept += data
         del self._kept[:-KEPT_BYTES]
         try:
@@ -30,7 +30,7 @@ class Tail:
             self._fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
     def text(self) -> str:
-        """What was kept, as text; bytes that are none are shown as replacement characters."""
+        """Return the kept bytes as text; invalid UTF-8 becomes replacement characters."""
         return self._kept.decode("utf-8", "replace")
 
 

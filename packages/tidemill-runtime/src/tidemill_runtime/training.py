@@ -122,7 +122,7 @@ def _own(environment: Environment, variables: Mapping[str, str], overlay: str | 
 
 
 def _foreign(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
-    """A container entry point. It may call pip itself, so it gets an environment of its own to write to."""
+    """A container entry point. It may call pip, so it gets a writable environment."""
     overlay = environment.layout.private / "environment"
     create_overlay(overlay)
     return Script(

@@ -60,7 +60,7 @@ def _switch_on_compiler() -> None:
 
 
 def _set_xla_flags() -> None:
-    """Set what XLA reads once per process: where it dumps its graphs.
+    """Set the directory for XLA's graph dumps, which XLA reads once per process.
 
     Not its persistent cache: a damaged entry in it fails the function.
     """

@@ -1,9 +1,9 @@
-"""Keras 3 under ``MultiWorkerMirroredStrategy``: two defects of its trainer, repaired where they are.
+"""Repair two defects of Keras 3's trainer under ``MultiWorkerMirroredStrategy``.
 
 Keras 3.15 cannot train on several workers. To build a model that has no shapes yet it reduces a whole batch over the
-workers, which strategies refuse, and it averages the scalars of a step along an axis that they do not have. Both stand
-in ``keras.src.backend.tensorflow.trainer``, so that is where they are replaced: only if the source holds the defect,
-and with effect only under a strategy of several workers.
+workers, which strategies refuse, and it averages the scalars of a step along an axis that they do not have. Both are in
+``keras.src.backend.tensorflow.trainer``, and are replaced there: only if the source has the defect, and with effect
+only under a strategy of several workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTE = (
 
 
 class TrainerFinder:
-    """Stands first among the finders until Keras's trainer is looked for, and takes itself away then."""
+    """The first import finder until Keras's trainer is looked for; then it removes itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

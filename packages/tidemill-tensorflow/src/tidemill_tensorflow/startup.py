@@ -20,7 +20,7 @@ __all__ = ["TensorFlowFinder"]
 
 
 class TensorFlowFinder:
-    """Stands first among the finders until TensorFlow is looked for, and takes itself away then."""
+    """The first import finder until TensorFlow is looked for; then it removes itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

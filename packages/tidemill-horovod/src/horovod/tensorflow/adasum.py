@@ -1,7 +1,7 @@
 """Adasum: a sum of gradients that leaves out what they share.
 
 Two gradients a and b are combined as (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum if they are orthogonal,
-their mean if they are equal. Ranks are combined in pairs, then pairs of pairs, each tensor by itself.
+their mean if they are equal. Ranks are combined in pairs, then in pairs of pairs, separately for each tensor.
 """
 
 from __future__ import annotations

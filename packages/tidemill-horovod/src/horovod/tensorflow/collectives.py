@@ -60,7 +60,7 @@ def run(
 
     Args:
         kind: Which. An alltoall has two tensors: the rows, and the int64 numbers of rows for each rank.
-        tensors: Dense tensors that travel independently of each other, fused where they are ready together.
+        tensors: Dense tensors that are sent independently of each other; those ready together are fused.
         label: What the op is called. Ranks match tensors by it, by their place in the graph and by their order.
         ranks: Those that take part, ascending; None for all.
         reduction: Of an allreduce.

@@ -10,31 +10,31 @@ __all__ = ["Compression"]
 
 
 class _None:
-    """Tensors travel as they are."""
+    """Tensors are sent unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Give what travels, and what `decompress` needs."""
+        """Return the tensor to send, and the context for `decompress`."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, context: Any) -> Any:
-        """Give the tensor back."""
+        """Return the received tensor."""
         del context
         return tensor
 
 
 class _Half:
-    """Floats travel in half precision."""
+    """Floats are sent in half precision."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Give what travels, and what `decompress` needs."""
+        """Return the tensor to send, and the context for `decompress`."""
         return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: Any, context: Any) -> Any:
-        """Give the tensor in the precision that it had."""
+        """Return the tensor in its original precision."""
         return tf.cast(tensor, context)
 
 

@@ -2,7 +2,7 @@
 
 Ranks run the ops of a graph in any order. Each op hands its tensor to the engine and gives its thread back. The
 coordinator lets a tensor travel when it is ready on all ranks, together with others of its dtype, and all ranks do
-this in the same order. So no order of ops can make ranks wait for each other for ever.
+this in the same order. So no order of ops can deadlock the ranks.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def join() -> int:
 
 
 def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
-    """Refuse a rank that does not exist, or is none of the set.
+    """Refuse a rank that does not exist, or is not in the set.
 
     Raises:
         ValueError: If so.

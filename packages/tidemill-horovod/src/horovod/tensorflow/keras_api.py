@@ -96,7 +96,7 @@ def PartialDistributedOptimizer(  # noqa: N802
         average_aggregated_gradients: As for `DistributedOptimizer`.
         groups: Without effect.
         process_set: As for `DistributedOptimizer`.
-        local_layers: One built layer or several, with variables of their own on each rank.
+        local_layers: One or several built layers whose variables differ between ranks.
         scale_local_gradients: Whether their gradients are divided by the number of ranks.
     """
     del name, device_dense, device_sparse, groups

@@ -1,4 +1,4 @@
-"""Where ranks meet before they are connected: an allgather of small messages, by whatever started them."""
+"""How ranks find each other before they are connected: an allgather of small messages through their launcher."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class LauncherMeeting:
         return self._by_address(message, deadline_s)
 
     def _by_directory(self, message: bytes, deadline_s: float) -> list[bytes]:
-        # Each launch has a secret of its own, and each call of hvd.init in it its number.
+        # Each launch has its own secret, and each call of hvd.init in it a number.
         launch = hashlib.sha256(b"horovod" + self._launched.secret).hexdigest()[:16]
         directory = Path(self._launched.store)
         names = [f"horovod.{launch}.{self._number}.{self._calls}.{rank}" for rank in range(self.size)]

@@ -1,8 +1,8 @@
 """Connect ranks: shared memory on one machine, sockets between machines.
 
 Rank 0 has a control socket to each other rank. Ranks of one machine share memory whose descriptor travels over those
-sockets, so no file remains whatever ends the job. Ranks of several machines have a data socket between each two.
-Every connection begins with a secret of the job, which the ranks have learned where they met.
+sockets, so no file remains, however the job ends. Ranks of several machines have a data socket between each two.
+Every connection begins with a secret of the job, which the ranks exchanged when they met.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
     """Connect this rank with the others. Collective.
 
     Args:
-        meeting: Where the ranks meet.
+        meeting: The exchange by which the ranks find each other.
         memory_bytes: Size of the memory that ranks of one machine share.
         problem: Why this rank cannot take part; empty if it can.
         address: Of this machine for other machines; empty to look it up.

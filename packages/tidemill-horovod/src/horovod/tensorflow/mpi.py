@@ -51,7 +51,7 @@ def wrap(communicator: Any) -> MPICommunicator:
     """The group of a communicator of mpi4py.
 
     Raises:
-        RuntimeError: If mpi4py loads another MPI than that of mpirun: each process would be a group of its own.
+        RuntimeError: If mpi4py loads another MPI than that of mpirun: each process would be alone in its group.
     """
     _started()
     return MPICommunicator(communicator)

@@ -1,4 +1,4 @@
-"""Where this process stands: `init`, ranks and sizes."""
+"""The position of this process among the ranks: `init`, ranks and sizes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def communicator() -> Any:
 
 
 def current_engine() -> Engine | None:
-    """The native engine; None where there is one process, or a communicator that only exchanges arrays."""
+    """The native engine; None with one process, or with a communicator that only exchanges arrays."""
     return _current().engine
 
 
@@ -207,7 +207,7 @@ def _current() -> _Standing:
 
 
 def _require_same(comm: Any) -> None:
-    # Without an argument the script asks for whatever group there is: smp.init may have started it.
+    # Without an argument the script accepts an existing group, such as the one that smp.init started.
     if comm is not None and comm is not _comm and comm != _comm:
         raise ValueError(
             f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call "

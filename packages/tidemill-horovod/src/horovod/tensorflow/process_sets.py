@@ -1,4 +1,4 @@
-"""Some of the ranks, which make calls of their own."""
+"""Subsets of the ranks with separate collective calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ProcessSet:
         return len(self._added())
 
     def rank(self) -> int:
-        """This process, counted in the set; -1 if it is none of it."""
+        """Rank of this process within the set; -1 if the process is not in the set."""
         ranks = self._added()
         return ranks.index(rank()) if rank() in ranks else -1
 
@@ -93,7 +93,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """Forget a set; collective over all ranks. False if it is not known, or that of all ranks."""
     if process_set.process_set_id is None or _sets.get(process_set.process_set_id) is not process_set:
         return False
-    run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # nobody still uses it
+    run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # no call still uses it
     del _sets[process_set.process_set_id]
     process_set.process_set_id = None
     return True
@@ -110,7 +110,7 @@ def members_of(function: str, process_set: Any) -> list[int] | None:
     """The ranks of a set; None for all.
 
     Raises:
-        ValueError: If it is none, was not added, or does not include this rank.
+        ValueError: If it is not a process set, was not added, or does not include this rank.
     """
     communicator()  # says so if there was no hvd.init
     if process_set is None or process_set is global_process_set:

@@ -29,7 +29,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         for name in ("synchronized", "fused"):
             kwargs.pop(name, None)
         if not issubclass(_Base, _keras_3_layer()):
-            kwargs["fused"] = False  # the fused op computes the moments of this rank by itself
+            kwargs["fused"] = False  # the fused op computes the moments of this rank only
         super().__init__(**kwargs)
         self.supports_jit = False
 

@@ -113,7 +113,7 @@ def PartialDistributedGradientTape(  # noqa: N802
         num_groups: Without effect.
         groups: Without effect.
         process_set: As for `DistributedGradientTape`.
-        local_layers: One Keras layer or several, with variables of their own on each rank.
+        local_layers: One or several Keras layers whose variables differ between ranks.
         scale_local_gradients: Whether their gradients are divided by the number of ranks.
     """
     del device_dense, device_sparse, num_groups, groups

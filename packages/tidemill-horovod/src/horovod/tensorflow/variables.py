@@ -23,7 +23,7 @@ __all__ = [
 def broadcast_variables(
     variables: Iterable[Any], root_rank: int, process_set: Any = None, inplace: bool = False
 ) -> Any:
-    """Give all variables the values that they have on `root_rank`.
+    """Assign to all variables their values on `root_rank`.
 
     Variables that this process does not hold, as those of other partitions under `smp`, are passed over.
 
@@ -45,7 +45,7 @@ def broadcast_variables(
 
 
 def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: Any = None) -> list[Any]:
-    """Give all variables the values that they have on `root_rank`, and return the variables.
+    """Assign to all variables their values on `root_rank`, and return the variables.
 
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
@@ -62,7 +62,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     """Return the op that gives all global variables of the graph their values on `root_rank`; for graphs of sessions.
 
     Raises:
-        RuntimeError: Eagerly, where there are no global variables.
+        RuntimeError: If executed eagerly, which has no global variables.
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -111,6 +111,6 @@ def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    # A Keras 3 variable is none of TensorFlow's, it holds one.
+    # A Keras 3 variable is not a TensorFlow variable; it contains one.
     inner = getattr(variable, "value", None)
     return variable if isinstance(variable, tf.Variable) or not isinstance(inner, tf.Variable) else inner

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.process import Child
 else:
-    Protocol = object  # Python 3.7 has none, and only type checkers need it
+    Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
 __all__ = ["Launcher", "Script"]
 
@@ -26,8 +26,8 @@ class Script:
         shown: ``argv`` with secrets masked, for the log and the failure report.
         directory: Working directory.
         variables: The whole environment.
-        plain_file: The Python file, where the command is nothing but ``python -- FILE ARGUMENTS`` in the base
-            environment; else empty. Only such a script can be started by something other than exec.
+        plain_file: The Python file if the command is just ``python -- FILE ARGUMENTS`` in the base environment; else
+        empty. Only such a script can be started by something other than exec.
     """
 
     argv: tuple[str, ...]
@@ -38,7 +38,7 @@ class Script:
 
 
 class Launcher(Protocol):
-    """Starts the script of one instance, with whatever must run beside it."""
+    """Starts the script of one instance, and the processes that it needs beside it."""
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
         """Start the script in its own session and process group.

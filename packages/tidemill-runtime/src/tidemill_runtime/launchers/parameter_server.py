@@ -80,7 +80,7 @@ class Master:
     """Whether the first instance of the cluster has ended, as the others see it.
 
     Args:
-        address: Of its parameter server, which lives as long as its script, whatever ports the script opens.
+        address: Of its parameter server, which runs as long as the script; the script's ports do not matter.
         variables: Of the script; ``TIDEMILL_JOB_DIRECTORY`` is the directory that the instances share, if they do.
     """
 

@@ -43,7 +43,7 @@ def command_of(entry_point: EntryPoint, arguments: tuple[str, ...], *, python: s
 
 
 def _executable(directory: Path, name: str) -> tuple[str, ...]:
-    """How the kernel can run a command: by itself, or by sh where the file does not say by what."""
+    """Return the command as the kernel can run it: as given, or through sh if the file names no interpreter."""
     path = directory / name
     path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o755)
     with path.open("rb") as file:

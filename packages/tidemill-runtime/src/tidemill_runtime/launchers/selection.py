@@ -32,7 +32,7 @@ def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Laun
         variables: The container's environment; ``TIDEMILL_WARM_SOCKET`` names a process that forks scripts.
 
     Raises:
-        ConfigurationError: There is none for it.
+        ConfigurationError: No launcher fits the job.
     """
     if environment.hyperparameters.framework.get(DATA_PARALLEL):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Start a plain script by the zygote where that makes no difference but time; cold where it would."""
+"""Start a plain script from the zygote if only the time differs; start it cold otherwise."""
 
 from __future__ import annotations
 

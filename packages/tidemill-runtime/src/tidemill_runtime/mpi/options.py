@@ -129,7 +129,7 @@ def _for_mpich(option: str, name: str, words: list[str]) -> list[str]:
 
 
 def _for_open_mpi(option: str, name: str, words: list[str]) -> list[str]:
-    """Open MPI 5 has long options with two dashes only; what it does not know it refuses by itself."""
+    """Open MPI 5 has long options with two dashes only; it refuses unknown ones."""
     taken = [words.pop(0) for _ in range(_TUNING.get(name, 0)) if words]
     while words and not words[0].startswith("-"):
         taken.append(words.pop(0))

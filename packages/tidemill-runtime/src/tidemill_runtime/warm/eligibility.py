@@ -23,7 +23,7 @@ LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, settled: Collection[str] = ()) -> str:
-    """The first variable that a fresh interpreter would have read otherwise; empty where there is none.
+    """Return the first variable that a fresh interpreter would have read differently; empty without one.
 
     Args:
         ours: What the zygote was started with.

@@ -51,7 +51,7 @@ class Interpreter:
         self._set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
 
     def difference(self, variables: Mapping[str, str]) -> str:
-        """The first variable that a fresh interpreter would have read otherwise; empty where there is none."""
+        """Return the first variable that a fresh interpreter would have read differently; empty without one."""
         return difference(self.variables, variables, settled=self._set_by_imports)
 
     def become_fresh(self, *, argv: Sequence[str], variables: Mapping[str, str], directory: str) -> None:
@@ -93,10 +93,10 @@ class Interpreter:
         try:
             with open(path, "rb") as source:  # noqa: PTH123
                 code = compile(source.read(), path, "exec", dont_inherit=True)
-        except Exception as error:  # noqa: BLE001 - whatever keeps a source from compiling is the script's exception
+        except Exception as error:  # noqa: BLE001 - any error of compiling a source is the script's exception
             _report(error, None)
         try:
-            exec(code, main.__dict__)  # noqa: S102 - this is what the process is for
+            exec(code, main.__dict__)  # noqa: S102 - running the script is the purpose of this process
         except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to the hook, as the interpreter does
@@ -137,7 +137,7 @@ def _forget_the_process_before() -> None:
 
 
 def _set_blas_threads(variables: Mapping[str, str]) -> None:
-    """Give OpenBLAS the threads that it would have made by itself; the zygote keeps it at one, to be able to fork."""
+    """Set OpenBLAS to its default number of threads; the zygote keeps it at one to be able to fork."""
     wanted = variables.get("OPENBLAS_NUM_THREADS") or variables.get("OMP_NUM_THREADS") or ""
     num_threads = int(wanted) if wanted.isdigit() and int(wanted) else len(os.sched_getaffinity(0))
     if num_threads == 1:

@@ -1,4 +1,4 @@
-"""The process that asks for a script: who it is, beyond doubt, and what it is allowed."""
+"""The process that requests a script: its verified identity and its rights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Peer:
         """The process at the other end.
 
         Raises:
-            Refused: It is somebody else's, or gone.
+            Refused: It belongs to another user, or has exited.
         """
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
         pid, uid, _ = CREDENTIALS.unpack(data)

@@ -1,4 +1,4 @@
-"""Take on the rights and limits of another process: never more than it has itself."""
+"""Assume the rights and limits of another process, and never more than that process has."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Rights:
         if self.no_new_privileges:
             _prctl(PR_SET_NO_NEW_PRIVS, 1)
         self._drop_capabilities()
-        # A change of rights makes /proc/self somebody else's and forgets the death signal: both are set again.
+        # A change of rights changes the owner of /proc/self and clears the death signal: set both again.
         _prctl(PR_SET_DUMPABLE, 1)
         _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 

@@ -74,7 +74,7 @@ def serve(path: Path, *, modules: Sequence[str], variables: Mapping[str, str]) -
         ConfigurationError: The imports leave threads or a GPU behind, so that forking is not safe.
     """
     interpreter = Interpreter(variables)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whatever was inherited: scripts have nothing of it
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # close inherited descriptors: scripts must not have them
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be lost; every script gets its own
     for module in modules:
         importlib.import_module(module)
@@ -184,7 +184,8 @@ def _become_script(
 
 
 def _watch(connection: socket.socket, pid: int, ready_fd: int, *, own_pid_namespace: bool) -> NoReturn:
-    """Tell the runtime about the script until it ends; end it when the runtime is gone. Does not return."""
+    """Report the script's state to the runtime until the script ends; end the script if the runtime is gone. Does not
+    return."""
     ready = os.read(ready_fd, 32)
     if not ready:
         os.waitpid(pid, 0)

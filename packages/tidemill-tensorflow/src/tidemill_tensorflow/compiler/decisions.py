@@ -27,7 +27,7 @@ class DecisionStore:
     """Files below a directory that may not exist yet.
 
     Args:
-        directory: Where they lie.
+        directory: Directory of the decisions.
         max_files: Above this number the oldest are removed.
     """
 

@@ -115,7 +115,7 @@ def _inline(nodes: list[Any], outputs: list[str], calls: dict[str, Any], functio
 
 
 def _body(call: Any, function: Any) -> tuple[list[Any], list[str], list[str]]:
-    """Return the nodes of a called function, its results, and what a control input on the call waits for."""
+    """Return the nodes of a called function, its results, and the nodes that a control input on the call waits for."""
     graph_def, flat_names = function_def_to_graph.function_def_to_graph_def(function)
     arguments = {argument.name: call.input[index] for index, argument in enumerate(function.signature.input_arg)}
     waited = [reference for reference in call.input if reference.startswith("^")]

@@ -21,7 +21,7 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
 
     Args:
         region: What it computes.
-        sources: Symbolic tensors that the inputs stand for, by name: dtype, shape and the variables behind handles.
+        sources: Symbolic tensors that the inputs represent, by name: dtype, shape and the variables behind handles.
             Inputs without an entry are scalars of int64.
         xla: Whether XLA compiles it.
         name: Of the function, for profiles and dumps.

@@ -1,4 +1,4 @@
-"""Where the compiler stands between a script and TensorFlow: at the call of a traced function."""
+"""Intercept the calls of traced functions between a script and TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the script has chosen by itself between plain and XLA; the choice is respected."""
+"""Detect whether the script itself chose between plain and XLA; its choice is respected."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _note_choices(trainer: Any) -> None:
 
 
 class _TrainerFinder:
-    """Stands first among the finders until a module is looked for, and takes itself away then."""
+    """The first import finder until a module is looked for; then it removes itself."""
 
     def __init__(self, name: str, trainer: str) -> None:
         self._name = name

@@ -14,7 +14,7 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 
 def has_several_processes() -> bool:
     """Return whether other processes train the same model: under MPI, tidemill's launcher of ranks, by ``TF_CONFIG``,
-    or by what the script itself has told Horovod or a strategy.
+    or by the script's settings of Horovod or of a strategy.
 
     Copies of a model that were updated by differing variants of a step would drift apart.
     """
@@ -37,7 +37,7 @@ def _horovod_ranks() -> int:
 
 
 def _strategy_tasks() -> int:
-    """Return the number of tasks of the cluster that TensorFlow is connected to, whoever named it."""
+    """Return the number of tasks of the cluster that TensorFlow is connected to."""
     module: Any = sys.modules.get("tensorflow.python.eager.context")
     if module is None:
         return 1

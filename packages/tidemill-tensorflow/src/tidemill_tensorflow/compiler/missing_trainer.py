@@ -1,4 +1,4 @@
-"""What to use instead of Hugging Face's ``TFTrainer``, told where a script imports it from a library without it."""
+"""Name the replacement of Hugging Face's ``TFTrainer`` when a script imports it from a library that lacks it."""
 
 from __future__ import annotations
 

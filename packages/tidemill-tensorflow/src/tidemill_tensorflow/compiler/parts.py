@@ -67,7 +67,7 @@ def is_training_step(concrete: Any) -> bool:
 
 
 def take_apart(concrete: Any, *, name: str) -> Parts:
-    """Take the graph of a ConcreteFunction apart.
+    """Split the graph of a ConcreteFunction into parts.
 
     Raises:
         NotCompilable: XLA cannot compile it, or it cannot draw the same random numbers there.

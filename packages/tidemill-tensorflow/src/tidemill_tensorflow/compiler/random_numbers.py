@@ -1,8 +1,8 @@
 """Random ops that draw the same numbers with and without XLA.
 
 Both draw the same Philox bits, but XLA turns them into floats in another way, and TensorFlow's stateful ops keep a
-state of their own that XLA does not know. So each random op is replaced by a function that draws bits and converts them
-as TensorFlow's CPU kernels do: the low mantissa bits for uniform floats, Box-Muller for normal ones.
+state that XLA does not know. So each random op is replaced by a function that draws bits and converts them as
+TensorFlow's CPU kernels do: the low mantissa bits for uniform floats, Box-Muller for normal ones.
 
 The n-th run of a stateful op starts at the Philox counter ``n * 256 * (number of values)``, its seeds being key and
 upper counter half; a count of runs replaces its state.

@@ -37,7 +37,7 @@ class Region:
 
     Attributes:
         graph_def: Its nodes; what comes from elsewhere is named ``input_k`` and is no node of it.
-        inputs: The tensors ``node:k`` of the flat graph that these stand for.
+        inputs: The tensors ``node:k`` of the flat graph that the placeholders represent.
         outputs: Tensors of the flat graph that the region yields.
     """
 
@@ -59,7 +59,7 @@ def cut(flat: FlatGraph) -> Cut:
     """Cut a flat graph.
 
     Raises:
-        NotCompilable: An op without an XLA kernel stands in the middle of the step.
+        NotCompilable: The step has an op without an XLA kernel between compilable ops.
     """
     nodes = {node.name: node for node in flat.graph_def.node}
     functions = {function.signature.name: function for function in flat.graph_def.library.function}

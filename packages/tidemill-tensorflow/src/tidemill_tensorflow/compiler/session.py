@@ -33,7 +33,7 @@ class Options:
 
     Attributes:
         deterministic: No timing decides: a stored decision is used, or plain.
-        report_dir: Where the report goes; None writes none.
+        report_dir: Directory of the report; None writes no report.
         cache_dir: Where decisions are kept from job to job; None keeps none.
         debug: Whether XLA's dumps are written beside the report.
     """
@@ -84,7 +84,7 @@ class Session:
         return step
 
     def prepare(self, step: Step, concrete: Any) -> None:
-        """Take a function apart in the background."""
+        """Split a function into parts in the background."""
         if has_several_processes():
             step.give_up("the job has several processes, which would have to decide alike: that is not compiled yet")
             return
@@ -121,7 +121,7 @@ class Session:
         self._write_report()
 
     def note_fallback(self, step: Step, reason: str) -> None:
-        """Tell that a function runs plain, and why."""
+        """Report that a function runs plain, and why."""
         self.note(f"{step.name} runs plain: {reason}")
         self._write_report()
 

@@ -75,7 +75,7 @@ class Coordinator(Protocol):
         ...
 
     def prepare(self, step: Step, concrete: Any) -> None:
-        """Take a function apart in the background."""
+        """Split a function into parts in the background."""
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background."""
@@ -91,7 +91,7 @@ class Coordinator(Protocol):
         """Keep a decision, and tell of it."""
 
     def note_fallback(self, step: Step, reason: str) -> None:
-        """Tell that a function runs plain, and why."""
+        """Report that a function runs plain, and why."""
 
 
 class Step:
@@ -102,7 +102,7 @@ class Step:
         shapes: What came, by the shapes of the arguments.
         reason: Why the whole function runs plain, or None.
         runs: How often it ran.
-        draws: How often it ran since the script last set a seed: where its stateful random ops stand.
+        draws: Number of runs since the script last set a seed, which positions its stateful random ops.
     """
 
     def __init__(self, concrete: Any, session: Coordinator) -> None:
@@ -132,7 +132,7 @@ class Step:
         return self._run_parts(self._parts, [*inputs, *captured])
 
     def prepare(self, concrete: Any) -> None:
-        """Take the function apart, in the background; from then on the parts run."""
+        """Split the function into parts in the background; from then on the parts run."""
         try:
             name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
             parts = take_apart(concrete, name=f"tidemill_{name}")
@@ -209,7 +209,7 @@ class Step:
         return outputs
 
     def _adopt_decision(self, shape: Shape, trial: Trial) -> None:
-        """Take over the decision of another replica: a strategy traces a function once per device."""
+        """Adopt the decision of another replica: a strategy traces a function once per device."""
         trial.decision = self._session.decision_of_replica(shape.key)
         if trial.decision is not None:
             self._stay_whole(shape)

@@ -107,7 +107,7 @@ class S3Filesystem:
         """Delete an object.
 
         Raises:
-            FilesystemError: There is none, or it may not be deleted.
+            FilesystemError: The object does not exist, or it may not be deleted.
         """
         location = Location.parse(path)
         if self.status(path).is_directory:
@@ -129,7 +129,7 @@ class S3Filesystem:
         """Delete a directory with all that is in it.
 
         Raises:
-            FilesystemError: There is none, or one of its objects may not be deleted.
+            FilesystemError: The directory does not exist, or one of its objects may not be deleted.
         """
         location = Location.parse(path)
         if not self.status(path).is_directory:
@@ -147,7 +147,7 @@ class S3Filesystem:
         """Copy an object inside S3.
 
         Raises:
-            FilesystemError: There is none, or the copy is refused.
+            FilesystemError: The object does not exist, or the copy is refused.
         """
         self._copy(Location.parse(source), Location.parse(target))
 

@@ -161,7 +161,7 @@ _registered: list[tuple[ctypes.CDLL, _Calls]] = []
 """TensorFlow calls these until the process ends."""
 
 
-# Exit handlers run backwards: where this module is imported before TensorFlow, those of TensorFlow and of the script,
+# Exit handlers run backwards: if this module is imported before TensorFlow, those of TensorFlow and of the script,
 # which may still write, run before this one.
 @atexit.register
 def _close() -> None:

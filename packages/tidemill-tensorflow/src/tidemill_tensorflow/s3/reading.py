@@ -66,7 +66,7 @@ class ObjectReader:
         return len(found)
 
     def _move_window(self, offset: int, wanted: int) -> None:
-        """Fetch the window that begins at `offset`: a larger one if that is where the last one ended."""
+        """Fetch the window that begins at `offset`: a larger one if it follows the last one directly."""
         goes_on = len(self._window) > 0 and offset == self._window_start + len(self._window)
         self._ahead = min(2 * self._ahead, MAX_AHEAD) if goes_on else MIN_AHEAD
         length = max(wanted, self._ahead)
@@ -76,7 +76,7 @@ class ObjectReader:
         self._window, self._window_start = room[: self._fetch(offset, room)], offset
 
     def _fetch(self, offset: int, target: memoryview) -> int:
-        """Read from S3 into `target`; take up a broken connection where it broke."""
+        """Read from S3 into `target`; continue after a broken connection at the last byte."""
         done = 0
         for attempt in range(_ATTEMPTS):
             try:

@@ -29,7 +29,7 @@ class ObjectWriter:
     """
 
     def __init__(self, client: Any, location: Location, *, append: bool) -> None:
-        """Begin with nothing, or with what is there already.
+        """Begin with an empty object, or with the existing content.
 
         Raises:
             FilesystemError: What is there cannot be read.
@@ -92,7 +92,7 @@ class ObjectWriter:
             raise
 
     def discard(self) -> None:
-        """Give up what was not flushed."""
+        """Discard the data that was not flushed."""
         self._buffer = bytearray()
         if self._upload is not None:
             upload, self._upload = self._upload, None
@@ -100,7 +100,7 @@ class ObjectWriter:
 
     @property
     def _continues_large_object(self) -> bool:
-        """Whether the beginning of the object lies in S3 alone, not in the buffer."""
+        """Whether the beginning of the object is only in S3, not in the buffer."""
         return self._position > len(self._buffer)
 
     @property
