@@ -1,8 +1,8 @@
-"""Built things on disk (environments, overlays): made once under a file lock, complete once their marker stands.
+"""Built things on disk (environments, overlays): built once under a file lock, and complete once their marker exists.
 
-Virtual environments hold absolute paths, so they are built where they stay. What has no marker is a build that was cut
-short, and is removed by whoever builds next. Whatever uses a built thing holds a second lock as long as its process
-lives; the time of that lock's file is the time of the last use.
+Virtual environments contain absolute paths, so they are built at their final path. A directory without a marker is an
+interrupted build, and the next build removes it. A process that uses a build holds a second lock as long as it lives;
+the time of that lock's file is the time of the last use.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _RETRY_S = 0.1
 
 
 class Built:
-    """One directory that is built once. Beside it stand the marker ``NAME.json``, ``NAME.lock`` and ``NAME.used``."""
+    """One directory that is built once. Beside it are the marker ``NAME.json``, ``NAME.lock`` and ``NAME.used``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -34,7 +34,7 @@ class Built:
 
     @property
     def marker(self) -> dict[str, Any] | None:
-        """What was written when the build was complete; None where it is not."""
+        """Content of the marker, written when the build was complete; None if it is incomplete."""
         return read_json(self._marker) if self.directory.is_dir() else None
 
     @property
@@ -133,7 +133,7 @@ class Built:
             return ""
 
     def complete(self, record: dict[str, Any]) -> None:
-        """Say that the build is complete. The lock must be held."""
+        """Mark the build as complete. The lock must be held."""
         self._progress.unlink(missing_ok=True)
         write_json(self._marker, {"version": 1, **record})
 
@@ -146,7 +146,7 @@ def _try_lock(path: Path, kind: int) -> int | None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        # A clean-up may have removed the file in between: a lock on a nameless file excludes nobody.
+        # A clean-up may have removed the file in between: a lock on an unlinked file protects nothing.
         if os.path.samestat(os.fstat(fd), path.stat()):
             return fd
     except (BlockingIOError, FileNotFoundError):

@@ -87,7 +87,7 @@ class Environments:
     Args:
         directory: Where environments are built; made when first needed.
         locks: Directory of the lock files.
-        payload: The in-job distributions; found where not given.
+        payload: The in-job distributions; found if not given.
     """
 
     def __init__(self, directory: Path, *, locks: Path = _LOCKS, payload: Payload | None = None) -> None:
@@ -136,7 +136,7 @@ class Environments:
         poll: Callable[[], None] = lambda: None,
         python: str | None = None,
     ) -> Environment:
-        """The environment ``name``, built if need be, and its interpreter downloaded if there is none.
+        """Return the environment ``name``; build it and download its interpreter if they are missing.
 
         Clean-ups leave it alone while this process lives.
 
@@ -173,7 +173,7 @@ class Environments:
         return environment
 
     def current(self) -> list[Environment]:
-        """What the locks of this version of tidemill stand for on each Python of this machine, built or not."""
+        """Return the environments of this version's locks for each Python of this machine, built or not."""
         return [
             self.describe(framework.environment, python=python)
             for framework in FRAMEWORKS.values()
@@ -208,12 +208,12 @@ class Environments:
         A job that runs in it will fail.
 
         Raises:
-            EnvironmentBuildError: There is none with that key.
+            EnvironmentBuildError: No environment has that key.
         """
         for environment in self.built():
             if environment.key == key:
                 built, base = Built(environment.prefix), Built(environment.base)
-                # The base's lock first, as when it is built: nobody may put an environment on it meanwhile.
+                # The base's lock first, as for building: no environment may be put on the base meanwhile.
                 with base.locked(poll=lambda: None):
                     with built.locked(poll=lambda: None):
                         built.clear()

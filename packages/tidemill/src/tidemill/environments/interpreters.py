@@ -1,4 +1,4 @@
-"""Interpreters for environments: found on this machine, or fetched by uv where there is internet.
+"""Interpreters for environments: found on this machine, or downloaded by uv if there is internet access.
 
 A minor version is looked for in this order: the interpreter that runs tidemill, pyenv's directory, and what uv finds:
 the path and the interpreters that uv itself has installed. One that does not run is passed over.
@@ -77,7 +77,7 @@ def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
         purpose: What it is for, at the beginning of the error.
 
     Raises:
-        MissingInterpreterError: There is none; names the command that installs one.
+        MissingInterpreterError: No interpreter was found; the message names the command that installs one.
     """
     for minor in pythons:
         found = _find(minor)

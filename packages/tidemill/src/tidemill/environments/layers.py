@@ -24,7 +24,7 @@ _STARTUP = "".join(
 
 
 def site_packages(prefix: Path, minor: str) -> Path:
-    """Return where the packages of a virtual environment of Python ``minor``, e.g. ``3.11``, lie."""
+    """Return the package directory of a virtual environment of Python ``minor``, e.g. ``3.11``."""
     return prefix / "lib" / f"python{minor}" / "site-packages"
 
 

@@ -1,7 +1,7 @@
-"""Overlays: what a job's requirements add, as an environment of its own above a base that stays untouched.
+"""Overlays: what a job's requirements add, as a separate environment above an unchanged base.
 
 The runtime makes an overlay and installs into it, inside the sandbox, since building a package runs its code. This
-side keeps the directories apart by key, builds each once, and sets the marker where that code cannot reach it.
+side keeps the directories apart by key, builds each once, and sets the marker outside the reach of that code.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The distributions that tidemill itself puts into every environment of a job.
 
-An installed tidemill carries them as wheels (`hatch_build.py` puts them there). In a source checkout they lie beside
-this package, and environments see the checkout: a change there is in force at once.
+An installed tidemill carries them as wheels (`hatch_build.py` puts them there). In a source checkout they are beside
+this package, and environments refer to the checkout: a change takes effect at once.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _PACKAGES = Path(__file__).parents[4]
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Where the in-job distributions come from: either wheels or source directories, never both.
+    """Source of the in-job distributions: either wheels or source directories, never both.
 
     Attributes:
         wheels: Files to install.

@@ -1,7 +1,7 @@
 """How far the build of an environment is: what is downloaded, how many MB, how many files are compiled, time left.
 
-uv names packages and sizes when a download begins and when it ends. What lies between is estimated from what uv has
-written so far, which the kernel counts; without /proc (on macOS) the figures move from package to package.
+uv names packages and sizes when a download begins and when it ends. The progress in between is estimated from the bytes
+that uv has written so far, which the kernel counts; without /proc (on macOS) the figures move from package to package.
 
 Each state of the progress is a line that ends with a carriage return: a terminal draws the next one over it.
 """

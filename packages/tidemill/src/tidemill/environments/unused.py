@@ -1,4 +1,4 @@
-"""Which environments and overlays nobody needs any more: for `tidemill gc`.
+"""Find environments and overlays that are no longer needed, for `tidemill gc`.
 
 The directory is shared. What belongs to a lock of this version of tidemill stays; of everything else it cannot be known
 here whether another installed version wants it, but only whether it was used lately. What a process uses stays anyhow.

@@ -38,7 +38,7 @@ def find_uv() -> str:
     """Path of the uv binary: the one of the uv distribution, else the one on the path.
 
     Raises:
-        EnvironmentBuildError: There is none.
+        EnvironmentBuildError: uv was not found.
     """
     try:
         import uv

@@ -90,7 +90,7 @@ class Executor(Protocol):
 
     @property
     def no_network(self) -> str:
-        """Why no job gets a network of its own, which EnableNetworkIsolation needs; empty where jobs may."""
+        """Why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
         ...
 
     def capacity(self) -> Capacity: ...

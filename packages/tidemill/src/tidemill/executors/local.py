@@ -3,7 +3,7 @@
 It writes a spec and starts a shim, which is then on its own: it outlives this process. Everything that is reported of
 an instance is read from its files (`docs/reference/instance-files.md`); what stays in memory only makes that quicker.
 Since shim and service share a machine, references become paths here: objects are files of the object store, the log is
-written straight into its segments, artifacts are adopted where they lie, and endpoints listen on unix sockets.
+written straight into its segments, artifacts are adopted in place, and endpoints listen on unix sockets.
 """
 
 import contextlib
@@ -48,13 +48,13 @@ class LocalExecutor:
     """Runs instances on this machine. One per state directory at a time.
 
     Args:
-        state_dir: Where jobs lie; made if missing. Hidden from jobs.
+        state_dir: Directory of the jobs; created if missing. Hidden from jobs.
         environments_dir: Where environments are built.
         isolation: ``auto``, ``full``, ``mount`` or ``plain``; or what else `tidemill.sandbox.detect` takes.
         instances: Training instances that may run at the same time; default: one per processor.
         content_file: Returns the file of an object's content by its content id.
         logs: Root directory of the log segments.
-        service_url: The service that jobs reach from networks of their own.
+        service_url: URL of the service for jobs in separate networks.
         hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
         agent: File that names the process with which instances end; None lets them outlive this one.
 
@@ -97,7 +97,7 @@ class LocalExecutor:
 
     @property
     def isolation_reason(self) -> str:
-        """Which sandbox is in force and why, in words."""
+        """Which sandbox jobs get and why, as a sentence."""
         return self._detection.reason
 
     @property
@@ -111,8 +111,8 @@ class LocalExecutor:
         for spec in specs:
             self._refuse_if_over(spec.ref)
         try:
-            # All are written before the first one is started. Where a service died between, none has run, and what
-            # it wrote (the keys of the job, say) is out of date.
+            # All are written before the first one is started. If a service died in between, no instance has run, and
+            # what it wrote (the keys of the job, say) is out of date.
             anew = not all(self._directory(spec.ref).spec_file.exists() for spec in specs)
             for spec in specs:
                 self._write(spec, anew=anew)

@@ -1,4 +1,4 @@
-"""The networks of jobs on this machine: one for each attempt, found again by whoever comes next.
+"""The networks of jobs on this machine: one for each attempt, found again after a restart of the service.
 
 A file beside the instances tells which process holds the network. It is there before that process is, so that a service
 that was killed in between leaves nothing that could not be found.
@@ -27,8 +27,8 @@ class JobNetworks:
     """Makes, finds and ends the networks of jobs.
 
     Attributes:
-        state_dir: Where the jobs lie.
-        service_url: What jobs reach from inside, unless theirs is closed; None where there is no service.
+        state_dir: Directory of the jobs.
+        service_url: URL that jobs may reach from inside, unless their network is isolated; None without a service.
     """
 
     state_dir: Path

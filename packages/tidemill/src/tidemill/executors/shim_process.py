@@ -1,6 +1,6 @@
 """The processes of shims: how one is started, signalled and waited for.
 
-A shim gets a session of its own and outlives this process. Its identity includes its start time: a signal never
+A shim runs in a separate session and outlives this process. Its identity includes its start time: a signal never
 reaches another process that has been given the same number.
 """
 

@@ -153,7 +153,7 @@ class ShimWatch:
         return news
 
     def _look(self) -> set[InstanceRef]:
-        """Compare the files of every instance that has not ended with what they were. The lock is held."""
+        """Compare the files of every running instance with their previous state. The lock is held."""
         news: set[InstanceRef] = set()
         for ref, before in list(self._seen.items()):
             directory = InstanceDirectory.of(self._state_dir, ref)

@@ -61,7 +61,7 @@ class SplitExecutor:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.result() for task in done):
                 await asyncio.wait(waits)
-            # Of both, where the other has come meanwhile: what it returned, it will not tell again.
+            # Include the other one's results if they are ready: it returns each result only once.
             return set().union(*(task.result() for task in waits if task.done()))
         finally:
             for task in waits:

@@ -26,8 +26,9 @@ class WarmProcesses:
     """The warm processes of a state directory.
 
     Args:
-        state_dir: Where their sockets lie, below ``warm/``. Hidden from jobs but for the socket of their own.
-        environments: Where the environments are.
+        state_dir: Directory of their sockets, below ``warm/``. Hidden from jobs except for the socket of the job's
+        environment.
+        environments: Directory of the environments.
     """
 
     def __init__(self, state_dir: Path, environments: Environments) -> None:
@@ -36,7 +37,7 @@ class WarmProcesses:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def socket(self, name: str, *, python: str | None = None) -> Path | None:
-        """Socket of the warm process of an environment, or None while there is none; one is then started.
+        """Return the socket of an environment's warm process; without one, start it and return None.
 
         Args:
             name: Of the environment, e.g. ``tf-2.21``. One that is not built yet has no warm process, and neither has

@@ -1,4 +1,4 @@
-"""What the agent of an instance on another machine is given: a spec whose objects lie behind the service's S3."""
+"""Input of the agent of an instance on another machine: a spec whose objects are fetched from the service's S3."""
 
 import gzip
 import json
@@ -27,8 +27,8 @@ class Assignment:
     """A spec on its way to another machine.
 
     Attributes:
-        spec: The spec. The objects of its channels and of ``restored`` are remote; ``code`` and ``model`` are None.
-        code: The spec's code; None if it has none.
+        spec: The spec. The objects of its channels and of ``restored`` are remote; ``code`` and ``model`` are unset.
+        code: The spec's code; None without code.
         lease_s: Seconds after the last answer of the service at which the instance must have ended.
         isolation: As the setting of the same name.
     """

@@ -127,12 +127,13 @@ class InstanceDirectory:
 
     @property
     def views(self) -> Path:
-        """Links to the store's files that a job sees as channels, and what it changed there; out of the job's sight."""
+        """Links to the store's files that a job sees as channels, and the job's changes to them; hidden from the
+        job."""
         return self.path / "views"
 
     @property
     def mounted_checkpoints(self) -> Path:
-        """The directory of checkpoints, where the job asked for one outside ``/opt/ml``."""
+        """The directory of checkpoints, if the job asked for one outside ``/opt/ml``."""
         return self.path / "checkpoints"
 
     def root_of(self, synced: SyncedDirectory) -> Path:

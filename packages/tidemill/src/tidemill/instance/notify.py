@@ -1,6 +1,6 @@
 """The datagram socket by which shims wake the server: `STATE/notify.sock`.
 
-Addresses of unix sockets hold 108 bytes and state directories may lie deeper, so that both sides go through a
+Addresses of unix sockets hold 108 bytes and paths of state directories may be longer, so that both sides go through a
 descriptor of the directory.
 """
 
@@ -20,7 +20,7 @@ _MAX_BYTES = 128
 
 
 def notify(state_dir: Path, ref: InstanceRef) -> None:
-    """Tell the server, if there is one, that ``ref`` has news. A lost message costs only time."""
+    """Notify the server, if one runs, that the state of ``ref`` has changed. A lost message costs only time."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

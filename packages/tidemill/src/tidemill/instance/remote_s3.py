@@ -1,7 +1,7 @@
 """Clients of S3 stores. The one place where an instance's shim may come to boto3, and only if it has to.
 
-Credentials are found by boto3's ordinary chain, in the process that uses them: nothing of them is ever written down,
-and those that run out are renewed by whoever issued them, however long a job lasts and whether the service lives.
+Credentials are found by boto3's ordinary chain, in the process that uses them: they are never written to disk, and
+expiring ones are renewed by their provider, however long a job runs and whether or not the service is running.
 """
 
 import os
@@ -51,7 +51,7 @@ def upload_client(variables: Mapping[str, str]) -> Any:
         aws_session_token=variables.get("AWS_SESSION_TOKEN"),
         region_name=variables["AWS_REGION"],
     )
-    # Whoever uploads tries again by itself, and has to hear of a stop meanwhile.
+    # Uploads retry on their own schedule, and have to notice a stop meanwhile.
     config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 1}, proxies={})
     return session.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"], config=config)
 

@@ -39,7 +39,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """An archive that the instance packed, to be taken over by the object store. The executor knows where it lies."""
+    """An archive that the instance packed, to be taken over by the object store. The executor knows its path."""
 
     size_bytes: int
     sha256: str
@@ -52,7 +52,7 @@ class InstanceExit:
 
     Attributes:
         failure: FailureReason text of at most 1,024 characters; empty unless failed.
-        artifacts: ``model`` and ``output``, where there is something in them.
+        artifacts: ``model`` and ``output``, if they are not empty.
         record: What is needed to repeat the run: environment key and lock digest, command, code digest.
         training_started_ms: When the script was started; None if it never was.
     """

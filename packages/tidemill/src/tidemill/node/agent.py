@@ -142,7 +142,7 @@ class Agent:
             self._phases = status.phases
 
     async def _publish(self, ended: InstanceExit) -> InstanceExit:
-        """Upload the artifacts of the first instance to where they belong."""
+        """Upload the artifacts of the first instance to their bucket."""
         if self._ref.instance_index or not self._spec.artifacts_uri:
             return ended
         for name in ended.artifacts:

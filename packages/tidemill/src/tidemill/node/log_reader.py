@@ -21,7 +21,7 @@ class LogReader:
         """Return whole lines from an offset on; nothing if none is complete.
 
         Args:
-            offset: Where a line begins.
+            offset: Offset of the beginning of a line, in bytes.
             max_bytes: Size of the result, if no line is longer.
         """
         for number in segments_of(self._directory):

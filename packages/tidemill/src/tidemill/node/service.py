@@ -43,7 +43,7 @@ class Service:
     def __init__(self, ref: InstanceRef, variables: Mapping[str, str]) -> None:
         session = botocore.session.Session()
         session.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
-        # The agent repeats reports by itself: the newest one is all that matters.
+        # The agent repeats reports: only the newest one matters.
         config = Config(connect_timeout=5, read_timeout=_ANSWER_S, retries={"total_max_attempts": 1}, proxies={})
         self._api: Any = session.create_client(
             "tidemill-instances",

@@ -1,7 +1,7 @@
 """Sandboxes: how a command of a job is kept apart from the machine.
 
-Three backends behind one Protocol. ``bubblewrap`` and ``unshare`` give the isolation mode ``mount``: user, mount, pid,
-uts and ipc namespaces of their own, the network shared. ``plain`` separates nothing and says so. Which one works is
+Three backends behind one Protocol. ``bubblewrap`` and ``unshare`` give the isolation mode ``mount``: separate user,
+mount, pid, uts and ipc namespaces, and a shared network. ``plain`` separates nothing and says so. Which one works is
 found out by trying it (`detect`), since a kernel, a container or AppArmor may forbid what is installed.
 """
 

@@ -37,13 +37,13 @@ class View:
         host_name: Name of the instance, e.g. ``algo-1``.
         hosts_file: Becomes ``/etc/hosts``.
         ml: Becomes ``/opt/ml``.
-        home: Becomes the user's HOME; what really lies there is out of sight.
+        home: Becomes the user's HOME; the real content of HOME is hidden.
         tmp: Holds the private temporary directories.
         hidden: Further directories to put out of sight.
-        read_only: What must be seen although it lies in a hidden place.
+        read_only: Paths that stay visible although they are in a hidden directory.
         writable: What may be written besides ``/opt/ml``, HOME and the temporary directories.
         overlays: Directories below ``ml`` whose files are only seen. Sandboxes of the isolation ``mount`` know them.
-        mounted: Further directories that may be written, and where the job sees them.
+        mounted: Further writable directories, and their paths inside the job.
         covers: What is mounted read-only over directories of ``/opt/ml``: outside path, path below it.
     """
 

@@ -22,12 +22,12 @@ _TRIAL_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The sandbox in force.
+    """The sandbox that jobs get.
 
     Attributes:
         sandbox: The backend.
         reason: Why it is this one, in words for the log and for ``tidemill doctor``.
-        no_network: Why no job gets a network of its own (isolation mode ``full``); empty where jobs may.
+        no_network: Why jobs cannot get a separate network (isolation mode ``full``); empty if they can.
         always: Every training job gets one, not only those that need it.
     """
 
@@ -41,7 +41,7 @@ def sandbox_named(name: str) -> Sandbox:
     """The backend ``name``.
 
     Raises:
-        ConfigurationError: There is none of that name.
+        ConfigurationError: No sandbox has that name.
     """
     for sandbox in BACKENDS:
         if sandbox.name == name:

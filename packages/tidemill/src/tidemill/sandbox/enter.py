@@ -1,4 +1,4 @@
-"""Run a command in namespaces of its own: ``python -I -S enter.py PLAN_FD COMMAND...``.
+"""Run a command in new namespaces: ``python -I -S enter.py PLAN_FD COMMAND...``.
 
 A script, not a module of the stack: it is started on its own, and imports the standard library only. It makes user,
 mount, pid, uts and ipc namespaces with unshare(2), lays out the mounts of the plan, gives up every capability and
@@ -79,7 +79,7 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
 
 
 def _lay_out(plan: dict[str, Any]) -> None:
-    """Make the mounts. Sources are opened first: later steps hide the places where they lie."""
+    """Make the mounts. Sources are opened first: later steps hide their directories."""
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
     mounts = [(kind, target, _open(source) if source else -1) for kind, target, source in plan["mounts"]]
     devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
@@ -124,7 +124,7 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
 
 
 def _become(plan: dict[str, Any], command: list[str]) -> None:
-    """Give up every capability for good, and run the command. Never returns."""
+    """Drop every capability permanently, and run the command. Never returns."""
     try:
         os.setsid()
         _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")

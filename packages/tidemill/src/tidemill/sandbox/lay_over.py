@@ -1,4 +1,4 @@
-"""Mount overlays in namespaces of their own, then become a command: ``python -I -S lay_over.py PLAN_FD COMMAND...``.
+"""Mount overlays in new namespaces, then become a command: ``python -I -S lay_over.py PLAN_FD COMMAND...``.
 
 A script, not a module of the stack: it is started on its own, and imports the standard library only. The command, which
 is a sandbox, inherits the mounts. It is the same process, so that signals and the exit status need no one in between.

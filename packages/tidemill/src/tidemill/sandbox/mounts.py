@@ -1,7 +1,7 @@
 """What both mount backends do alike: the list of mounts that makes a job's view of the machine.
 
-The order is the point: everything read-only first, then what is hidden, then what is private and writable, and last
-the paths that must stay in sight although they lie in a hidden place (a Python under HOME, an environment under the
+The order is the point: everything read-only first, then what is hidden, then what is private and writable, and last the
+paths that must stay visible although they are in a hidden directory (a Python under HOME, an environment under the
 state directory).
 """
 
@@ -42,7 +42,7 @@ class Mount:
 
 
 def job_home() -> Path:
-    """Where a job finds its HOME: at the user's own, so that looking it up by user id leads there as well."""
+    """Path of HOME inside a job: the user's home directory, so that a lookup by user id finds the same path."""
     home = Path(os.environ.get("HOME") or "/").resolve()
     return home if home.is_dir() and str(home) not in _SYSTEM else Path("/tmp/home")  # noqa: S108
 

@@ -1,8 +1,9 @@
 """The network of a job in isolation mode ``full``: made once a job, entered by each of its instances.
 
-Each instance has a network namespace with an address of its own; a bridge ties them together, and nothing ties the
-bridge to the machine. A process that outlives the service holds it all (`network_holder.py`): its end is the end of
-the network. What leads out is one port on the loopback of each instance, the service's own, where the job gets one.
+Each instance has a network namespace and an address; a bridge connects the instances, and nothing connects the bridge
+to the machine. A process that outlives the service holds it all (`network_holder.py`): its end is the end of the
+network. The only way out is one port on the loopback of each instance, that of the service, if the job is allowed to
+use it.
 """
 
 import ctypes
@@ -158,7 +159,7 @@ def network_failure() -> str | None:
 def enter(namespaces: tuple[int, ...]) -> None:
     """Enter namespaces, in a process that has one thread and is about to become another program.
 
-    ``/sys/class/net`` shows the interfaces of the new network where the kernel allows it, else the machine's.
+    ``/sys/class/net`` shows the interfaces of the new network if the kernel allows it, else the machine's.
 
     Raises:
         OSError: One cannot be entered.

@@ -2,7 +2,7 @@
 
 A script, not a module of the stack: it is started on its own, and imports the standard library only. In a user
 namespace of the job it makes a network namespace with a bridge, and one for each instance, tied to the bridge by a veth
-pair. The process that stays lies outside of all of them and holds nothing but their descriptors: when it ends, and no
+pair. The process that stays is outside of all of them and holds nothing but their descriptors: when it ends, and no
 process is left in the namespaces, the kernel removes them with every interface. Others enter through its
 ``/proc/PID/fd``.
 
@@ -52,7 +52,7 @@ class _Netlink:
         self._add(_link(0), _attribute(_IFLA_IFNAME, name.encode() + b"\0") + info, f"make the bridge {name}")
 
     def add_pair(self, name: str, *, bridge: int, peer: str, namespace_fd: int) -> None:
-        """Tie a veth pair to a bridge; its other end lies in another namespace."""
+        """Attach a veth pair to a bridge; its other end is in another namespace."""
         other = _link(0) + _attribute(_IFLA_IFNAME, peer.encode() + b"\0")
         other += _attribute(_IFLA_NET_NS_FD, struct.pack("=I", namespace_fd))
         info = _attribute(_INFO_KIND, b"veth") + _attribute(_INFO_DATA, _attribute(_VETH_PEER, other))

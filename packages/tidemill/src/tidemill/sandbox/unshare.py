@@ -1,4 +1,4 @@
-"""Isolation mode ``mount`` without bubblewrap: a small script of ours makes the namespaces (`enter.py`)."""
+"""Isolation mode ``mount`` without bubblewrap: the small script `enter.py` makes the namespaces."""
 
 import json
 import sys

@@ -230,7 +230,7 @@ class Application:
             clock=clock,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
-        # The models take a moment to load; nobody waits for it, and the first request finds them or loads its own.
+        # The models load in the background; a request that comes earlier loads the one that it needs.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway
 
@@ -278,7 +278,7 @@ class Application:
 
 
 async def _dispatch(executor: Executor, drivers: Sequence[_Driver]) -> None:
-    """Bring news of instances to whoever drives them."""
+    """Forward changes of instances to their drivers."""
     while True:
         for ref in await executor.changed(timeout_s=60):
             if not any(driver.changed(ref) for driver in drivers):
@@ -302,7 +302,7 @@ async def _sweep_objects(objects: ObjectStore) -> None:
 
 
 def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
-    """Run ``work`` until the stack unwinds; a failure is logged when it happens, not when somebody asks."""
+    """Run ``work`` until the stack unwinds; a failure is logged when it happens, not when the result is awaited."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_report)
     stack.push_async_callback(_cancelled, task)

@@ -106,7 +106,7 @@ def wait_for_end(process: ProcessId, *, timeout_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """One attempt: exit status of the child (None while it serves) and where its part of the log begins."""
+    """One attempt: exit status of the child (None while it serves) and the offset of its part of the log."""
 
     status: int | None
     log_offset: int
@@ -136,7 +136,7 @@ def _attempt(settings: Settings, *, state: StateDirectory, timeout_s: float, for
             if answered and ready.read(4096):
                 return _Start(None, offset)
     if not answered:
-        # Silent for too long: it must not come up later, when nobody waits for it any more.
+        # Silent for too long: it must not become ready after the caller has given up.
         process.kill()
     return _Start(process.wait(), offset)
 
@@ -201,7 +201,7 @@ def _be_service(serve: Serve, settings: Settings, *, log_fd: int, ready_fd: int)
         serve(settings, ready_fd)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0
-    except BaseException:  # noqa: BLE001 - whatever it is, it belongs into the service's log
+    except BaseException:  # noqa: BLE001 - every error belongs into the service's log
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Where the service keeps its records: a file of the state directory, or PostgreSQL by the setting `database_url`."""
+"""The database of the service's records: a file of the state directory, or PostgreSQL by the setting `database_url`."""
 
 import secrets
 from pathlib import Path

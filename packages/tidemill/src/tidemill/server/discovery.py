@@ -22,10 +22,10 @@ class ServiceRecord:
 
     Attributes:
         pid: With ``boot_id`` and ``start_ticks``, the identity of the service's process.
-        url: Where it listens, e.g. ``http://127.0.0.1:8780``.
+        url: Its address, e.g. ``http://127.0.0.1:8780``.
         region: The AWS region that it plays.
         started_ms: When the socket began to listen, in milliseconds since the epoch.
-        public_url: Where other machines reach it; empty if they do not.
+        public_url: Its address for other machines; empty if they cannot reach it.
     """
 
     pid: int

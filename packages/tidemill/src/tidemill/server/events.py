@@ -71,7 +71,8 @@ def _line(event: Mapping[str, Any]) -> str:
     # A foreign message is a sentence; ours is a dotted name.
     head.append(_quoted(name))
     pairs = [f"{key}={_MASK if _MASKED_KEYS.search(key) else _quoted(value)}" for key, value in rest.items()]
-    # A traceback is ours, not a client's: it keeps its lines, indented so that each record starts in column one.
+    # A traceback is from our code, not from a client: it keeps its lines, indented so that each record starts in column
+    # one.
     tail = "".join(f"\n    {line}" for line in _printable(trace).split("\n")) if trace else ""
     return " ".join(text for text in head + pairs if text) + tail
 

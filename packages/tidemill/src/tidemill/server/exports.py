@@ -43,8 +43,8 @@ def client_environment(
     """Variables under which boto3, the AWS CLI and AWS's SDKs talk to the service, in the order they are printed.
 
     Args:
-        ambient: The environment on top of which they will stand (default: this process's). Where it names an HTTP
-            proxy, ``NO_PROXY`` is added to, because a proxy cannot reach loopback.
+        ambient: The environment that they will be added to (default: this process's). If it names an HTTP proxy,
+        loopback is added to ``NO_PROXY``, because a proxy cannot reach loopback.
     """
     region = connection.service.region
     variables = {

@@ -15,10 +15,10 @@ __all__ = ["PublicAddress"]
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """Where the service listens besides loopback.
+    """The address on which the service listens besides loopback.
 
     Attributes:
-        host: Name or IP address to bind; a wildcard stands for all addresses of the machine.
+        host: Name or IP address to bind; a wildcard means all addresses of the machine.
         port: 0 takes a free one.
         tls: Certificate and key; None for plain HTTP.
     """

@@ -154,7 +154,7 @@ class _Ready:
 
     def __enter__(self) -> "_Ready":
         if self._fd is not None:
-            # Whoever this process starts must not keep the parent waiting.
+            # Child processes must not keep the parent waiting.
             os.set_inheritable(self._fd, False)
         return self
 

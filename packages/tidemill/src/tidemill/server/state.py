@@ -1,7 +1,7 @@
 """The state directory: its tree, its permissions, and the lock that keeps a second service out.
 
 One service owns one directory. The lock is `flock` on a file that also names its holder, so the refusal can say
-who that is; the kernel drops it with the process, however that ends. Where things lie is said here and nowhere else.
+who that is; the kernel drops it with the process, however that ends. The paths of all files are defined here only.
 """
 
 import contextlib
@@ -114,8 +114,8 @@ class StateDirectory:
             magic: Answers the file system type of a path; the default asks the kernel.
 
         Raises:
-            ConfigurationError: It cannot be made, belongs to somebody else, is open to others, lies on a network
-                file system, holds files that are not ours, or was written by a newer version.
+            ConfigurationError: It cannot be created, belongs to another user, is open to other users, is on a network
+            file system, holds foreign files, or was written by a newer version.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class StateDirectory:
                 raise self._in_use() from None
             own = ProcessId.own()
             record = {"version": 1, "pid": own.pid, "boot_id": own.boot_id, "start_ticks": own.start_ticks}
-            # Written in place: a rename would put a file there that nobody has locked.
+            # Written in place: a rename would replace the locked file by an unlocked one.
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps(record).encode(), 0)
             yield

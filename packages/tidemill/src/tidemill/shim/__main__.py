@@ -81,7 +81,7 @@ def _leave_to_other(directory: InstanceDirectory) -> int:
 
 
 def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, clock: Clock) -> InstanceExit:
-    """Run the instance and return its outcome, whatever happens."""
+    """Run the instance and return its outcome, also after an error."""
     log = None
     try:
         log = JobLog(task.log_directory)
@@ -113,7 +113,7 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, cl
 
 
 def _network(task: SpecRecord) -> JobNetwork | None:
-    """Return the job's network, or None if its instances have none."""
+    """Return the job's network, or None if its instances share the machine's."""
     if task.site.network is None:
         return None
     try:

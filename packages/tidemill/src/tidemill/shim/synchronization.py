@@ -42,7 +42,7 @@ _Stamp = tuple[int, int, int]
 
 
 def restore(session: Session, stores: RemoteStores) -> None:
-    """Download the checkpoints of the bucket to the directory where the script expects them.
+    """Download the checkpoints of the bucket to the script's checkpoint directory.
 
     Raises:
         ClientFailure: A key is not a path below the directory, or the disk is full.

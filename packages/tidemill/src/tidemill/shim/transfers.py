@@ -55,7 +55,7 @@ class Transfers:
     """A group of transfers that can be ended together, and their shared connections. May be used by several threads.
 
     Args:
-        stores: Where the objects lie.
+        stores: Stores of the objects.
     """
 
     def __init__(self, stores: RemoteStores) -> None:
@@ -98,7 +98,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def connection(self, scheme: str, netloc: str) -> Iterator["_Connection"]:
-        """Give a connection; it is kept for the next transfer if it is `reusable` afterwards."""
+        """Yield a connection; it is kept for the next transfer if it is `reusable` afterwards."""
         connection = self._take(scheme, netloc)
         try:
             yield connection

@@ -1,4 +1,4 @@
-"""The agents of one machine: how they are started and ended, by whatever places instances there."""
+"""The agents of one machine: start and end them, independently of the scheduler that places instances there."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class Machine:
         self._root = root
 
     def start(self, ref: InstanceRef, assignment: bytes) -> None:
-        """Start an agent in a session of its own, which outlives this process. Repeating it changes nothing.
+        """Start an agent in a new session, which outlives this process. Repeating it changes nothing.
 
         Raises:
             OSError: It cannot be started.
@@ -92,6 +92,6 @@ def _process(file: Path) -> ProcessId | None:
 
 
 def _reap(pid: int) -> None:
-    """Take the exit status of an agent that this process started."""
+    """Collect the exit status of an agent that this process started."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

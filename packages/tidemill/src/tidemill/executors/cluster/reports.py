@@ -24,13 +24,13 @@ class InstanceReports(Protocol):
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:
-        """Take the report of an agent, and renew the lease. Return why the instance is to stop, if it is.
+        """Record the report of an agent, and renew the lease. Return why the instance is to stop, if it is.
 
         Args:
             ref: The attempt.
             job_name: Of the job whose keys signed the report.
             phases: All so far; none if nothing has changed.
-            ended: The result as JSON; empty while there is none.
+            ended: The result as JSON; empty while the instance runs.
             lost: The instance has ended without a result.
 
         Raises:

@@ -26,16 +26,16 @@ _DISK_PAUSE_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class ChannelFeed:
-    """Feeds one channel, epoch after epoch, in a thread of its own.
+    """Feeds one channel, epoch after epoch, in a separate thread.
 
     Attributes:
         name: Of the channel.
         order: Which entries there are.
         writer: How they become bytes.
-        stores: Where remote entries lie.
-        pipes: Where the FIFOs lie.
+        stores: Stores of the remote entries.
+        pipes: Directory of the FIFOs.
         log: Takes lines for the job's log.
-        clock: Of the notices that nobody reads.
+        clock: Times the notices about a FIFO without a reader.
         epoch: The one on offer, or being written.
         failure: The first thing that kept the script from getting all its data.
     """
@@ -56,7 +56,7 @@ class ChannelFeed:
         self.pipes.offer(self._fifo(0))
 
     def run(self, cancellation: Cancellation) -> None:
-        """Feed until cancelled; may be run again and goes on where it was."""
+        """Feed until cancelled; a second run continues at the same position."""
         try:
             while True:
                 self._offer(self.epoch + 1, cancellation)
@@ -95,7 +95,7 @@ class ChannelFeed:
                 return
 
     def _await_reader(self, cancellation: Cancellation) -> PipeWriter:
-        """Wait until somebody opens the read end, however long it takes."""
+        """Wait until a reader opens the FIFO, without a time limit."""
         pause_s = _FIRST_PAUSE_S
         since_s = self.clock.monotonic_s()
         notice_at_s = since_s + _FIRST_NOTICE_S
@@ -140,7 +140,7 @@ class ChannelFeed:
             error = str(failure)
             self._fail(failure)
             _flush(pipe)
-        except Exception as bug:  # noqa: BLE001 - a reader that waits must be told, whatever it was
+        except Exception as bug:  # noqa: BLE001 - a waiting reader must be told of every error
             traceback.print_exc()
             error = f"{type(bug).__name__}: {bug}"
             self._fail(InternalFailure(f"channel {self.name!r}, epoch {self.epoch}: {error}"))
@@ -167,7 +167,8 @@ class ChannelFeed:
             self._fail(InternalFailure(f"the outcome of {self._fifo(self.epoch)} cannot be written: {cause.strerror}"))
 
     def _abandon(self) -> None:
-        """Let nobody wait for a feeder that has ended: whoever opens one of its FIFOs gets an end and an outcome."""
+        """End every wait for a feeder that has ended: a reader that opens one of its FIFOs gets the end of the stream
+        and an outcome."""
         for epoch in (self.epoch, self.epoch + 1):
             with contextlib.suppress(OSError, ChannelFault):
                 self.pipes.conclude(self._fifo(epoch), state="error", error=str(self.failure))

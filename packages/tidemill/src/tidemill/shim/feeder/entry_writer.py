@@ -98,7 +98,7 @@ class EntryWriter:
             pipe.write(bytes(-length % 4))
 
     def _write_spooled(self, pieces: Iterable[bytes], pipe: PipeWriter, *, uri: str) -> None:
-        """A record carries its length in front: unpack as a whole first, on disk where it is long."""
+        """A record begins with its length: unpack all of it first, on disk if it is long."""
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES, dir=str(self.spool)) as spooled:
             for piece in pieces:
                 spooled.write(piece)

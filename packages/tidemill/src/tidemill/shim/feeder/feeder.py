@@ -25,7 +25,7 @@ class Feeder:
     Args:
         directory: Of the instance; no script runs yet.
         channels: Those in Pipe mode.
-        stores: Where remote objects lie.
+        stores: Stores of the remote objects.
         log: Takes lines for the job's log; called from several threads.
         clock: Of notices.
 

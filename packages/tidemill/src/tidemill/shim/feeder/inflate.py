@@ -1,6 +1,6 @@
-"""Unpacking gzip as it streams by, in bounded memory whatever the archive claims.
+"""Unpack a gzip stream in bounded memory, regardless of the sizes that the archive claims.
 
-isal takes half the time of zlib; where it cannot be had, zlib does. Both speak the same interface.
+isal takes half the time of zlib, which is used if isal is not installed. Both speak the same interface.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ class Readable(Protocol):
 
 
 def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
-    """The unpacked content of a gzip file, all of its members, in pieces. An empty file has none.
+    """The unpacked content of a gzip file, all of its members, in pieces. An empty file has no member.
 
     Args:
-        file: Where the bytes come from; needs no buffer.
+        file: Source of the bytes; needs no buffer.
         uri: Of the object, for messages.
 
     Raises:

@@ -21,7 +21,7 @@ class Cancelled(Exception):
 
 
 class ReaderGone(Exception):
-    """Nobody has the read end open any more."""
+    """No process has the read end open any more."""
 
 
 class Cancellation:
@@ -105,7 +105,7 @@ class PipeWriter:
         """Move a part of a file into the FIFO without copying it. Raises as `write` does.
 
         Returns:
-            How many bytes there were to move: less than asked for where the file is shorter.
+            Return the number of bytes to move: fewer than requested if the file is shorter.
         """
         self.flush()
         end = offset + size_bytes

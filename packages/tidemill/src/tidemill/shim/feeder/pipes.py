@@ -1,8 +1,8 @@
 """The directory in which a script finds its FIFOs, and the outcome files beside them.
 
-The script may rename, remove and replace whatever lies there, while the feeder writes with the service's rights. So
-directories are held by descriptors from before the script runs, no link is ever followed, and what was opened is
-written to only if it is a FIFO.
+The script may rename, remove and replace the files, while the feeder writes with the service's rights. So
+directories are held by descriptors from before the script runs, no link is ever followed, and an opened file is written
+to only if it is a FIFO.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class PipeDirectory:
         self._locks[channel] = fd
 
     def release(self, channel: str, reason: str) -> None:
-        """Tell readers that no more epochs of the channel come, and why."""
+        """Inform readers that no more epochs of the channel follow, and why."""
         fd = self._locks.pop(channel)
         with contextlib.suppress(OSError):  # a full disk: readers are told without the reason
             os.pwrite(fd, " ".join(reason.split()).encode(errors="replace") + b"\n", 0)
@@ -73,7 +73,7 @@ class PipeDirectory:
         os.rename(temporary, name, src_dir_fd=self._data_fd, dst_dir_fd=self._data_fd)
 
     def open(self, name: str) -> int | None:
-        """The write end of a FIFO, non-blocking; None while nobody has the read end open.
+        """Return the write end of a FIFO, non-blocking; None while no process has the read end open.
 
         Raises:
             FileNotFoundError: The script has removed it.
@@ -96,7 +96,7 @@ class PipeDirectory:
         """Write the outcome of an epoch.
 
         Raises:
-            OSError: The disk is full, or the like; the outcome is what it was.
+            OSError: For example, the disk is full; the outcome is unchanged.
         """
         line = f"2 {state} {sent_bytes} {objects} {' '.join(error.splitlines())}".rstrip()
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -116,7 +116,7 @@ class PipeDirectory:
             raise
 
     def withdraw(self, name: str) -> None:
-        """Remove a FIFO that nobody will fill again: opening it once more would wait for ever."""
+        """Remove a FIFO that has no more data: opening it once more would block forever."""
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(name, dir_fd=self._data_fd, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=self._data_fd)

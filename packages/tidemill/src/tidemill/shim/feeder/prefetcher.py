@@ -20,7 +20,7 @@ _LOOK_S = 0.1
 
 
 class Prefetched:
-    """One object that a thread of its own reads, no further than its buffer goes.
+    """One object that a separate thread reads ahead, up to the size of its buffer.
 
     Args:
         body: Of the object.
@@ -73,7 +73,7 @@ class Prefetched:
         return b""
 
     def _hand_over(self, piece: bytes) -> bool:
-        """Buffer a piece and wait until there is room for another; False where nobody wants one."""
+        """Buffer a piece and wait until there is room for another; return False if no more are wanted."""
         with self._changed:
             self._pieces.append(piece)
             self._buffered_bytes += len(piece)
