@@ -27,7 +27,7 @@ _LIVE = ("output/tensorboard", "output/data", "model")
 """Directories of an instance in which event files are looked for."""
 _ARCHIVES = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """What becomes of two of them when the job has ended."""
-_MARK = "tfevents"  # stands in the name of every event file
+_MARK = "tfevents"  # part of the name of every event file
 
 
 class EventFiles:

@@ -16,7 +16,7 @@ def interrupt(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job with EnableManagedSpotTraining.")],
     state_dir: StateDirOption = None,
 ) -> None:
-    """Interrupt a training job as if its spot instances were taken away, to see whether it goes on where it was.
+    """Interrupt a training job as if its spot instances were reclaimed, to test whether it resumes from its checkpoint.
 
     The script gets SIGTERM and two minutes to save, then the job starts again from its checkpoints as its next attempt.
     A job without EnableManagedSpotTraining (use_spot_instances=True) is refused: its instances are never taken away.

@@ -104,7 +104,7 @@ class Gang:
 
     @property
     def _first_failure(self) -> int | None:
-        """Index of the instance that failed first: by its own report, else one that was lost; None if none has."""
+        """Index of the instance that reported a failure first, else of a lost instance; None if no instance failed."""
         reported = [
             (status.exit.training_ended_ms or status.exit.ended_ms, index)
             for index, status in enumerate(self.statuses)

@@ -239,7 +239,7 @@ class Hosting:
         """Return an endpoint that accepts requests.
 
         Raises:
-            AwsError: ValidationError, if there is none, or it takes none now.
+            AwsError: ValidationError, if the endpoint does not exist or takes no requests now.
         """
         try:
             endpoint = self.endpoint(name)
@@ -259,7 +259,7 @@ class Hosting:
         """One page of records and the token of the next.
 
         Raises:
-            ValidationException: The token is not one of ours for this query.
+            ValidationException: The service has not issued this token for this query.
         """
         try:
             page = await self._records.list(kind, query)

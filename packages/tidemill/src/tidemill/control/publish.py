@@ -44,7 +44,7 @@ class Publisher:
             ended: Result of the job's instance ``algo-1``, with its archives.
 
         Returns:
-            S3 URI of model.tar.gz, or the empty string if there is none.
+            S3 URI of model.tar.gz, or the empty string without a model.
 
         Raises:
             ArtifactLost: The bucket or the archive does not exist any more.

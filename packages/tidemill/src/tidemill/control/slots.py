@@ -27,14 +27,14 @@ class Slots:
         return max(0, self._capacity() - self._taken)
 
     def try_take(self, count: int) -> bool:
-        """Take slots if enough are free and no job waits; return whether they were taken."""
+        """Reserve slots if enough are free and no job waits; return whether they were reserved."""
         if self._waiting or not self._fits(count):
             return False
         self._taken += count
         return True
 
     def force(self, count: int) -> None:
-        """Take slots for instances that are already running, after a restart of the service."""
+        """Reserve slots for instances that are already running, after a restart of the service."""
         self._taken += count
 
     async def take(self, count: int) -> None:

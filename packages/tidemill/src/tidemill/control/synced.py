@@ -68,14 +68,14 @@ def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def is_mounted(request: Mapping[str, Any]) -> bool:
-    """Whether the checkpoints of a request lie outside ``/opt/ml``, where only a sandbox with mounts can show them."""
+    """Return whether the checkpoints of a request are outside ``/opt/ml``, which needs a sandbox with mounts."""
     return any(each.mounted_at for each in synced_directories(request))
 
 
 def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> Iterator[ObjectReference]:
-    """Yield what lies below the prefix of a job's checkpoints now.
+    """Yield the objects below the prefix of a job's checkpoints.
 
-    A script may have put a file where a directory was, or the reverse. Nothing is deleted in the bucket, so both are
+    A script may have replaced a directory by a file, or the reverse. Nothing is deleted in the bucket, so both are
     there: what was written last counts.
     """
     config = request.get("CheckpointConfig")

@@ -61,7 +61,7 @@ class Tags:
         self._clock = clock
 
     def of(self, arn: str) -> dict[str, str]:
-        """Return the tags of a resource; empty if it has none."""
+        """Return the tags of a resource; empty without tags."""
         record = self._records.get(_KIND, arn)
         return dict(record.document) if record else {}
 

@@ -87,7 +87,7 @@ class TargetModels:
                 return answer
 
     async def _make_room(self, ref: InstanceRef, *, name: str, send: Send) -> bool:
-        """Unload the least recently used model without requests; return False if there is none."""
+        """Unload the least recently used model without requests; return False if all models have requests."""
         give_up_s = asyncio.get_running_loop().time() + _WAIT_FOR_ROOM_S
         while True:
             loaded = json.loads((await send("GET", "/models", b"")).body)

@@ -63,7 +63,7 @@ class TrainingMetrics:
         self._series: OrderedDict[str, Sequence[_Series]] = OrderedDict()
 
     async def points(self, job_name: str, metric: str) -> Sequence[Points]:
-        """Return the points of a metric so far, one series per definition and instance; empty if there are none."""
+        """Return the points of a metric so far, one series per definition and instance; empty without points."""
         record = self._records.get(TRAINING_JOB, job_name)
         if record is None:
             return ()

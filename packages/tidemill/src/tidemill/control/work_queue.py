@@ -31,7 +31,7 @@ class WorkQueue:
         self._keys: dict[str, str] = {}
 
     def wake(self, key: str) -> None:
-        """Make the task of ``key`` look again; start it if there is none."""
+        """Make the task of ``key`` look again; start the task if it is not running."""
         if key in self._wakes:
             self._wakes[key].set()
             return

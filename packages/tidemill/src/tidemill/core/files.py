@@ -35,7 +35,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what writers that were killed have left in a directory, and below. Nobody may be writing there."""
+    """Remove what writers that were killed have left in a directory, and below. No process may be writing there."""
     for temporary in directory.rglob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 

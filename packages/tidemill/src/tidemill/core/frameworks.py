@@ -110,7 +110,7 @@ def select(image: Image, *, model_parallel: bool = False) -> Selection:
     one, and versions before all of them run on the oldest. An image that names no version gets `DEFAULT_TENSORFLOW`.
 
     Args:
-        image: The request. Its ``py_version`` may be None or ``py3``, which leave the choice of the Python.
+        image: The request. Its ``py_version`` may be unset or ``py3``; tidemill then chooses the Python version.
         model_parallel: Whether the job needs `smdistributed`, which old environments do not have.
 
     Raises:

@@ -38,8 +38,8 @@ class Image:
         repository: Name without registry and tag, e.g. ``tensorflow-training``.
         framework_version: TensorFlow version as the tag has it, e.g. ``2.21.0``; None if the image is not a
             TensorFlow one or its tag names no version.
-        device: ``cpu`` or ``gpu``; ``cpu`` where the tag says neither.
-        py_version: E.g. ``py311``; None if the tag has none.
+        device: ``cpu`` or ``gpu``; ``cpu`` if the tag names neither.
+        py_version: E.g. ``py311``; None if the tag names no Python.
     """
 
     repository: str

@@ -19,11 +19,11 @@ class JobScope:
 
     Attributes:
         name: TrainingJobName.
-        output: ``S3OutputPath/NAME``, where the service stores model.tar.gz and output.tar.gz.
+        output: ``S3OutputPath/NAME``, the prefix of model.tar.gz and output.tar.gz.
         model_dir: The hyperparameter ``model_dir``, if it is an S3 URI.
         checkpoints: ``CheckpointConfig.S3Uri``.
         tensorboard: ``TensorBoardOutputConfig.S3OutputPath/NAME``.
-        intermediate: Where the files of ``output/intermediate`` go: ``NAME`` below the hyperparameter
+        intermediate: Prefix of the files of ``output/intermediate``: ``NAME`` below the hyperparameter
             ``sagemaker_s3_output``.
     """
 

@@ -29,7 +29,7 @@ def read_policy(document: object) -> Policy:
             lists of strings.
 
     Raises:
-        ValueError: Names the statement, the member, the value received and what is allowed.
+        ValueError: Names the statement, the member, the value received and the allowed values.
     """
     members = _table(document, "a policy", _MEMBERS)
     version = members.get("Version", VERSION)

@@ -52,7 +52,7 @@ class Roles:
         self._policies = {name.casefold(): policy for name, policy in check_role_names(policies).items()}
 
     def policy_of(self, role: str) -> Policy:
-        """Return the policy of a role, or `BUILT_IN` if the settings have none."""
+        """Return the policy of a role, or `BUILT_IN` if the settings name no policy."""
         return self._policies.get(role.casefold(), BUILT_IN)
 
 

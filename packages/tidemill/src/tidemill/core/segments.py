@@ -102,7 +102,7 @@ class SegmentWriter:
     """Appends lines to a stream. One writer per stream; its methods may be called from several threads.
 
     Args:
-        directory: Of the stream; made where it is missing.
+        directory: Directory of the stream; created if missing.
         segment_bytes: Lines that would make a file larger go to a new one.
         clock: Gives the time stamps.
 

@@ -1,8 +1,8 @@
 """A training job and the ways its state may go.
 
 States and their names are SageMaker's (`DescribeTrainingJob` in its API reference). A job only ever moves forward:
-`TrainingJob.enter` refuses every step that the table does not allow, which is what keeps a terminal job terminal
-whatever a late message says.
+`TrainingJob.enter` refuses every step that the table does not allow, so that a terminal job stays terminal even if a
+late message says otherwise.
 """
 
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ class TransformJob:
         return self.request.get("BatchStrategy", "MultiRecord")
 
     def decide(self, status: TransformStatus, *, failure_reason: str = "") -> "TransformJob":
-        """Return the job with its end decided, once: a job that is being stopped has been stopped, whatever else."""
+        """Return the job with its final status, which is set once: a job that was being stopped is Stopped."""
         if self.status is TransformStatus.STOPPING:
             status, failure_reason = TransformStatus.STOPPED, ""
         return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)

@@ -163,6 +163,6 @@ def _label(instance: str | None, named: bool) -> str:
 
 @functools.cache
 def _colour_of(instance: str) -> str:
-    """Return the colour of an instance: by its own number, or of a name without one by its characters."""
+    """Return the color of an instance: by its number, or by the characters of a name without a number."""
     number = instance.removeprefix("algo-")
     return _COLOURS[(int(number) - 1 if number.isdecimal() else sum(map(ord, instance))) % len(_COLOURS)]

@@ -159,7 +159,7 @@ class Model:
             inference_recommendation_id: Refused.
 
         Returns:
-            The result of ``predictor_cls``, or None if the model has none; in an `AsyncPredictor` for an asynchronous
+            The result of ``predictor_cls``, or None without one; in an `AsyncPredictor` for an asynchronous
             endpoint.
 
         Raises:

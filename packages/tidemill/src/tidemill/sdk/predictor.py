@@ -257,7 +257,7 @@ class TensorFlowPredictor(Predictor):
 
 
 def joined(*attributes: str | None) -> str | None:
-    """Return several CustomAttributes as one; None if there are none."""
+    """Return several CustomAttributes as one; None without any."""
     return ",".join(each for each in attributes if each) or None
 
 

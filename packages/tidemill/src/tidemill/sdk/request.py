@@ -96,7 +96,7 @@ def _resources(arguments: Arguments) -> dict[str, Any]:
 
 
 def _model_channel(arguments: Arguments) -> list[dict[str, Any]]:
-    """A model to start from, as a channel of its own."""
+    """A model to start from, as a separate channel."""
     if arguments.model_uri is None:
         return []
     source = {

@@ -20,7 +20,7 @@ def error_reply(error: AwsError, *, request: Request, match: Match, request_id: 
         error: Code, status, message and what else it carries.
         request: The request it answers; a HEAD gets no body.
         match: Says the protocol.
-        request_id: Shown in the body where the protocol has a place for it.
+        request_id: Included in the body if the protocol has a member for it.
     """
     if match.form == "rest-xml":
         reply = _s3(error, request, request_id)

@@ -1,4 +1,4 @@
-"""Tells services apart by what a request says: target header, content type, path, in this order; the rest is S3.
+"""Select the service of a request by its target header, content type, path, in this order; the rest is S3.
 
 Never by a fixed protocol per service: a model's protocol changes between releases of a client.
 """

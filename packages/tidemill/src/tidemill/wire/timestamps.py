@@ -22,7 +22,7 @@ def to_datetime(value: Any) -> datetime:
 
 
 def epoch_seconds(value: Any) -> float | int:
-    """Seconds since the epoch with milliseconds, an integer where there is no fraction."""
+    """Return seconds since the epoch with milliseconds; an integer without a fraction."""
     seconds = round((to_datetime(value) - _EPOCH) / timedelta(seconds=1), 3)
     return int(seconds) if seconds.is_integer() else seconds
 

@@ -136,7 +136,7 @@ class EndpointDriver:
                 await self._follow(key)
             except ServiceUnavailable:
                 raise
-            except Exception as error:  # noqa: BLE001 - a fault of ours must end in the FailureReason, not in silence
+            except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
                 _log.exception("endpoint.driver_failed", endpoint=key)
                 await self._give_up(key, f"InternalServerError: {type(error).__name__}: {error}")
                 # Keep the task: a failed endpoint can still be deleted, and a failed deletion is retried.
@@ -329,7 +329,7 @@ class EndpointDriver:
         self._replacements.forget_instance(instance)
 
     async def _give_up(self, key: str, reason: str) -> None:
-        """Abandon the starting deployment: the endpoint keeps the serving one, or fails if there is none."""
+        """Abandon the starting deployment: the endpoint keeps the serving one, or fails without one."""
         _log.warning("endpoint.deployment_failed", endpoint=key, reason=reason)
         await self._change(key, lambda now: now.rolled_back(reason) if now.starting else now)
         faults.point("control.endpoint.rolled_back")

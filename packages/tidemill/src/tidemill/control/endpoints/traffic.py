@@ -54,7 +54,7 @@ class Traffic:
         models: Loads models into the servers of multi-model endpoints.
         archive_of: Returns the archive of a target model.
         serverless: Counts the requests of serverless variants.
-        awaken: Adds an instance to a serverless variant that has none.
+        awaken: Adds an instance to a serverless variant without instances.
     """
 
     def __init__(

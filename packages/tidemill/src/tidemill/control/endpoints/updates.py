@@ -50,7 +50,7 @@ def retaining(deployment: Deployment, request: Mapping[str, Any], *, serving: De
     Args:
         deployment: The deployment of the new configuration.
         request: The request; its members RetainAllVariantProperties and ExcludeRetainedVariantProperties are read.
-        serving: The serving deployment; None if the endpoint has none.
+        serving: The serving deployment, if any.
 
     Returns:
         ``deployment`` with the retained instance counts, weights and data capture.
@@ -99,7 +99,7 @@ def resized(serving: Deployment, wanted: Iterable[Mapping[str, Any]], *, at_ms: 
 
 
 def limit_of(config: Mapping[str, Any]) -> int | None:
-    """Return the MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None if it has none."""
+    """Return the MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None if it is missing."""
     return config.get("BlueGreenUpdatePolicy", {}).get("MaximumExecutionTimeoutInSeconds")
 
 

@@ -16,7 +16,7 @@ def check_transform_request(request: Mapping[str, Any]) -> None:
     """Refuse what cannot be run as asked.
 
     Raises:
-        ValidationException: Names the member, the value and what is allowed.
+        ValidationException: Names the member, the value and the allowed values.
     """
     source = request["TransformInput"]["DataSource"]["S3DataSource"]
     check_s3_uri(source["S3Uri"], "transformInput.dataSource.s3DataSource.s3Uri")

@@ -65,13 +65,13 @@ class TransformDriver:
 
     Args:
         records: Where jobs are kept.
-        objects: Where data lies and results go.
+        objects: The store of the data and of the results.
         executor: Runs their instances.
         planner: Makes specs of instances.
         slots: Room for instances, which training jobs take from, too.
         archive: Marks the jobs that are cleaned up.
         roles: The policies of roles.
-        remotes: Where the data of other buckets lies, by bucket name or pattern.
+        remotes: The stores of other buckets, by bucket name or pattern.
         logs: Root directory of the log segments.
         clock: Time.
     """
@@ -103,7 +103,7 @@ class TransformDriver:
         self._queue = WorkQueue("transform job", self._drive)
 
     async def start(self) -> None:
-        """Take up every job that has not ended, those that run already first, then the oldest."""
+        """Resume every job that has not ended: running jobs first, then the oldest."""
         jobs = [job async for job in self._unfinished()]
         for job in sorted(jobs, key=lambda job: (not self._launched(job), job.created_ms)):
             self.wake(job.name)
@@ -144,7 +144,7 @@ class TransformDriver:
             status, reason = TransformStatus.FAILED, str(error)
         except LaunchError as error:
             status, reason = TransformStatus.FAILED, f"InternalServerError: {error}"
-        except Exception as error:  # noqa: BLE001 - a fault of ours must end in the job's FailureReason, not in silence
+        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("transform.driver_failed", name=name)
             status, reason = TransformStatus.FAILED, f"InternalServerError: {type(error).__name__}: {error}"
         await self._end(self._job(name), status, reason=reason)

@@ -1,4 +1,4 @@
-"""Rows of S3. Most members mean the same in every operation that has them: those stand once, in `COMMON`."""
+"""Rows of S3. Most members mean the same in every operation that has them: those are listed once, in `COMMON`."""
 
 from collections.abc import Mapping
 

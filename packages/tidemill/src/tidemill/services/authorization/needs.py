@@ -28,7 +28,7 @@ IAM: Mapping[str, Rule] = {
     "GetRole": lambda request, region: (
         Permission("iam:GetRole", f"arn:aws:iam::{ACCOUNT_ID}:role/{request['RoleName']}"),
     ),
-    # The service refuses these to everybody but its owner, whatever a policy allows.
+    # Only the owner of the service may call these, even if a policy allows more.
     **{name: _on_user(name) for name in ("CreateAccessKey", "DeleteAccessKey", "ListAccessKeys", "ListUsers")},
 }
 
@@ -38,7 +38,7 @@ STS: Mapping[str, Rule] = {
 }
 
 INSTANCES: Mapping[str, Rule] = {
-    # Every job may report on its own instances, whatever its role; the service compares the job's name.
+    # Every job may report on its own instances with any role; the service compares the job's name.
     "ReportInstance": lambda request, region: (),
     "DeliverLog": lambda request, region: (),
 }

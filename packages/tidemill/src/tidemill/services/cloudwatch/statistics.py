@@ -55,7 +55,7 @@ class Window:
     """The periods between two times.
 
     Attributes:
-        start_ms: Where the first period begins, in milliseconds since the epoch.
+        start_ms: Beginning of the first period, in milliseconds since the epoch.
         end_ms: Points at or after it are left out.
         period_ms: Length of a period.
     """

@@ -32,7 +32,7 @@ class InstancesService:
         return {"ReportInstance": self.report, "DeliverLog": self.deliver}
 
     async def report(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """Take a report. Answers when the instance is to stop, at the latest after ``WaitSeconds``."""
+        """Record a report. Answers when the instance is to stop, at the latest after ``WaitSeconds``."""
         ref, job_name = _ref(request), _job_of(context)
         phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
         ended = request.get("Exit", "")

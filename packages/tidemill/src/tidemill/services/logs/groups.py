@@ -82,7 +82,7 @@ def group_of(request: Mapping[str, Any], *, region: str) -> str:
 
 
 def invalid(message: str) -> AwsError:
-    """A refusal of a member; ``message`` says which, and what is allowed."""
+    """A refusal of a member; ``message`` names the member and the allowed values."""
     return AwsError(message, code="InvalidParameterException", status=400)
 
 

@@ -1,7 +1,7 @@
 """S3's additional checksums as its model names them, and the joining of those of parts.
 
-The wire verifies the checksums of request bodies. Here are those that the service itself must know: of what it
-copies, and of objects made from parts.
+The wire verifies the checksums of request bodies. Here are those that the service itself computes: for copies, and for
+objects made from parts.
 """
 
 import base64

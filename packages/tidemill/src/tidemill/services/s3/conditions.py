@@ -74,7 +74,7 @@ def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
 
 
 def delete_precondition(if_match: str | None) -> Precondition | None:
-    """Return the precondition of a delete, or None if it has none. A missing key satisfies it."""
+    """Return the precondition of a delete, or None without one. A missing key satisfies it."""
     if if_match is None:
         return None
 

@@ -81,7 +81,8 @@ def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
 def source_name(text: str) -> tuple[str, str, str]:
     """Parse ``CopySource`` (``bucket/key``, URL-encoded, with or without a leading slash) into bucket, key and version.
 
-    The version is empty if there is none. Handlers and authorization share this function, so they cannot disagree.
+    The version is empty if the source names no version. Handlers and authorization share this function, so they cannot
+    disagree.
 
     Raises:
         InvalidArgument: It does not have that form.

@@ -75,7 +75,7 @@ def copy_range(text: str | None, whole_bytes: int) -> Slice:
     """Return the byte range of ``CopySourceRange``, or the whole object if it is absent.
 
     Raises:
-        InvalidArgument: It does not have the form ``bytes=first-last``, or lies outside the object.
+        InvalidArgument: It does not have the form ``bytes=first-last``, or is outside the object.
     """
     if text is None:
         return Slice(0, whole_bytes)

@@ -25,7 +25,7 @@ class S3Service:
 
     Args:
         objects: The store.
-        region: Where the buckets are said to be.
+        region: Region that is reported for all buckets.
     """
 
     def __init__(self, objects: ObjectStore, *, region: str) -> None:

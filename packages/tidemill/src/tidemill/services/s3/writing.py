@@ -60,7 +60,7 @@ class WriteOperations:
         return Reply(status=204)
 
     async def delete_many(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """DeleteObjects: all in one transaction, but for those with a condition of their own."""
+        """DeleteObjects: all in one transaction, except those with a condition."""
         wanted = (request.get("Delete") or {}).get("Objects") or []
         if not 1 <= len(wanted) <= DELETE_MAX:
             raise AwsError(

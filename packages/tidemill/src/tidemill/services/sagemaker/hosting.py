@@ -144,7 +144,8 @@ def _endpoint_description(record: Record) -> dict[str, Any]:
 
 
 def _variants(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """What serves, and what is desired of it: an update of weights and counts shows, another configuration does not."""
+    """The serving variants with their desired weights and counts: an update of these is shown, another configuration is
+    not."""
     serving, starting = endpoint.serving, endpoint.starting
     resizes = serving is not None and starting is not None and not _replaces(endpoint)
     shown = []

@@ -18,7 +18,7 @@ def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]
 
     Args:
         directory: Of the stream.
-        begin: Where a line begins; ``Position(0, 0)`` is the first one.
+        begin: Position of the beginning of a line; ``Position(0, 0)`` is the first line.
     """
     for number in segments_of(directory):
         if number < begin.segment:

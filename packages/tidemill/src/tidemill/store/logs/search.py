@@ -163,7 +163,7 @@ class _Page:
         self._last: _Resume | None = None
 
     def fill(self, cursor: _Cursor, *, until: _Cursor | None) -> bool:
-        """Take the lines of one stream up to another stream's turn. False if the page ends before that."""
+        """Collect the lines of one stream up to the next line of another stream. False if the page ends before that."""
         match = self._wanted.terms.match
         taken: StoredLine | None = None
         taken_ms = 0

@@ -46,8 +46,8 @@ class SegmentFile:
         return offset == 0 or (offset <= self.end and os.pread(self._fd, 1, offset - 1) == b"\n")
 
     def line_begin(self, offset: int, *, before: int) -> int:
-        """Return where the first line begins at or after ``offset``, if that is before ``before``; else where the line
-        around ``offset`` begins."""
+        """Return the offset of the first line at or after ``offset``, if it is before ``before``; else that of the line
+        around ``offset``."""
         if self.begins_line(offset):
             return offset
         feed = self.read(offset, before - 1).find(b"\n")
@@ -116,7 +116,7 @@ class SegmentFile:
         return self.end
 
     def _line_from(self, offset: int) -> tuple[int, bytes]:
-        """Return the first undamaged line that begins at or after ``offset``, or (`end`, empty) if there is none."""
+        """Return the first undamaged line that begins at or after ``offset``, or (`end`, empty) without such a line."""
         if not self.begins_line(offset):
             at, piece = next(self.lines(offset), (self.end - 1, b""))
             offset = at + len(piece) + 1
@@ -124,7 +124,7 @@ class SegmentFile:
         return next(sound, (self.end, b""))
 
     def _feed_before(self, offset: int) -> int:
-        """Return the offset of the last LF before ``offset``, or -1 if there is none."""
+        """Return the offset of the last LF before ``offset``, or -1 without one."""
         while offset > 0:
             start = max(0, offset - BLOCK_BYTES)
             feed = os.pread(self._fd, offset - start, start).rfind(b"\n")

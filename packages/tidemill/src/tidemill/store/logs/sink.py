@@ -1,4 +1,4 @@
-"""Where the logs of instances arrive that run on other machines: whole lines, at their offset in the stream."""
+"""Receive the logs of instances on other machines: whole lines, at their offset in the stream."""
 
 import threading
 from pathlib import Path

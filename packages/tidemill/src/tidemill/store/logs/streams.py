@@ -64,7 +64,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """What is known of a stream; the times are None until it has a line."""
+    """The description of a stream; the times are unset until it has a line."""
 
     group: str
     name: str
@@ -96,7 +96,7 @@ class Position:
 
 
 class StoredLine(NamedTuple):
-    """A line as it is stored, without its LF, and where it begins. Searches make millions of them.
+    """A line as it is stored, without its LF, and its position. Searches make millions of them.
 
     Attributes:
         time_ms: Its time stamp; None if the line is damaged.
@@ -179,7 +179,7 @@ class LogReader:
         return found
 
     def find(self, time_ms: int) -> Position:
-        """Return the place of the first line at or after a time; the end of the stream if there is none."""
+        """Return the place of the first line at or after a time; the end of the stream without such a line."""
         return self._find(segments_of(self._directory) or [1], time_ms)
 
     def is_position(self, place: Position) -> bool:
@@ -283,7 +283,7 @@ class LogReader:
             return Position(numbers[-1], file.end)
 
     def _find(self, numbers: list[int], time_ms: int) -> Position:
-        """Return the position of the first line at or after a time, or the end if there is none."""
+        """Return the position of the first line at or after a time, or the end without such a line."""
         # The first segment whose first line is late enough; the line itself may end the segment before.
         later = bisect_left(numbers, time_ms, key=self._first_time)
         if later > 0:
@@ -298,7 +298,7 @@ class LogReader:
         with SegmentFile(segment_path(self._directory, number)) as file:
             for _, line in file.lines(0):
                 return time_of(line) or 0
-        return float("inf")  # empty: everything that will stand there is later
+        return float("inf")  # empty: all lines written later come after it
 
 
 class LogStreams:
@@ -322,7 +322,8 @@ class LogStreams:
         return LogReader(directory) if (directory / STREAM_FILE).exists() else None
 
     def names(self, group: str, *, prefix: str = "") -> list[str]:
-        """Names of the streams of a group, sorted. A group that has none, or is unknown, gives the empty list."""
+        """Names of the streams of a group, sorted. The list is empty for a group without streams, and for an unknown
+        group."""
         with self._lock:
             names = self._sorted_names(group_directory(self._root, group))
         first = bisect_left(names, prefix)
@@ -437,7 +438,7 @@ def _about(directory: Path) -> dict[str, Any] | None:
 
 
 def _group_of(directory: Path) -> str | None:
-    """Name of the group whose streams lie in ``directory``; every stream says it."""
+    """Return the name of the group whose streams are in ``directory``; every stream records it."""
     with os.scandir(directory) as entries:
         found = (_about(Path(entry.path)) for entry in entries if entry.is_dir())
         return next((str(about["group"]) for about in found if about is not None), None)

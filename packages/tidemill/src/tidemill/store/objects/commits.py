@@ -47,7 +47,7 @@ class Commits:
 
         Raises:
             ServiceUnavailable: Not committed.
-            Exception: Whatever ``work`` raises.
+            Exception: Any exception of ``work``.
         """
         self._contents.hand_over(content_id)
         await self._to_the_end(self._name(content_id, work, grows=grows))
@@ -57,7 +57,7 @@ class Commits:
 
         Raises:
             ServiceUnavailable: Not committed.
-            Exception: Whatever ``work`` raises.
+            Exception: Any exception of ``work``.
         """
         await self._to_the_end(self._release(work, grows=grows))
 
@@ -101,6 +101,6 @@ class Commits:
 
 
 def _hear(task: "asyncio.Task[None]") -> None:
-    """Nobody waits for the outcome any more; the client learns it when it asks again."""
+    """The client has left; it learns the outcome with its next request."""
     if not task.cancelled():
         task.exception()

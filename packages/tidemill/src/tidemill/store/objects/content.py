@@ -1,8 +1,8 @@
 """The bytes of objects: plain immutable files, each named by a random id and never by a key.
 
 A file is written under ``tmp``, synced, renamed to ``content/xx/`` and its directory synced; only then may a row name
-it. What no row names is removed: by whoever made it, or by the sweep of the next start. Hashing and file operations
-run in threads of their own, off the event loop. Nothing here knows of buckets and keys.
+it. Content that no row names is removed: by its writer, or by the sweep of the next start. Hashing and file operations
+run in separate threads, not on the event loop. Nothing here knows of buckets and keys.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class ContentStore:
         Nothing remains when ``body`` raises, or when the block ends and the content was not handed over.
 
         Args:
-            body: The bytes. It is read to its end, so whatever it verifies there has been verified.
+            body: The bytes. It is read to its end, so checks at the end of the source have passed.
             size_bytes: The announced length, to refuse early what cannot fit.
             digests: Further hashes to feed with every byte.
 
@@ -124,7 +124,7 @@ class ContentStore:
     async def adopt(self, file: Path) -> AsyncIterator[Content]:
         """Make an existing file content; removed at the end of the block unless handed over.
 
-        ``file`` stays where it is; the caller removes it once a row names the content, and nobody may write to it.
+        ``file`` stays in place; the caller removes it once a row names the content, and it must not be written to.
 
         Raises:
             FileNotFoundError: There is no such file.

@@ -50,7 +50,7 @@ class Draft:
 
     Args:
         path: The temporary file.
-        target: Where it goes when it is complete; the file name becomes the content id.
+        target: Its path when it is complete; the file name becomes the content id.
         digests: Further hashes to feed with every byte, besides MD5 and SHA-256.
     """
 

@@ -63,7 +63,7 @@ def bucket_is_empty(connection: Connection, name: str) -> bool:
 
 
 def delete_bucket(connection: Connection, name: str) -> None:
-    """Remove the bucket and what is remembered of its complete uploads."""
+    """Remove the bucket and the records of its completed uploads."""
     connection.execute(delete(uploads).where(uploads.c.bucket == name))
     connection.execute(delete(buckets).where(buckets.c.name == name))
 
@@ -115,7 +115,7 @@ def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
 
 
 def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
-    """Forget multipart uploads that were completed before that time: nobody repeats their Complete any more."""
+    """Forget multipart uploads that were completed before that time: no client repeats their Complete any more."""
     connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
 
 

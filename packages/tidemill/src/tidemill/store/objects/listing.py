@@ -26,7 +26,7 @@ class ObjectPage:
         objects: Objects of the page.
         prefixes: Common prefixes of the page.
         last: The last key or common prefix of the page, whichever is later; empty on an empty page.
-        next_start: Where the next page begins.
+        next_start: Key at which the next page begins.
     """
 
     objects: tuple[ObjectInfo, ...]
@@ -36,12 +36,12 @@ class ObjectPage:
 
 
 def after_key(key: str) -> bytes:
-    """Where a page begins that follows ``key``."""
+    """Return the start of a page that follows ``key``."""
     return key.encode() + b"\0"
 
 
 def after_prefix(prefix: str) -> bytes:
-    """Where a page begins that follows all keys under ``prefix``."""
+    """Return the start of a page that follows all keys under ``prefix``."""
     return object_index.successor(prefix.encode())
 
 

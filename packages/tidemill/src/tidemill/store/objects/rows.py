@@ -23,7 +23,7 @@ class ObjectAttributes:
         metadata: User metadata, names in lower case.
         headers: Reply headers kept with the object, by member name: ``CacheControl``, ``ContentEncoding``, ...
         checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
-        checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` where a checksum is one of the checksums of the parts.
+        checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` for a checksum of the parts' checksums.
         tags: Object tags.
         part_sizes: Sizes in bytes of the parts of a multipart object; empty for any other.
     """

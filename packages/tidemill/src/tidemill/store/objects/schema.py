@@ -30,7 +30,7 @@ objects = Table(
     Column("document", TEXT, nullable=False),
     Column("checksum", LargeBinary, nullable=False),
     Index("objects_by_content", "content_id"),
-    # Rows lie in key order in the table itself: a listing reads neighbours.
+    # Rows are stored in key order in the table itself: a listing reads adjacent rows.
     sqlite_with_rowid=False,
 )
 """`tidemill.store.objects.rows.ObjectInfo`; ``document`` holds what is neither sorted by nor searched."""

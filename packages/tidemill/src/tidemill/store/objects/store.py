@@ -57,7 +57,7 @@ class ObjectStore:
     """Buckets and objects.
 
     Args:
-        database: Where the rows live; opened with the metadata that `tidemill.store.objects.schema` has added to.
+        database: Database of the rows; opened with the metadata that `tidemill.store.objects.schema` has added to.
         root: Directory of the content files; made if missing.
         clock: Gives modification times.
         grace_s: How long replaced content is kept for replies that still read it.
@@ -108,7 +108,7 @@ class ObjectStore:
         """Remove an empty bucket.
 
         Raises:
-            NoSuchBucket: There is none.
+            NoSuchBucket: The bucket does not exist.
             AwsError: BucketNotEmpty.
         """
 
@@ -235,7 +235,7 @@ class ObjectStore:
         size_bytes: int,
         content_type: str = "application/x-gzip",
     ) -> ObjectInfo:
-        """Take over a file as an object: by a hard link if possible, else by a copy; then remove it. Or store a stream.
+        """Adopt a file as an object: by a hard link if possible, else by a copy; then remove it. Or store a stream.
 
         May be repeated, also after a crash between the two steps: if the object has these bytes already, a file that
         is gone is fine, and a stream is not read.

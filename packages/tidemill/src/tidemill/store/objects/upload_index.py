@@ -44,7 +44,7 @@ def require_upload(
 
 
 def put_upload(connection: Connection, upload: UploadInfo) -> None:
-    """Store the upload, in place of what was stored of it."""
+    """Store the upload, and replace its earlier state."""
     row = upload.to_row()
     connection.execute(
         delete(uploads).where(

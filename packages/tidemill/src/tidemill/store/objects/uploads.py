@@ -1,8 +1,8 @@
 """Multipart uploads: parts that arrive in any order, and the one object that they become.
 
-A part is content of its own. Complete writes the parts into one new file, because an object is exactly one file, and
-commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered, so
-that a client that lost the answer may ask again and gets the same one.
+Each part is stored as separate content. Complete writes the parts into one new file, because an object is exactly one
+file, and commits the object, the end of the upload and the removal of the parts together. A complete upload is
+remembered, so that a client that lost the answer may ask again and gets the same one.
 """
 
 import asyncio

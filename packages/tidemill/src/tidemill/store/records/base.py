@@ -114,7 +114,7 @@ class RecordStore(Protocol):
 
         Raises:
             ServiceUnavailable: Not committed.
-            Exception: Whatever ``work`` raised; nothing of this change is stored.
+            Exception: Any exception of ``work``; the change is not stored.
         """
         ...
 
@@ -137,7 +137,7 @@ class RecordStore(Protocol):
     def generation(self, kind: str) -> int | None:
         """Return a number that grows with every change of a record of ``kind``; None while one is under way.
 
-        What was read at one generation is what is stored as long as this returns the same number.
+        Records that were read at one generation are current as long as this returns the same number.
         """
         ...
 

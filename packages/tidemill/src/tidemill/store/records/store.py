@@ -221,5 +221,5 @@ def _to_record(row: Row[Any]) -> Record:
 
 
 def _checksum(columns: Any) -> bytes:
-    # Keeps columns and types apart, whatever they hold, and reads the same in every release of Python.
+    # Keeps columns and types apart for all values, and is read alike by every release of Python.
     return hashlib.blake2b(ascii(tuple(columns)).encode(), digest_size=CHECKSUM_BYTES).digest()

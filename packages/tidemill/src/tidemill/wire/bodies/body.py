@@ -1,6 +1,6 @@
 """Request bodies: read whole under a limit, or streamed, decoded and verified on the way.
 
-A ``BodyStream`` is what a handler gets for a streaming member. It raises at its end if the hash, a checksum, a
+A handler gets a ``BodyStream`` for a streaming member. It raises at its end if the hash, a checksum, a
 signature or the length does not hold, so a handler publishes nothing before it is exhausted.
 """
 

@@ -44,7 +44,7 @@ class Checksum(Protocol):
     """A running checksum."""
 
     def update(self, data: bytes, /) -> None:
-        """Take more bytes."""
+        """Add bytes to the checksum."""
         ...
 
     def digest(self) -> bytes:

@@ -75,7 +75,7 @@ class ChunkedDecoder:
         self._is_done = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the body and hand out the payload in them.
+        """Decode the next bytes of the body and return the payload in them.
 
         Raises:
             AwsError: The form, a size or a signature is wrong.
@@ -89,7 +89,7 @@ class ChunkedDecoder:
         return pieces
 
     def finish(self) -> dict[str, str]:
-        """Say that the body has ended.
+        """Check that the body is complete at its end.
 
         Returns:
             The trailers by name.
@@ -210,7 +210,7 @@ class ChunkedDecoder:
         return line, stop
 
     def _take_line_end(self, data: bytes, position: int) -> int:
-        """Take a CRLF; while only its CR is there, it stays in the line buffer."""
+        """Consume a CRLF; while only its CR has arrived, the CR stays in the line buffer."""
         taken = data[position : position + 2 - len(self._line)]
         self._line += taken
         if not b"\r\n".startswith(self._line):

@@ -31,7 +31,7 @@ def parse_document(data: bytes) -> Element:
         AwsError: MalformedXML (400).
     """
     builder = _Builder()
-    parser = XMLParser(target=builder)  # noqa: S314 - the builder refuses a DTD, which is what the attacks need
+    parser = XMLParser(target=builder)  # noqa: S314 - the builder refuses a DTD, which the attacks need
     try:
         parser.feed(data)
         return parser.close()

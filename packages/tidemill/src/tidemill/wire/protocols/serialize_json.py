@@ -32,7 +32,7 @@ def compile_to_json(shape: Shape | None, *, body_only: bool = False) -> ToJson:
 
     Args:
         shape: What is written; None writes an empty object.
-        body_only: Leave out members that stand in headers or the status.
+        body_only: Leave out members that are sent as headers or as the status.
     """
     if shape is None:
         return lambda value: {}

@@ -43,7 +43,7 @@ class Build(Protocol[T]):
         ...
 
     def again(self, shape: StructureShape, result: Callable[[], T], at: Path) -> T:
-        """Stand in for a structure inside itself. ``result`` returns what was built of it once the fold is over."""
+        """Represents a structure inside itself. ``result`` returns what was built of it once the fold is over."""
         ...
 
 

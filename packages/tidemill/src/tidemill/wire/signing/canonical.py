@@ -27,7 +27,7 @@ def canonical_request(
         query: From ``canonical_query``.
         signed: The signed header names, joined by semicolons, as the client wrote them.
         names: The same names, sorted.
-        payload: The hash of the body, or the word that stands for it.
+        payload: The hash of the body, or the keyword in place of it.
     """
     headers = canonical_headers(request, names)
     return f"{request.method}\n{path}\n{query}\n{headers}\n{signed}\n{payload}".encode("latin-1", "replace")
@@ -59,8 +59,8 @@ def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
 def path_candidates(raw_path: str, *, is_s3: bool) -> list[str]:
     """The canonical forms that a client may have signed for this path, the likely one first.
 
-    For S3 both the bytes on the wire and their tidy encoding are taken: clients differ in which characters they
-    encode on the wire, and both forms stand for the same key.
+    For S3 both the bytes on the wire and their canonical encoding are tried: clients differ in which characters they
+    encode on the wire, and both forms mean the same key.
     """
     if not is_s3:
         return [quote(_normalise(raw_path), safe="/-_.~")]

@@ -65,8 +65,8 @@ class Verifier:
         credentials: Finds secrets.
         region: The service's region.
         clock: Compared with the time of signing.
-        strict_region: Refuse scopes of other regions. Off by default: one user's service has one region's worth of
-            state, whatever region the client is set to.
+        strict_region: Refuse scopes of other regions. Off by default: the service of one user has one state for all
+        regions that clients are set to.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Verifier:
         Args:
             claim: What ``claim`` returned.
             request: The same request.
-            payload: Hash of the body in hexadecimal, or the word that stands for it.
+            payload: Hash of the body in hexadecimal, or the keyword in place of it.
             is_s3: Whether the path is signed in S3's way.
 
         Raises:

@@ -34,7 +34,7 @@ def compile_refusals(service: str, operation: str, shape: StructureShape | None,
         service: botocore's name of the service.
         operation: As the model names it. One without rows refuses nothing.
         shape: Its input.
-        code: AWS error code, for rows that have none of their own.
+        code: AWS error code, for rows without a code.
 
     Returns:
         A function of the members, which raises AwsError for the first one that the table refuses.

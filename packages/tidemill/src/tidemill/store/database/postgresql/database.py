@@ -24,7 +24,7 @@ LOCK_WAIT_S = 5.0
 OUTCOME_WAIT_S = 20.0
 _PAUSE_S = 0.2
 
-_LOCK_KEY = 0x7469_6465_6D69_6C6C  # "tidemill", apart from whatever else uses the server
+_LOCK_KEY = 0x7469_6465_6D69_6C6C  # "tidemill", distinct from other users of the server
 _TAKE_LOCK = select(func.pg_try_advisory_lock(_LOCK_KEY))
 _TRANSACTION_ID = select(func.txid_current_if_assigned())
 _OUTCOME = select(func.txid_status(cast(bindparam("id"), BigInteger)))

@@ -14,7 +14,7 @@ SCHEMES = ("postgresql", "postgres")
 CONNECT_TIMEOUT_S = 10
 _SESSION = {
     "application_name": "tidemill",
-    # A write that is acknowledged is on the disk of the server, whatever the server's default is.
+    # An acknowledged write is on the disk of the server, regardless of the server's default.
     "options": "-c synchronous_commit=on -c lock_timeout=15s -c timezone=UTC",
     # A server that is gone without a word is noticed within 15 s, also in the middle of a statement.
     "keepalives_idle": 5,
