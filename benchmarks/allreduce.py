@@ -156,7 +156,7 @@ def overlap(hvd: Any, tf: Any, rounds: int) -> dict[str, list[float]]:
 
 
 def report(seconds: dict[tuple[str, str, str], list[float]], size: int) -> None:
-    """Print the least and the median of each, and what they are of MPI's."""
+    """Print the minimum and the median of each, and their ratio to MPI's."""
     print(f"{size} processes; microseconds, least (median)")
     for (name, dtype, way), values in seconds.items():
         mpi = seconds[name, "float32", "MPI"]

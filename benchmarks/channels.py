@@ -2,7 +2,7 @@
 
     python benchmarks/channels.py [--rounds 5] [--large-gib 20] [--files 100000]
 
-The data lies in the service's own S3. The large object is a sparse file that the store takes over as it takes over the
+The data is in the service's own S3. The large object is a sparse file that the store takes over as it takes over the
 model of a job. Prints medians of interleaved rounds, ratios to the channel of 1 MB, and the time per file.
 """
 

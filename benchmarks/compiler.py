@@ -101,7 +101,7 @@ MODELS = {
 
 
 class Way:
-    """One model of its own, trained in one way."""
+    """Train one model in one way."""
 
     def __init__(self, build: Any, *, jit: Any) -> None:
         keras.utils.set_random_seed(0)

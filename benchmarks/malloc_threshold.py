@@ -2,13 +2,13 @@
 
     .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5 [--onednn]
 
-For each model and each setting, a process of its own trains for some steps to warm up and then for those that are
+For each model and each setting, a separate process trains for some steps to warm up and then for those that are
 counted: CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of imported
 TensorFlow. The processes are forked from one for each setting that has imported TensorFlow. Rounds are interleaved,
 and a ratio is always to the first setting, glibc's own default, in the same round.
 
-With oneDNN, which TensorFlow takes by itself on CPUs that have AVX-512 VNNI, it has a pool of its own for tensors of
-more than 256 KiB, so the threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
+With oneDNN, TensorFlow's default on CPUs with AVX-512 VNNI, it keeps a pool for tensors of more than 256 KiB, so the
+threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
 """
 
 import argparse

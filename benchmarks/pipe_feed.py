@@ -1,8 +1,8 @@
-"""What feeding a Pipe channel costs: MB per CPU second of the feeder, beside the limits of what it is made of.
+"""What feeding a Pipe channel costs: MB per CPU second of the feeder, beside the limits of its parts.
 
     python benchmarks/pipe_feed.py [--rounds 5] [--mib 256]
 
-The feeder runs as it does in a job; a process of its own drains the FIFO. Objects lie in tmpfs. The limits: one
+The feeder runs as in a job; a separate process drains the FIFO. Objects are in tmpfs. The limits: one
 sendfile(2) loop for plain objects, unpacking alone without writing for gzip. Rounds are interleaved; medians.
 """
 

@@ -2,10 +2,10 @@
 
     .venvs/tf-2.21/bin/python benchmarks/pipe_read.py [--megabytes 100] [--records 300000] [--rounds 5]
 
-Each reader is a process of its own, which reads what another one writes into a FIFO by sendfile; the readers of a cell
-take turns, in another order in each round, while the others sleep. Wall time on a busy machine says little: the figure
-to compare is CPU time of the reading process per record. Records are `tf.train.Example`s (of text lines: plain text) of
-about the named size.
+Each reader is a separate process, which reads the bytes that another one writes into a FIFO by sendfile; the readers of
+a cell take turns, in another order in each round, while the others sleep. Wall time on a busy machine says little: the
+figure to compare is CPU time of the reading process per record. Records are `tf.train.Example`s (of text lines: plain
+text) of about the named size.
 
     raw             readv of the FIFO into one buffer: the limit
     from_generator  tf.data.Dataset.from_generator, a record at a time
@@ -244,7 +244,7 @@ def serve(name: str) -> None:
         framing, directory, count = line.split()
         try:
             answer = read_raw(directory) if name == "raw" else read(name, framing, directory, int(count))
-        except Exception as error:  # noqa: BLE001 - it is shown where it was asked
+        except Exception as error:  # noqa: BLE001 - the caller prints it
             answer = "failed:", f"{type(error).__name__}: {error}".replace("\n", " ")
         print(*answer, flush=True)
 
@@ -279,7 +279,7 @@ def rows(batch: Any) -> int:
 
 
 def dataset(name: str, framing: str, directory: str) -> Any:
-    """Batches of what the reader gives."""
+    """Batches of the reader's records."""
     import tensorflow as tf
 
     if name == "from_generator":

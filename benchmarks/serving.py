@@ -290,7 +290,7 @@ def start_peer(peer: Peer, model: Path, ends: contextlib.ExitStack) -> tuple[sub
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a server and what it has started."""
+    """End a server and its child processes."""
     started = tree(process.pid)
     process.terminate()
     process.wait()
@@ -319,7 +319,7 @@ def measure_callable(path: Path, rows: int, seconds: float) -> Result:
 
 
 def subprocess_load(port: int, target: str, body: str, connections: int, seconds: float) -> dict[str, float]:
-    """Run the load generator in a process of its own."""
+    """Run the load generator in a separate process."""
     arguments = ["--load", str(port), target, str(connections), str(seconds)]
     command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, input=body)

@@ -3,7 +3,7 @@
     .venvs/tf-2.21/bin/python benchmarks/serving_engine.py [--rounds 3] [--calls 5000]
 
 Start: CPU of the server's process, user and system, until its first answer, and its memory then. PSS counts pages that
-several processes share in parts; RSS counts them whole, which is what an endpoint takes on a machine of its own.
+several processes share in parts; RSS counts them whole, as for an endpoint that is alone on its machine.
 Calls: CPU of a process that runs a signature again and again, for each call. `ctypes` is the engine c_api without its
 native library. Medians; the machine's load distorts even CPU times, so compare within one run only.
 """
@@ -106,7 +106,7 @@ def ask(port: int) -> None:
 
 
 def measure_calls(directory: Path, caller: str, calls: int) -> dict[str, float]:
-    """Return the CPU time of a call of each model, in microseconds, measured in a process of its own."""
+    """Return the CPU time of a call of each model, in microseconds, measured in a separate process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", CALLS, str(directory), caller, str(calls)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)

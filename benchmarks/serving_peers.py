@@ -1,4 +1,4 @@
-"""Other model servers for `serving.py --peers`: each with its defaults, in an environment of its own.
+"""Other model servers for `serving.py --peers`: each with its defaults, in a separate environment.
 
 Each serves ``half_plus_two`` by the signature of the loaded SavedModel, as its documentation shows it. The environments
 are made by ``make serving-peers`` of requirements/serving-*.txt.
@@ -21,7 +21,7 @@ class Peer:
         name: Of its environment: ``serving-NAME``.
         files: What it is started with, by name; ``MODEL`` is replaced by the model's directory, ``PORT`` by the port.
         command: Words below the environment's ``bin``, to be run beside the files.
-        target: Where it answers predictions.
+        target: Path of its predictions.
         body: A request of one row.
     """
 

@@ -4,8 +4,7 @@
 
 A client with one connection asks ``mlp`` (784-512-512-10) without pause. In turn, a window of time has nothing else in
 it, or the load of a version: read, warmed up, swapped in, and the old one freed. The longest time without an answer in
-each window is printed, and the ratio of the medians. A quiet machine has pauses of its own, which is why there are many
-windows.
+each window is printed, and the ratio of the medians. A quiet machine has pauses too, hence the many windows.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     .venvs/tf-2.21/bin/python benchmarks/smp_memory.py --rounds 3
 
 8 dense layers of 2048 x 2048 in float32 (134 MB) train for 3 steps of 4 rows with Adam. The peak of the resident memory
-is counted from what the process had when TensorFlow was imported and warm. Beside it stands the share that would be
-ideal, 1/P. Weights and slots are three quarters of what is needed; the rest, gradients, is divided as they are.
+is counted from the memory of the process after TensorFlow was imported and warmed up. Beside it is the ideal share,
+1/P. Weights and slots are three quarters of the memory; the rest, gradients, is divided in the same way.
 
-What malloc keeps counts as well. With oneDNN, which TensorFlow takes by itself on newer CPUs, large tensors come from a
+What malloc keeps counts as well. With oneDNN, TensorFlow's default on newer CPUs, large tensors come from a
 pool of TensorFlow's own; without it, as on other CPUs, from malloc, once as the library sets it and once as glibc does.
 """
 

@@ -2,22 +2,22 @@
 
     .venvs/tf-2.21/bin/python benchmarks/smp_partition.py [--only chain skip bytes] [--rounds 5] [--no-runs]
 
-A stage is what a partition does for one microbatch: its layers forward and backward, and what it sends and receives.
+A stage is the work of a partition for one microbatch: its layers forward and backward, and its sends and receives.
 `smp.plan(..., measured=True)` measures the layers on one core. Manual are all cuts of the layers, in the order of the
-model, into P runs that lie behind each other; what is no layer goes where its inputs are, as with the rules of
+model, into P consecutive runs; other ops go to the partition of their inputs, as with the rules of
 `smp.DistributedModel.wrap`. All are judged with the same measured times. The goal is a longest stage of at most 1.03
 times the best.
 
 With `optimize="speed"` the columns are: the longest stage of the automatic and of the best manual cut, and their ratio;
-the ratio when both are judged by a second measurement, which neither of them has seen (`2nd`); and the ratio where the
-automatic cut knows estimated times only, as without `measure_layers` (`estimated`). With `optimize="memory"` it is the
-largest partition that is compared; up to 1.05 is spent on time on purpose.
+the ratio by a second, independent measurement (`2nd`); and the ratio if the automatic cut has only estimated times, as
+without `measure_layers` (`estimated`). With `optimize="memory"` it is the largest partition that is compared; up to
+1.05 is spent on time on purpose.
 
 Two partitions are run as well, by two ranks with a core each, in turn: the automatic cut, the best manual one, and the
-two beside that, with one layer more and one less. `CPU ms` is what the busiest rank works per step, whatever else the
-machine does; `step ms` can be believed where two cores are free. Both ratios are the median over rounds (of the steps
-also the quartiles) of the automatic cut's figure by this one's: above 1.03 a manual cut was better. Where both are one
-and the same cut, what differs from 1 is noise. `others` are the CPUs that other processes took meanwhile.
+two beside that, with one layer more and one less. `CPU ms` is the CPU time of the busiest rank per step, and does not
+depend on other work of the machine; `step ms` is reliable if two cores are free. Both ratios are the median over rounds
+(of the steps also the quartiles) of the automatic cut's figure by this one's: above 1.03 a manual cut was better. Where
+both are one and the same cut, what differs from 1 is noise. `others` are the CPUs that other processes took meanwhile.
 
 Models: `chain`, 14 dense layers that become narrower; `skip`, 12 layers and a connection from the second to the last
 but one; `bytes`, where an embedding and a wide layer have the bytes, and convolutions the time.
@@ -224,7 +224,7 @@ def units(model: str, measured: bool) -> str:
 
 
 def prepare(model: str, rules: dict[str, int] | None) -> dict[str, int]:
-    """Make the model and its step, and run it until everything is compiled. Where its units are."""
+    """Make the model and its step, and run it until everything is compiled. The partitions of its units."""
     import keras
     import tensorflow as tf
 

@@ -209,7 +209,7 @@ def prepare(given: dict[str, Any]) -> bool:
 
 
 def run(steps: int) -> tuple[float, float]:
-    """Seconds per step, and what this rank works in one."""
+    """Return the seconds per step, and the CPU seconds of this rank in a step."""
     import smdistributed.modelparallel.tensorflow as smp
 
     # Between two calls a rank forgets what TensorFlow keeps of its functions: the first step makes it again.

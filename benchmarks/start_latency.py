@@ -2,9 +2,8 @@
 
     python benchmarks/start_latency.py [--rounds 5] [--cold]
 
-`--cold` also builds the environment of jobs from nothing in a directory of its own (the packages come from uv's
-cache where they are there). The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process
-that has TensorFlow imported.
+`--cold` also builds the environment of jobs from nothing in a separate directory (uv's cache may hold the packages).
+The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process that has TensorFlow imported.
 """
 
 import argparse

@@ -54,7 +54,7 @@ def main(rounds: int) -> None:
 
 def first_line_s(variables: dict[str, str]) -> float:
     """Run one job; seconds until its first line."""
-    shutil.rmtree(Path(variables["HOME"]) / ".keras", ignore_errors=True)  # every job has a HOME of its own
+    shutil.rmtree(Path(variables["HOME"]) / ".keras", ignore_errors=True)  # every job has its own HOME
     started = time.perf_counter()
     command = [sys.executable, "-m", "tidemill_runtime", "train"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -38,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Block(tf.keras.layers.Layer):
-    """Attention to what came before, then two dense layers, each with a skip."""
+    """Causal attention, then two dense layers, each with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def batches(steps: int, batch_size: int, length: int):
 
 
 def continued(served, start: str, length: int, count: int = 60) -> str:
-    """`start`, and what the saved model takes for the most likely characters behind it."""
+    """Return `start`, followed by the characters that the saved model predicts."""
     text = [ord(character) for character in start]
     for _ in range(count):
         seen = text[-length:]

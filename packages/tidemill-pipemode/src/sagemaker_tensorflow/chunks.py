@@ -25,7 +25,7 @@ __all__ = ["RUNNING_CALLS", "ChunkDataset", "EpochOps", "NativeOps", "PythonOps"
 if TYPE_CHECKING:
     from typing import Protocol
 else:
-    Protocol = object  # Python 3.7 has none, and only type checkers need it
+    Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
 _PAUSE_S = 0.3
 _STOP_TIMEOUT_S = 5.0

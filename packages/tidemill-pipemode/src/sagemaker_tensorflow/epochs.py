@@ -50,7 +50,8 @@ def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int] | NoEpochY
     A FIFO left behind by a dead feeder counts as absent.
 
     Returns:
-        The epoch number and the file descriptor, or the reason why there is none yet; then the counter is unchanged.
+        The epoch number and the file descriptor, or the reason why the epoch is not there yet; then the counter is
+        unchanged.
 
     Raises:
         EpochError: The counter or the FIFO cannot be used.

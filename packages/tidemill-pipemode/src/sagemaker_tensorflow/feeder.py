@@ -151,7 +151,7 @@ class Feeder:
         )
 
     def _withdraw(self, epoch: int, reason: str = "") -> None:
-        """Remove the FIFO of an epoch that gets no more data; write an outcome if the epoch has none."""
+        """Remove the FIFO of an epoch that gets no more data; write an outcome if the epoch lacks one."""
         with contextlib.suppress(OSError):  # full disk: the outcome `writing` also marks the epoch as unfinished
             if is_writing(self._outcome_path(epoch)):
                 write_outcome(self._outcome_path(epoch), "error", error=reason)

@@ -97,7 +97,7 @@ class Runner:
     Args:
         model: The model.
         signature: The signature.
-        placement: Where it runs.
+        placement: The thread that it runs on.
         threads: Slots for runs outside the loop.
         loop: The event loop on which `submit` and every ``done`` are called.
         max_rows: Maximum rows of a shared run; 1 disables batching. A request with more rows runs alone.
@@ -129,7 +129,7 @@ class Runner:
 
     @property
     def placement(self) -> Placement:
-        """Where the signature runs: on the loop or on batch threads."""
+        """The thread that runs the signature: the loop's or a batch thread."""
         return self._placement
 
     async def settled(self) -> None:
@@ -170,7 +170,7 @@ class Runner:
         """Run the rows of several requests at once, on the event loop.
 
         Returns:
-            The outputs, or None if the run failed: each request by itself finds out whether it is the cause.
+            The outputs, or None if the run failed: each request then runs alone and gets its own error.
         """
         begin = time.perf_counter()
         try:
@@ -253,7 +253,7 @@ class Runner:
             outputs = self._model.run(
                 self._signature, [np.concatenate(column) for column in columns], pooled=self._placement.pooled
             )
-        except Exception:  # noqa: BLE001  # whatever it is, each job by itself finds out whether it is the cause
+        except Exception:  # noqa: BLE001  # each job then runs alone, and gets its own error
             return None
         if any(not output.ndim or output.shape[0] != sum(job.rows for job in jobs) for output in outputs):
             return None  # the outputs do not have one row per input row, despite the signature
@@ -271,7 +271,7 @@ class Runner:
     def _explained(self, error: RequestError, feeds: Sequence[Array]) -> RequestError:
         """Return an error that names the input whose shape contradicts the signature; TensorFlow's often does not.
 
-        The code is then INVALID_ARGUMENT, whatever TensorFlow's status: for an unsupported rank it is UNIMPLEMENTED.
+        The code is then INVALID_ARGUMENT, although TensorFlow's status differs: UNIMPLEMENTED for an unsupported rank.
         """
         for (name, spec), feed in zip(self._signature.inputs.items(), feeds, strict=True):
             if not spec.admits(feed.shape):

@@ -94,7 +94,7 @@ class Loader:
             failure: BaseException | None = None
             try:
                 loaded.extend(map(self.load, versions))  # keeps those before the one that fails
-            except BaseException as error:  # noqa: BLE001  # it is raised where the versions are awaited
+            except BaseException as error:  # noqa: BLE001  # it is raised by the await of the versions
                 failure = error
             self.loop.call_soon_threadsafe(conclude, loaded, failure)
 

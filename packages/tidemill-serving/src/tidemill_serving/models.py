@@ -76,7 +76,7 @@ def find_versions_of(name: str, directory: Path, *, ignored: str) -> tuple[Model
         ignored: Name of a subdirectory to skip.
 
     Returns:
-        Sorted by number; empty if there are none. Of several models, the first by path.
+        Sorted by number; empty without versions. Of several models, the first by path.
     """
     if not directory.is_dir():
         return ()

@@ -224,7 +224,7 @@ class Registry:
         return [model.statuses[version]]
 
     def loaded(self, name: str) -> Mapping[int, Servable]:
-        """Return the loaded versions of a model, newest first; empty if there are none."""
+        """Return the loaded versions of a model, newest first; empty if no version is loaded."""
         return self._models.get(name, _Model()).servables
 
     def _labelled(self, model: _Model | None, name: str, label: str) -> int:

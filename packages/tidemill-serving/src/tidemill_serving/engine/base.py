@@ -145,7 +145,7 @@ class Engine(Protocol):
         ...
 
     def release_memory(self) -> None:
-        """Give back memory that only loading a model and its first runs needed."""
+        """Release memory that only loading a model and its first runs needed."""
         ...
 
     def load(self, path: Path) -> LoadedModel:

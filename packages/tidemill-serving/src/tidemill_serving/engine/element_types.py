@@ -46,7 +46,7 @@ def short_name(name: str) -> str:
 
 
 def element_type(name: str) -> "np.dtype[Any] | None":
-    """Return the NumPy type of a DataType member, or None if there is none."""
+    """Return the NumPy type of a DataType member, or None without an equivalent."""
     if name == _BFLOAT16:
         # Imported on demand, since few models need it: NumPy knows bfloat16 only through this package of TensorFlow's.
         import ml_dtypes  # pyrefly: ignore[missing-import]

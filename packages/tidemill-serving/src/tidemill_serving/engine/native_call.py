@@ -19,7 +19,7 @@ from tidemill_serving.engine.c_tensors import CTensors
 __all__ = ["SOURCES", "NativeCall", "NativeLibrary"]
 
 SOURCES = NativeSources("serving", Path(__file__).resolve().with_name("native"))
-_PLAIN_KINDS = "fiub"  # kinds of NumPy types with the buffer protocol (bfloat16 has none), without objects
+_PLAIN_KINDS = "fiub"  # kinds of NumPy types with the buffer protocol (not bfloat16), without objects
 _LEFT_TO_PYTHON = -1
 
 

@@ -1,4 +1,4 @@
-"""Decide where a signature runs, by measurements taken when its model is warmed up.
+"""Choose the thread that runs a signature, by measurements during the warm-up of its model.
 
 A run on the event loop needs no hand-over to another thread, and while it takes, requests arrive that share the next
 run: for small models both cost less and answer sooner. It also delays ``/ping`` and other connections. So a signature
@@ -23,7 +23,7 @@ _BATCH_LIMIT_S = 0.002
 _BATCH_ROWS = 32
 _REPEATS = 7
 _BUDGET_S = 0.2
-_POOL_ADVANTAGE = 0.8  # the pool must be clearly faster: an idle machine, where it is measured, is its best case
+_POOL_ADVANTAGE = 0.8  # the pool must be clearly faster: measured on an idle machine, it is at its best
 
 
 @dataclass(frozen=True, slots=True)

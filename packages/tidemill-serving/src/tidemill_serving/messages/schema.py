@@ -1,7 +1,7 @@
 """The fields of TF Serving's messages: names, numbers and types, as published with tensorflow-serving-api.
 
 Messages and enumerations that are published as nested types are listed here at the top level under a separate name:
-neither the wire format nor the text format shows where a message is declared.
+neither the wire format nor the text format contains the declaring message.
 """
 
 __all__ = ["DEPENDENCIES", "ENUMS", "MAP", "MESSAGES", "PACKAGE", "PUBLISHED_MODULES", "REPEATED", "Field"]

@@ -181,7 +181,7 @@ class ModelHost:
             raise _load_failure(error) from error
 
     async def _start_code(self, name: str, directory: Path) -> HandlerPool | None:
-        """Start a model's own code, or the code shared by all models if it has none."""
+        """Start a model's own code, else the code shared by all models."""
         for place in (directory / "code", self._options.model_dir / "code"):
             code = find_inference_code(place, note=lambda line: self._event(line))
             if code is None:

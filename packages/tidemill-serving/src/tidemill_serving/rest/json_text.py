@@ -130,7 +130,7 @@ def _float(text: str) -> float:
 
 
 def _half_pair(text: str) -> int:
-    """Return the position of an escaped surrogate without its other half, or -1 if there is none."""
+    """Return the position of an escaped surrogate without its other half, or -1."""
     first = -1
     for match in _ESCAPE.finditer(text):
         code = int(match[1], 16) if match[1] else 0

@@ -73,7 +73,7 @@ class NativeJson:
 
 @lru_cache(maxsize=1)
 def load_native_json() -> NativeJson | str:
-    """Load the library once per process; return why there is none if it cannot be had."""
+    """Load the library once per process; return the reason if it is not available."""
     try:
         path, source = find_library(JSON_LIBRARY)
         return NativeJson(_declared(ctypes.PyDLL(str(path))), _declared(ctypes.CDLL(str(path))), source)

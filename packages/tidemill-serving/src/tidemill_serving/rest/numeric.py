@@ -89,7 +89,7 @@ class _Lane:
         return self._scratch
 
     def _new_target(self, body_bytes: int, *, is_scratch: bool) -> "_Target":
-        most = body_bytes // 2 + 1  # a value takes two bytes at least, with what is between it and the next one
+        most = body_bytes // 2 + 1  # a value takes at least two bytes, including its separator
         inputs = [
             _InputTarget(alias, np.empty(most, self._dtypes[alias]), spec, is_scratch=is_scratch)
             for alias, spec in self._specs.items()
@@ -98,7 +98,7 @@ class _Lane:
 
 
 class _Target:
-    """Arrays for the values of one body, and where the library writes what it finds."""
+    """Arrays for the values of one body, and the structure that the library fills."""
 
     def __init__(self, name: bytes, inputs: "list[_InputTarget]") -> None:
         self._inputs = inputs

@@ -44,7 +44,7 @@ def read_request(body: bytes, model: LoadedModel) -> PredictRequest:
     """Read a predict body.
 
     Raises:
-        RequestError: With TF Serving's text for what is wrong.
+        RequestError: With TF Serving's error text.
     """
     reader = _numeric_reader(model)
     numeric = reader.read(body) if reader is not None else None
@@ -55,7 +55,7 @@ def read_document(body: bytes, model: LoadedModel) -> PredictRequest:
     """Read a predict body without the native library.
 
     Raises:
-        RequestError: With TF Serving's text for what is wrong.
+        RequestError: With TF Serving's error text.
     """
     document = parse(body)
     if not isinstance(document, dict):

@@ -155,7 +155,7 @@ class _Version:
         return len(looked_at), [each for each, rows in zip(looked_at, batch.rows, strict=True) if rows <= 0]
 
     def _run(self, batch: ReadBatch, feeds: list[Array], taken: _Waiting, since_s: float) -> bool:
-        """Run the model and answer; return False if every request has to find out by itself what is wrong."""
+        """Run the model and answer; return False if each request has to run alone to get its own error."""
         rows = [each for each in batch.rows if each > 0]
         begin_s = time.perf_counter()
         outputs = self._runner.run_shared(feeds)

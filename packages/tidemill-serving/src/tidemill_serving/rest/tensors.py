@@ -74,7 +74,7 @@ def failed_row(index: int, error: RequestError, *, key: str | None = None) -> Re
 
 
 def cast(array: Array, spec: TensorSpec) -> Array | None:
-    """Cast numbers that JSON gave to the dtype of an input; None where a value must not be taken as it is."""
+    """Cast numbers from JSON to the dtype of an input; None for a value that needs a check."""
     kind = array.dtype.kind
     if spec.type_name in FLOAT_TYPES:
         # Through double, as single numbers are read: a large integer is rounded twice on all ways, or on none.
@@ -97,7 +97,7 @@ def _quickly(value: Any, spec: TensorSpec) -> Array | None:
 
 
 def _leaf_types(value: Any) -> set[type]:
-    """The types of what stands in the innermost lists."""
+    """Return the types of the values in the innermost lists."""
     if not isinstance(value, list):
         return {type(value)}
     if value and isinstance(value[0], list):

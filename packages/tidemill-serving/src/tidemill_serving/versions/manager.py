@@ -23,7 +23,7 @@ __all__ = ["ModelManager"]
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Failed attempts to load a version. ``due_s`` is the time of the next attempt, or None if there is none."""
+    """Failed attempts to load a version. ``due_s`` is the time of the next attempt, if any."""
 
     tries: int
     due_s: float | None

@@ -159,7 +159,7 @@ def _rounds(tensors: Sequence[Any], owned: Sequence[Sequence[int]]) -> Iterator[
 
 
 def _flat(tensors: Sequence[Any]) -> Any:
-    """Flatten and concatenate tensors into one vector; None if there are none."""
+    """Flatten and concatenate tensors into one vector; None without tensors."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
 
 

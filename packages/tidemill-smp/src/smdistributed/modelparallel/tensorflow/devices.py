@@ -21,7 +21,7 @@ def take_gpu(local_rank: int, local_size: int) -> Any:
         local_size: Number of processes of the job on this machine.
 
     Returns:
-        The GPU; None if there is none, or if the script already called `tf.config.set_visible_devices`.
+        The GPU; None without a GPU, or if the script already called `tf.config.set_visible_devices`.
     """
     all_gpus = tf.config.list_physical_devices("GPU")
     gpu = gpu_of(local_rank, all_gpus)

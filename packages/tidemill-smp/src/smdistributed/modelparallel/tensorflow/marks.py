@@ -84,7 +84,7 @@ class Tracer:
         return self.paths[id(layer)]
 
     def unit_of_scope(self, name_scope: str | None) -> str | None:
-        """Return the innermost unit that a name scope identifies; None if there is none."""
+        """Return the innermost unit that a name scope identifies, if any."""
         found = _SCOPE.findall(name_scope or "")
         return self.scopes[int(found[-1])] if found else None
 
@@ -100,7 +100,7 @@ def plain_scope(name_scope: str) -> str:
 
 
 def tracer() -> Tracer | None:
-    """Return the tracer of the step that this thread is tracing; None if there is none."""
+    """Return the tracer of the step that this thread is tracing, if any."""
     return getattr(_local, "tracer", None)
 
 

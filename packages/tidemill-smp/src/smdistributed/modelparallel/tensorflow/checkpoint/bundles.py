@@ -59,7 +59,7 @@ class Bundle:
         """Return the saved object graph.
 
         Raises:
-            SMPCheckpointError: If the checkpoint has none because it was saved by name, as in TensorFlow 1.
+            SMPCheckpointError: If the checkpoint was saved by name, as in TensorFlow 1, and has no object graph.
         """
         if OBJECT_GRAPH not in self.forms:
             raise SMPCheckpointError(

@@ -167,7 +167,7 @@ class Directory:
         return sorted(int(path.name.removeprefix("mp_rank_")) for path in found)
 
     def _named(self, directory: Path, pattern: str) -> list[Path]:
-        """Return the files that match a pattern, in which NAME stands for the name of the checkpoints."""
+        """Return the files that match a pattern, in which NAME is replaced by the name of the checkpoints."""
         form = re.compile(pattern.replace("NAME", re.escape(self.checkpoint_name)))
         return sorted(path for path in directory.iterdir() if form.fullmatch(path.name)) if directory.is_dir() else []
 

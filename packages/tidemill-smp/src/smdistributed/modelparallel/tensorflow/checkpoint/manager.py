@@ -69,7 +69,7 @@ class CheckpointManager(tf.train.CheckpointManager):
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """Prefix of this rank's files of the latest checkpoint; None if there is none."""
+        """Prefix of this rank's files of the latest checkpoint; None without a checkpoint."""
         commits = self._files.commits()
         return self._path(commits[-1].name) if commits else None
 
@@ -154,7 +154,7 @@ class CheckpointManager(tf.train.CheckpointManager):
             return str(saved.prefixes[0])
 
     def restore_or_initialize(self) -> str | None:
-        """Restore the latest checkpoint; if there is none, call `init_fn`."""
+        """Restore the latest checkpoint; without one, call `init_fn`."""
         restored = self.restore()
         if restored is None and self._init_fn is not None:
             self._init_fn()

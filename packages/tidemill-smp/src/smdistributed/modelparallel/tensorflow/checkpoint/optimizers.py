@@ -51,7 +51,7 @@ def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
 
 
 def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
-    """Return the slot of that name of a legacy optimizer; None if there is none."""
+    """Return the slot of that name of a legacy optimizer; None if it does not exist."""
     try:
         return optimizer.get_slot(variable, name)
     except (AttributeError, KeyError):

@@ -130,7 +130,7 @@ def _without_sizes(
         others = {place: _lookups(gradients[place], origins) for place in found}
         if any(len(others[place]) != len(lookups) for place, lookups in found.items()):
             raise ValueError("it looks up other variables then")
-    except Exception as error:  # noqa: BLE001  whatever a script's own code may raise
+    except Exception as error:  # noqa: BLE001  the script's code may raise any exception
         log.warning(
             "smp: the step was also traced for a larger batch, to find which rows of its embeddings all microbatches "
             "share, and that failed (%s: %.300s). Rows that seem to be shared by their shape are summed over the "

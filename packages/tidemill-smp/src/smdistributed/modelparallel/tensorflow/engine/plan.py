@@ -102,7 +102,8 @@ def make_plan(
 
 
 def _placements(trace: Trace, assignment: Assignment) -> list[int]:
-    """Return where each result is: gradients, and what is computed from them, with their variable; others on `ALL`."""
+    """Return the ranks of each result: gradients and values computed from them are with their variable, others on
+    `ALL`."""
     carries = set()
     for node in trace.nodes:
         if node.name in trace.tracer.gradients or any(source in carries for source, _ in node.inputs):

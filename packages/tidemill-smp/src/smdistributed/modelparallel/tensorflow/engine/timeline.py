@@ -178,7 +178,7 @@ def timeline(path: str | os.PathLike[str]) -> Timeline:
 
 
 def active_timeline() -> Timeline | None:
-    """Return the active timeline, starting that of the parameter `timeline` if necessary; None if there is none."""
+    """Return the active timeline, starting that of the parameter `timeline` if necessary; None without one."""
     global _active
     path = current().config.timeline
     if _active is None and path is not None and path not in _begun:

@@ -62,7 +62,7 @@ class LostPeers:
         """Raise if one of `peers` is lost, or any rank died or failed.
 
         Raises:
-            SMPPeerLostError: With what this rank was doing.
+            SMPPeerLostError: Names the operation of this rank.
         """
         lost = self.gravest() or next((self._lost_peers[peer] for peer in peers if peer in self._lost_peers), None)
         if lost is not None:

@@ -133,14 +133,15 @@ class World:
             listener(self._lost_peers.explain(lost))
 
     def also_doing(self, source: Callable[[], str]) -> None:
-        """Add a source of what this rank waits for, as reported to its peers; an empty result means nothing."""
+        """Add a source of the description of this rank's wait, which is reported to its peers; empty if it does not
+        wait."""
         self._doing_sources.append(source)
 
     def check(self, doing: str) -> None:
         """Raise if any rank died or failed.
 
         Raises:
-            SMPPeerLostError: With what this rank was doing.
+            SMPPeerLostError: Names the operation of this rank.
         """
         with self._changed:
             self._lost_peers.check((), doing)
