@@ -31,7 +31,21 @@ def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = Fa
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None
 ) -> list[Any]:
-    """Gather several tensors; otherwise as `allgather`."""
+    """Concatenate several tensors of all ranks, each along axis 0.
+
+    Args:
+        tensors: Each with the same rank, dtype and shape on all ranks, except for the size of axis 0.
+        name: Name of the op. Ranks match calls by it.
+        ignore_name_scope: Without effect.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        One tensor per input, in the order of `tensors`, equal on all ranks.
+
+    Raises:
+        ValueError: If this rank is not in `process_set`.
+        HorovodInternalError: If a rank has ended, or its call does not match.
+    """
     del ignore_name_scope
     ranks = members_of("grouped_allgather", process_set)
     if not tensors:
@@ -111,7 +125,15 @@ def broadcast(
 
 
 def barrier(process_set: Any = None) -> None:
-    """Return when all ranks are here. Eagerly only."""
+    """Wait until all ranks have called this function. Eagerly only.
+
+    Args:
+        process_set: The ranks that take part. Default: all ranks.
+
+    Raises:
+        ValueError: If this rank is not in `process_set`.
+        HorovodInternalError: If a rank has ended.
+    """
     ranks = members_of("barrier", process_set)
     if current_engine() is not None:
         run(Kind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks)

@@ -160,12 +160,29 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """Concatenate the values of all ranks along axis 0. Eagerly returns a NumPy value."""
+    """Concatenate the values of all ranks along axis 0.
+
+    Args:
+        value: A tensor, or a value that TensorFlow converts to one; its rank and dtype are the same on all ranks.
+        name: Name of the op. Ranks match calls by it.
+
+    Returns:
+        A NumPy array when executed eagerly, else a tensor; equal on all ranks.
+    """
     return _evaluated(gathers.allgather(value, name=name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """Return the value of `root_rank` on all ranks. Eagerly returns a NumPy value."""
+    """Return the value of `root_rank` on all ranks.
+
+    Args:
+        value: A tensor, or a value that TensorFlow converts to one; its shape and dtype are the same on all ranks.
+        root_rank: Rank whose value is sent.
+        name: Name of the op. Ranks match calls by it.
+
+    Returns:
+        A NumPy array when executed eagerly, else a tensor.
+    """
     return _evaluated(gathers.broadcast(value, root_rank, name=name))
 
 

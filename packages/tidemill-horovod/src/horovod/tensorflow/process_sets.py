@@ -70,7 +70,13 @@ _sets: dict[int, ProcessSet] = {}
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Make a set of ranks known; collective over all ranks.
+    """Register a set of ranks. All ranks have to call this function with the same ranks.
+
+    Args:
+        process_set: A `ProcessSet`, or a sequence of ranks.
+
+    Returns:
+        The set, with its `process_set_id`.
 
     Raises:
         ValueError: If its ranks do not exist, differ between the ranks, or are a set already.
@@ -90,7 +96,14 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a set; collective over all ranks. False if it is not known, or that of all ranks."""
+    """Remove a process set. All ranks have to call this function.
+
+    Args:
+        process_set: A set that `add_process_set` returned.
+
+    Returns:
+        False if the set is not registered, or is the set of all ranks; else True.
+    """
     if process_set.process_set_id is None or _sets.get(process_set.process_set_id) is not process_set:
         return False
     run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # no call still uses it

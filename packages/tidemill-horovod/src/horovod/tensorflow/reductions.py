@@ -115,7 +115,26 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> list[Any]:
-    """Reduce several tensors together; otherwise as `allreduce`."""
+    """Reduce several tensors over all ranks, in one collective operation.
+
+    Args:
+        tensors: Tensors as for `allreduce`, in the same order on all ranks.
+        average: The older form of `op`: True for `Average`, False for `Sum`.
+        device_dense: Without effect.
+        device_sparse: Without effect.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        op: `Average` (the default), `Sum`, `Adasum`, `Min`, `Max` or `Product`.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        One result per input, in the order of `tensors`, equal on all ranks.
+
+    Raises:
+        ValueError: If both `average` and `op` are given, or an argument is not allowed.
+        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
+    """
     del device_dense, device_sparse
     op = _reduce_op("grouped_allreduce", average, op)
     check_compression(compression)
@@ -173,7 +192,24 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """Reduce several tensors together; otherwise as `reducescatter`."""
+    """Reduce several tensors over all ranks, and keep this rank's share of the rows of each.
+
+    Args:
+        tensors: Tensors as for `reducescatter`, in the same order on all ranks.
+        device_dense: Without effect.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        op: `Average` (the default) or `Sum`.
+        process_set: The ranks that take part. Default: all ranks.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
+
+    Returns:
+        One tensor per input: this rank's rows (axis 0) of the reduced tensor.
+
+    Raises:
+        ValueError: If an argument is not allowed.
+        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
+    """
     del device_dense
     check_compression(compression)
     return _scatter(

@@ -13,27 +13,55 @@ __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op
 
 
 def rank_op(name: str | None = None) -> Any:
-    """Return `hvd.rank()` as a tensor."""
+    """Return `hvd.rank()` as a scalar int32 tensor.
+
+    Args:
+        name: Name of the op. Default: ``horovod_rank``.
+    """
     return tf.constant(process.rank(), tf.int32, name=name or "horovod_rank")
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """Return `hvd.local_rank()` as a tensor."""
+    """Return `hvd.local_rank()` as a scalar int32 tensor.
+
+    Args:
+        name: Name of the op. Default: ``horovod_local_rank``.
+    """
     return tf.constant(process.local_rank(), tf.int32, name=name or "horovod_local_rank")
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """Return `hvd.local_size()` as a tensor."""
+    """Return `hvd.local_size()` as a scalar int32 tensor.
+
+    Args:
+        name: Name of the op. Default: ``horovod_local_size``.
+    """
     return tf.constant(process.local_size(), tf.int32, name=name or "horovod_local_size")
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return the number of ranks of a process set as a tensor; 0 is the set of all ranks."""
+    """Return the number of ranks of a process set as a scalar int32 tensor.
+
+    Args:
+        process_set_id: Id of a registered set. Default: 0, the set of all ranks.
+        name: Name of the op. Default: ``horovod_size``.
+
+    Raises:
+        ValueError: If no set has that id.
+    """
     return tf.constant(_found("size_op", process_set_id).size(), tf.int32, name=name or "horovod_size")
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return 1 if this process is in a process set, else 0, as a tensor."""
+    """Return 1 if this process is in a process set, else 0, as a scalar int32 tensor.
+
+    Args:
+        process_set_id: Id of a registered set. Default: 0, the set of all ranks.
+        name: Name of the op. Default: ``horovod_process_set_included``.
+
+    Raises:
+        ValueError: If no set has that id.
+    """
     included = _found("process_set_included_op", process_set_id).included()
     return tf.constant(int(included), tf.int32, name=name or "horovod_process_set_included")
 

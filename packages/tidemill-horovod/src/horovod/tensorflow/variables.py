@@ -59,7 +59,10 @@ def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the op that gives all global variables of the graph their values on `root_rank`; for graphs of sessions.
+    """Return the op that assigns to all global variables of a session's graph their values on `root_rank`.
+
+    Args:
+        root_rank: Rank whose values are sent.
 
     Raises:
         RuntimeError: If executed eagerly, which has no global variables.

@@ -194,7 +194,10 @@ class AsyncPredictor:
         data_capture_config_dict: Any = None,
         wait: bool = True,
     ) -> None:
-        """Update the endpoint to a changed copy of its configuration; see `Predictor.update_endpoint`."""
+        """Update the endpoint to a changed copy of its configuration.
+
+        The arguments have the meaning of those of `Predictor.update_endpoint`.
+        """
         self.predictor.update_endpoint(
             initial_instance_count,
             instance_type,
@@ -207,7 +210,11 @@ class AsyncPredictor:
         )
 
     def delete_endpoint(self, delete_endpoint_config: bool = True) -> None:
-        """Delete the endpoint and, by default, its configuration. Results stay."""
+        """Delete the endpoint. Results in S3 stay.
+
+        Args:
+            delete_endpoint_config: Delete the endpoint's configuration, too. Default: True.
+        """
         self.predictor.delete_endpoint(delete_endpoint_config)
 
     def delete_model(self) -> None:

@@ -95,7 +95,10 @@ class TrainingInput:
 
 
 class s3_input(TrainingInput):  # noqa: N801  the name is the published one
-    """`TrainingInput` with the name and the argument order of the first SDK."""
+    """`TrainingInput` under the name, and with the argument order, of version 1 of the SageMaker Python SDK.
+
+    The arguments have the meaning of those of `TrainingInput`.
+    """
 
     def __init__(
         self,

@@ -80,6 +80,10 @@ class Model:
     def create(self, instance_type: str = "local", *, tags: Any = None) -> str:
         """Create the model at the service and return its name. A second call with the same values changes nothing.
 
+        Args:
+            instance_type: Instance type, from which the container image is chosen. Default: ``local``.
+            tags: Tags of the model: a dict, or a list of dicts with ``Key`` and ``Value``. Default: none.
+
         Raises:
             botocore.exceptions.ClientError: The service refuses the model, e.g. because another one has its name.
         """
@@ -360,7 +364,11 @@ class TensorFlowModel(Model):
         self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies)
 
     def use_code(self, code: SourceCode) -> None:
-        """Use these handlers, e.g. code that a training job has already uploaded."""
+        """Use these handlers instead of those of ``entry_point``.
+
+        Args:
+            code: Handlers, e.g. code that a training job has already uploaded.
+        """
         self._code = code
 
     def container(self, instance_type: str) -> dict[str, Any]:

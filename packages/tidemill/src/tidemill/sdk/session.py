@@ -125,7 +125,11 @@ class Session:
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
 
     def expand_role(self, role: str) -> str:
-        """Return a role's ARN, from the ARN or the name. A name is looked up only on AWS."""
+        """Return the ARN of a role.
+
+        Args:
+            role: ARN or name. A name is looked up only on AWS.
+        """
         if role.startswith("arn:") or not self.is_aws:
             return names.role_arn(role)
         return self._client("iam").get_role(RoleName=role)["Role"]["Arn"]
@@ -140,7 +144,14 @@ class Session:
         return self._default_bucket
 
     def ensure_bucket(self, bucket: str) -> None:
-        """Create the bucket unless it exists."""
+        """Create a bucket unless it exists.
+
+        Args:
+            bucket: Name of the bucket.
+
+        Raises:
+            botocore.exceptions.ClientError: The bucket belongs to another account, or cannot be created.
+        """
         if bucket in self._existing:
             return
         from botocore.exceptions import ClientError
@@ -185,7 +196,19 @@ class Session:
         return str(target if source.is_dir() else target / source.name)
 
     def download_data(self, path: str | Path, bucket: str, key_prefix: str = "") -> list[str]:
-        """Download the object ``key_prefix``, or all objects below it, into a directory; return the files' paths."""
+        """Download the object ``key_prefix``, or all objects below it, into a directory.
+
+        Args:
+            path: Directory; created if missing.
+            bucket: Name of the bucket.
+            key_prefix: Key of an object, or prefix of several. Default: all objects of the bucket.
+
+        Returns:
+            Paths of the files, in the order of their keys.
+
+        Raises:
+            ValueError: An object's key leads out of the directory.
+        """
         directory = Path(path)
         written = []
         for page in self.s3_client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key_prefix):
@@ -202,21 +225,44 @@ class Session:
         return written
 
     def upload_string_as_file_body(self, body: str, bucket: str, key: str, kms_key: str | None = None) -> str:
-        """Store a text as an object and return its S3 URI."""
+        """Store a text as an object.
+
+        Args:
+            body: The text, stored as UTF-8.
+            bucket: Name of the bucket.
+            key: Key of the object.
+            kms_key: Id of the KMS key for the object's encryption; recorded by tidemill. Default: none.
+
+        Returns:
+            The object's S3 URI.
+        """
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
         self.s3_client.put_object(Bucket=bucket, Key=key, Body=body.encode(), **encryption)
         return f"s3://{bucket}/{key}"
 
     def read_s3_file(self, bucket: str, key_prefix: str) -> str:
-        """Return the text of an object."""
+        """Return the text of an object.
+
+        Args:
+            bucket: Name of the bucket.
+            key_prefix: Key of the object.
+        """
         return self.s3_client.get_object(Bucket=bucket, Key=key_prefix)["Body"].read().decode()
 
     def describe_training_job(self, job_name: str) -> dict[str, Any]:
-        """Return the service's description of a training job."""
+        """Return the answer of DescribeTrainingJob.
+
+        Args:
+            job_name: Name of the training job.
+        """
         return self.sagemaker_client.describe_training_job(TrainingJobName=job_name)
 
     def stop_training_job(self, job_name: str) -> None:
-        """Ask a training job to stop."""
+        """Stop a training job. Returns before the job has ended.
+
+        Args:
+            job_name: Name of the training job.
+        """
         self.sagemaker_client.stop_training_job(TrainingJobName=job_name)
 
     def delete_endpoint(self, endpoint_name: str) -> None:
