@@ -59,6 +59,30 @@ world.barrier()
 """
 
 
+# The kernel ends a process with this signal if memory runs out.
+KILLED = """
+import os, signal
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+world.barrier()
+if world.rank == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+world.barrier()
+"""
+HUNG = """
+import os, time
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+world.barrier()
+print("met", os.environ["TRAINING_JOB_NAME"], flush=True)
+if world.rank == 1:
+    time.sleep(3600)
+world.barrier()
+"""
+
+
 # Dense layers of a seed on the digits, one step per batch: what both the cut and the plain model train.
 COMMON = """
 import numpy as np
@@ -216,6 +240,45 @@ def test_a_failed_rank_is_the_reason_of_its_job(
     assert job["FailureReason"].endswith("instance: algo-2")
     assert 'File "train.py", line 6' in job["FailureReason"]
     assert "ExitCode 1" in job["FailureReason"]
+
+
+def processes_of(job: dict[str, Any]) -> list[int]:
+    """Processes that were started with the job's name in their environment."""
+    name = f"TRAINING_JOB_NAME={job['TrainingJobName']}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and name in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_rank_that_is_killed_ends_its_job_with_the_signal_and_leaves_no_process(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(KILLED)
+    job, lines = run(
+        tidemill_session,
+        estimator(script, instance_count=2, distribution={"mpi": {"enabled": True, "processes_per_host": 2}}),
+    )
+    assert job["TrainingJobStatus"] == "Failed", lines
+    assert "rank 3 on algo-2" in job["FailureReason"], job["FailureReason"]
+    assert "SIGKILL" in job["FailureReason"], job["FailureReason"]
+    assert processes_of(job) == []
+
+
+def test_a_job_whose_rank_hangs_ends_at_its_time_limit_and_leaves_no_process(
+    tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HUNG)
+    distribution = {"mpi": {"enabled": True, "processes_per_host": 1}}
+    job, lines = run(tidemill_session, estimator(script, instance_count=2, distribution=distribution, max_run=12))
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded"), lines
+    met = f"met {job['TrainingJobName']}"  # so `processes_of` finds the ranks, if there are any left
+    assert sum(met in line for line in lines) == 2, lines
+    assert processes_of(job) == []
 
 
 def test_the_example_of_model_parallelism_trains_as_a_job_with_the_parameters_of_the_estimator(
