@@ -1,8 +1,10 @@
 """From `fit()` on a constructed estimator to the first line of the user's script, beside starting it by hand.
 
-    python benchmarks/start_latency.py [--rounds 5] [--cold]
+    python benchmarks/start_latency.py [--rounds 5] [--cold] [--instances 4]
 
-`--cold` also builds the environment of jobs from nothing in a separate directory (uv's cache may hold the packages).
+`--instances` compares a job of several instances with one of a single instance instead: until the script's first line
+on all of them. `--cold` also builds the environment of jobs from nothing in a separate directory (uv's cache may hold
+the packages).
 The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process that has TensorFlow imported.
 """
 
@@ -27,9 +29,12 @@ FIRST_LINE = "import time; print('AT', time.time(), flush=True)\n"
 WITH_TENSORFLOW = "import tensorflow, time; print('AT', time.time(), flush=True)\n"
 
 
-def moment(output: str) -> float:
-    """The time that the script printed."""
-    return float(next(line.split()[-1] for line in output.splitlines() if "AT " in line))
+def moment(output: str, *, instances: int = 1) -> float:
+    """The time that the script printed; of several instances, the last one's."""
+    moments = [float(line.split()[-1]) for line in output.splitlines() if "AT " in line]
+    if len(moments) != instances:
+        raise SystemExit(f"{len(moments)} instances instead of {instances} have printed a line:\n{output}")
+    return max(moments)
 
 
 def by_hand(python: Path, script: Path) -> float:
@@ -39,12 +44,12 @@ def by_hand(python: Path, script: Path) -> float:
     return moment(done.stdout) - begun
 
 
-def by_fit(service: Service, script: Path) -> float:
-    """Seconds from `fit()` to the script's line."""
+def by_fit(service: Service, script: Path, *, instances: int = 1) -> float:
+    """Seconds from `fit()` to the script's line on every instance."""
     estimator = TensorFlow(
         entry_point=str(script),
         role="SageMakerRole",
-        instance_count=1,
+        instance_count=instances,
         instance_type="local",
         framework_version="2.21",
         py_version="py311",
@@ -54,7 +59,7 @@ def by_fit(service: Service, script: Path) -> float:
     begun = time.time()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         estimator.fit()
-    return moment(output.getvalue()) - begun
+    return moment(output.getvalue(), instances=instances) - begun
 
 
 def rounds(count: int, *measures: Callable[[], float]) -> list[list[float]]:
@@ -79,6 +84,16 @@ def compare(title: str, count: int, python: Path, script: Path, service: Service
     print(f"  added {added:.3f} s, ratio {statistics.median(fit) / statistics.median(hand):.2f}")
 
 
+def gangs(count: int, script: Path, service: Service, *, instances: int) -> None:
+    """Print one instance and several, and what each further one adds."""
+    one, several = rounds(count, lambda: by_fit(service, script), lambda: by_fit(service, script, instances=instances))
+    added = (statistics.median(several) - statistics.median(one)) / (instances - 1)
+    print("first line of the script, on every instance")
+    print(row("  1 instance", one))
+    print(row(f"  {instances} instances", several))
+    print(f"  each further instance adds {added:.3f} s")
+
+
 def await_warm(service: Service) -> None:
     """Until TensorFlow is imported and waiting; jobs before that start cold."""
     deadline_s = time.monotonic() + 120
@@ -101,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--instances", type=int, default=1, help="compare jobs of so many instances with jobs of one")
     options = parser.parse_args()
     environment = Environments(Settings().environments_dir).ensure(
         "tf-2.21", log=lambda line: print(line, file=sys.stderr)
@@ -110,6 +126,12 @@ def main() -> None:
         first, heavy = Path(directory) / "first.py", Path(directory) / "heavy.py"
         first.write_text(FIRST_LINE)
         heavy.write_text(WITH_TENSORFLOW)
+        if options.instances > 1:
+            settings = {"max_instances": options.instances}
+            with Service(state_dir=Path(directory) / "state", settings=settings) as service:
+                gangs(options.rounds, first, service, instances=options.instances)
+            print(f"load average {os.getloadavg()[0]:.1f}")
+            return
         with Service(state_dir=Path(directory) / "state") as service:
             compare("first line of the script", options.rounds, python, first, service)
             compare("first line after `import tensorflow`", options.rounds, python, heavy, service)
