@@ -4,12 +4,16 @@ import contextlib
 import json
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import LEASE_S, Node
+from nodes import HEAD, LEASE_S, RAY_PORT, Node
 
+from tidemill.errors import LaunchError
+from tidemill.executors.ray.placement import RayPlacement
+from tidemill.instance.spec import InstanceRef
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -117,6 +121,25 @@ def test_more_instances_than_machines_are_refused_in_words(cluster: tuple[Servic
     job = jobs.run("print(1)", ResourceConfig=resources)
     assert job["TrainingJobStatus"] == "Failed"
     assert "5 machines with a free CPU were asked for" in job["FailureReason"]
+
+
+def test_a_machine_is_asked_to_kill_while_another_job_waits_for_machines(cluster: tuple[Service, list[Node]]) -> None:
+    placement = RayPlacement(f"{HEAD}:{RAY_PORT}", reserve_s=60)
+    job_id = "ab" * 16
+    try:
+        with ThreadPoolExecutor(1) as waiting:
+            reserved = waiting.submit(placement.reserve, job_id, 1, len(cluster[1]) + 1)
+            assert not placement.kill(InstanceRef("cd" * 16, 0)), "there is no such instance"
+            placement.release("cd" * 16)
+            assert not reserved.done()
+            placement.close()
+            with pytest.raises(LaunchError):
+                reserved.result()
+    finally:
+        placement.close()
+        again = RayPlacement(f"{HEAD}:{RAY_PORT}")
+        again.release(job_id)
+        again.close()
 
 
 def test_a_job_goes_on_while_the_service_is_killed_and_started_again(

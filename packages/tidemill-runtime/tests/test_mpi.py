@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import signal
 import sys
 from dataclasses import replace
@@ -216,20 +218,32 @@ def test_open_mpi_runs_the_job_where_its_mpirun_comes_first(mpi_job):
     assert 'ErrorMessage "rank 1 on algo-1: ValueError: boom' in mpi_job.failure
 
 
-@pytest.fixture
-def instances(mpi_job, tmp_path):
-    """Two instances with two ranks each, which share a directory and nothing else but the machine."""
+@pytest.fixture(params=["directory", "network"])
+def instances(request, mpi_job, tmp_path):
+    """Two instances with two ranks each, which share a directory or know each other's addresses and a secret."""
     shared = tmp_path / "shared"
     shared.mkdir()
+    secret = secrets.token_hex(32)
     jobs = []
     for name in ("algo-1", "algo-2"):
         job = replace(mpi_job, base=tmp_path / name)
-        job.variables = {**mpi_job.variables, "TIDEMILL_JOB_DIRECTORY": str(shared)}
+        job.variables = dict(mpi_job.variables)
+        if request.param == "directory":
+            job.variables["TIDEMILL_JOB_DIRECTORY"] = str(shared)
+        else:
+            write_peers(job, secret)
         job.hyperparameters(sagemaker_mpi_enabled="true", sagemaker_mpi_num_of_processes_per_host="2")
         job.config("resourceconfig", {"current_host": name, "hosts": ["algo-1", "algo-2"]})
         jobs.append(job)
     yield jobs
     assert left_behind(tmp_path) == []
+
+
+def write_peers(job, secret: str) -> None:
+    """What the platform tells an instance of a job whose instances run on several machines."""
+    file = job.base / ".tidemill" / "peers.json"
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.write_text(json.dumps({"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": secret}))
 
 
 def test_mpirun_reaches_the_ranks_of_another_instance(instances):
@@ -239,6 +253,8 @@ def test_mpirun_reaches_the_ranks_of_another_instance(instances):
             from mpi4py import MPI
             world = MPI.COMM_WORLD
             print(world.allreduce(1), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"], os.environ["SM_CURRENT_HOST"])
+            assert len(set(world.allgather(os.environ.get("SMP_SECRET")))) == 1, "smp's ranks know one secret or none"
+            assert ("SMP_SECRET" in os.environ) == ("TIDEMILL_JOB_DIRECTORY" not in os.environ)
         """)
     processes = [job.start() for job in instances]
     printed = [process.communicate(timeout=60) for process in processes]
@@ -254,10 +270,13 @@ def test_an_instance_without_ranks_ends_with_mpirun(instances):
     for job in instances:
         job.hyperparameters(sagemaker_mpi_enabled="true", sagemaker_mpi_num_processes="1")
         job.script("print('ran')")
-    processes = [job.start() for job in instances]
-    printed = [process.communicate(timeout=60)[0] for process in processes]
+    first = instances[0].start()
+    assert first.stdout is not None
+    printed = [first.stdout.readline()]
+    processes = [first, instances[1].start()]  # the other one begins when mpirun may have ended
+    printed += [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert printed == [b"[1,mpirank:0,algo-1]<stdout>:ran\n", b""]
+    assert printed == [b"[1,mpirank:0,algo-1]<stdout>:ran\n", b"", b""]
 
 
 @pytest.mark.parametrize("failing", [0, 3])

@@ -103,6 +103,11 @@ class Layout:
         """What goes with exit status 75."""
         return self.private / "needs-overlay.json"
 
+    @property
+    def peers(self) -> Path:
+        """Addresses and secret of the job's instances, if they run on several machines."""
+        return self.private / "peers.json"
+
     def channel(self, name: str) -> Path:
         """Directory of an input channel, the stem of its FIFOs in Pipe mode."""
         return self.input / "data" / name

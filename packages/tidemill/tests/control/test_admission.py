@@ -415,7 +415,6 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
     [
         ({"EnableNetworkIsolation": True}, "'enableNetworkIsolation' is not allowed: the instances of a cluster share"),
         ({"EnableInterContainerTrafficEncryption": True, "ResourceConfig": TWO}, "speak to each other in the clear"),
-        ({"HyperParameters": {"sagemaker_mpi_enabled": "true"}, "ResourceConfig": TWO}, "MPI runs on one machine"),
     ],
 )
 def test_what_machines_of_a_cluster_cannot_honour_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -423,8 +422,8 @@ def test_what_machines_of_a_cluster_cannot_honour_is_refused(changes: dict[str, 
         check_cluster(with_(**changes))
 
 
-def test_a_cluster_has_ports_for_every_instance_and_mpi_for_one() -> None:
+def test_a_cluster_has_ports_for_every_instance() -> None:
     mirrored = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
     check_cluster(with_(HyperParameters=mirrored, ResourceConfig=TWO))
-    check_cluster(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}))
+    check_cluster(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO))
     check_cluster(with_(EnableInterContainerTrafficEncryption=True))

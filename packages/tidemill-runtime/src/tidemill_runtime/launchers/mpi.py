@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.events import emit
 from tidemill_runtime.launchers.python import ColdLauncher
+from tidemill_runtime.mpi.network import Addresses
 from tidemill_runtime.mpi.options import translate
+from tidemill_runtime.mpi.plan import Outcome, Plan
 from tidemill_runtime.mpi.programs import find_mpi
-from tidemill_runtime.mpi.supervisor import Outcome, Plan
 from tidemill_runtime.process import ColdChild
 
 if TYPE_CHECKING:
@@ -73,16 +74,21 @@ class MPILauncher:
         self._options = str(framework.get("sagemaker_mpi_custom_mpi_options") or "")
 
     def _shared(self, script: Script) -> str:
-        """The directory of the supervisors of several instances; empty with one."""
-        if len(self._environment.distribution_hosts) < 2:
+        """The directory of notices of several instances, which those of one machine share; empty with one."""
+        environment = self._environment
+        if len(environment.distribution_hosts) < 2:
             return ""
+        if environment.layout.peers.is_file():
+            shared = environment.layout.private / "mpi-peers"
+            shared.mkdir(mode=0o700, exist_ok=True)
+            return str(shared)
         directory = script.variables.get(JOB_DIRECTORY)
         if not directory:
             raise ConfigurationError(
-                f"distribution mpi on {len(self._environment.hosts)} instances: {JOB_DIRECTORY} names no directory "
+                f"distribution mpi on {len(environment.hosts)} instances: {JOB_DIRECTORY} names no directory "
                 "that they share; take instance_count=1 and a larger processes_per_host"
             )
-        for host in self._environment.distribution_hosts:
+        for host in environment.distribution_hosts:
             with contextlib.suppress(OSError):  # a name that nobody knows is mpirun's to resolve
                 address = socket.gethostbyname(host)
                 if address.startswith("127."):
@@ -93,6 +99,13 @@ class MPILauncher:
         shared = Path(directory) / "mpi"
         shared.mkdir(mode=0o700, exist_ok=True)
         return str(shared)
+
+    def _network(self) -> Addresses | None:
+        """Where the instances on other machines are; None if there are none."""
+        environment = self._environment
+        if len(environment.distribution_hosts) < 2 or not environment.layout.peers.is_file():
+            return None
+        return Addresses.read(environment.layout.peers)
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
         """Start the script in its own session and process group.
@@ -110,16 +123,17 @@ class MPILauncher:
         directory = environment.layout.private / "mpi"
         directory.mkdir(mode=0o700, exist_ok=True)
         hosts = environment.distribution_hosts
+        shared, network = self._shared(script), self._network()
         command = mpi.command(
             hosts=hosts,
+            address=network.addresses[environment.current_host] if network else "",
             per_host=self._per_host,
             num_processes=self._num_processes,
             options=options,
             reach=str(directory / "reach"),
         )
-        shared = self._shared(script)
         if shared:
-            _write_reach(directory / "reach", shared)
+            _write_reach(directory / "reach", directory / "plan.json")
         if environment.is_master:
             emit("mpi.started", mpi=mpi.vendor, ranks=self._num_processes, command=command)
         else:
@@ -136,10 +150,12 @@ class MPILauncher:
                 "NCCL_SOCKET_IFNAME": interface,
                 "NCCL_DEBUG": "INFO",
                 **mpi.variables(script.variables),
+                **(_for_libraries(network, environment.current_host) if network else {}),
                 **options.variables,
             },
             shared=shared,
-            others=[host for host in hosts if host != environment.current_host] if environment.is_master else (),
+            network=str(environment.layout.peers) if network else "",
+            others=[host for host in hosts if host != environment.current_host] if shared else (),
         )
         plan.write(directory / "plan.json")
         return MPIChild(
@@ -151,9 +167,14 @@ class MPILauncher:
         )
 
 
-def _write_reach(path: Path, shared: str) -> None:
+def _for_libraries(network: Addresses, host: str) -> dict[str, str]:
+    """The address at which ranks of smp and Horovod listen for those of other machines, and a secret of smp's ranks."""
+    return {"SMP_HOST": network.addresses[host], "SMP_SECRET": network.secret_for("smp").hex()}
+
+
+def _write_reach(path: Path, plan: Path) -> None:
     """Write the program that mpirun calls in place of ssh. A shell becomes it: paths may be too long for ``#!``."""
-    command = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.reach", shared)
+    command = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.reach", str(plan))
     path.write_text(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, command))} "$@"\n', encoding="utf-8")
     path.chmod(0o700)
 

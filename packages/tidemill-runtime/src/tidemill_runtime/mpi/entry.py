@@ -7,13 +7,13 @@ the rank's end to pass it on to MPI. So the supervisor sees how every rank ended
 from __future__ import annotations
 
 import os
-import socket
 import sys
 
 from tidemill_runtime import channel
+from tidemill_runtime.mpi.sockets import connect
 from tidemill_runtime.process import die_with_parent
 
-__all__ = ["DESCRIPTORS", "DIRECTORY", "SOCKET", "connect", "main"]
+__all__ = ["DESCRIPTORS", "DIRECTORY", "SOCKET", "main"]
 
 SOCKET = "ranks.sock"
 DIRECTORY = "TIDEMILL_MPI_DIRECTORY"
@@ -42,17 +42,6 @@ def main(directory: str) -> int:
         os.close(fd)  # MPI must see it closed when the rank ends
     message = channel.receive(connection)
     return int(message.content["status"]) if message else 1
-
-
-def connect(directory: str, name: str) -> socket.socket:
-    """Connect to a supervisor's socket, whose path may be longer than an address."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(f"/proc/self/fd/{fd}/{name}")
-        return connection
-    finally:
-        os.close(fd)
 
 
 if __name__ == "__main__":

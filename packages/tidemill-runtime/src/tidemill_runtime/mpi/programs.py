@@ -36,12 +36,13 @@ class MPI:
     vendor: str
 
     def command(
-        self, *, hosts: Sequence[str], per_host: int, num_processes: int, options: Options, reach: str
+        self, *, hosts: Sequence[str], address: str, per_host: int, num_processes: int, options: Options, reach: str
     ) -> list[str]:
         """mpirun with its options; the program that it starts is to follow.
 
         Args:
             hosts: Instances that take part, the one of mpirun first.
+            address: Of this instance for those on other machines; empty to let mpirun name it by its host name.
             per_host: Ranks on each of them.
             num_processes: Ranks in all.
             options: The user's.
@@ -57,6 +58,7 @@ class MPI:
                 command += ["--host", ",".join(f"{host}:{per_host}" for host in hosts)]
                 command += ["--prtemca", "plm_ssh_agent", reach, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
         elif len(hosts) > 1:
+            command += ["-localhost", address] if address else []
             command += ["-launcher-exec", reach, "-hosts", ",".join(f"{host}:{per_host}" for host in hosts)]
         return [*command, *options.arguments]
 

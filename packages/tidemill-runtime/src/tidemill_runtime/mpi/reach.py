@@ -1,27 +1,22 @@
-"""``python -m tidemill_runtime.mpi.reach DIRECTORY [OPTION ...] HOST COMMAND ...``: what mpirun calls in place of ssh.
+"""``python -m tidemill_runtime.mpi.reach PLAN [OPTION ...] HOST COMMAND ...``: what mpirun calls in place of ssh.
 
-The supervisor of that instance runs the command there, with the streams of this process. Its socket lies in the
-directory that the instances of the job share, which nobody else can enter: so there is no port and no password.
+The supervisor of that instance runs the command there, with the output of this process (`peers`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
+from pathlib import Path
 
-from tidemill_runtime import channel
-from tidemill_runtime.mpi.entry import connect
+from tidemill_runtime.mpi.peers import peers_of
+from tidemill_runtime.mpi.plan import Plan
 from tidemill_runtime.process import die_with_parent
 
-__all__ = ["main", "socket_name"]
-
-_PATIENCE_S = 1200.0
-"""How long instances may take to begin, as on SageMaker: some may have to install their requirements."""
-_LOOK_S = 0.1
+__all__ = ["main"]
 
 
-def main(directory: str, arguments: list[str]) -> int:
+def main(plan: str, arguments: list[str]) -> int:
     """Run the command on the other instance.
 
     Returns:
@@ -30,25 +25,11 @@ def main(directory: str, arguments: list[str]) -> int:
     die_with_parent(os.getppid())()
     while arguments[0].startswith("-"):  # options of ssh
         arguments = arguments[1:]
-    host, command = arguments[0], " ".join(arguments[1:])
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            connection = connect(directory, socket_name(host))
-            break
-        except OSError as error:
-            if time.monotonic() > until:
-                sys.stderr.write(f"tidemill: {host} did not begin within {_PATIENCE_S:.0f} s: {error}\n")
-                return 1
-        time.sleep(_LOOK_S)
-    channel.send(connection, {"command": command}, descriptors=(0, 1, 2))
-    message = channel.receive(connection)
-    return int(message.content["status"]) if message else 1
-
-
-def socket_name(host: str) -> str:
-    """File name of the socket of an instance's supervisor."""
-    return f"{host}.sock"
+    peers = peers_of(Plan.read(Path(plan)))
+    if peers is None:
+        sys.stderr.write(f"tidemill: {arguments[0]} is no instance of this job\n")
+        return 1
+    return peers.run(arguments[0], " ".join(arguments[1:]))
 
 
 if __name__ == "__main__":

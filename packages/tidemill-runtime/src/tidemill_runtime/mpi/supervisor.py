@@ -11,38 +11,40 @@ The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after 
 so that it adds no reason of its own. A stopped job's ranks have all the time that the platform gives them.
 
 With several instances each has a supervisor, and the first one has mpirun. It reaches the others by `reach`: their
-supervisors start MPI's daemons, which start entries there. The supervisor that sees a rank fail first writes so in the
-directory that the instances share. The others know then that their ranks failed as an effect, and wait to be stopped.
+supervisors start MPI's daemons, which start entries there. The supervisor that sees a rank fail first tells the others
+(`peers`). They know then that their ranks failed as an effect, and wait to be stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill_runtime import channel
+from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.daemons import Daemon
-from tidemill_runtime.mpi.entry import DIRECTORY, SOCKET, connect
+from tidemill_runtime.mpi.entry import DIRECTORY, SOCKET
+from tidemill_runtime.mpi.peers import peers_of
+from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome, Plan
 from tidemill_runtime.mpi.rank import Output, Rank
-from tidemill_runtime.mpi.reach import socket_name
+from tidemill_runtime.mpi.sockets import listen
 from tidemill_runtime.process import begin_afresh, signal_numbers
 from tidemill_runtime.tee import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import socket
+    from collections.abc import Callable
 
-__all__ = ["Outcome", "Plan", "Supervisor"]
+__all__ = ["Supervisor"]
 
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL for the ranks of a job in which another one failed."""
@@ -52,84 +54,12 @@ PEERS_S = 20.0
 """How long an instance waits to be stopped after a failure on another one, before it reports that failure itself."""
 MPIRUN_S = 10.0
 """How long mpirun may take to end when all ranks have."""
-_BLAMED = "failed.json"
-_ENDED = "ended.json"
 _STOPPED = 143
-_BACKLOG = 128
 _ABORT = re.compile(r"^Abort\((-?\d+)\) on node .*: application called MPI_Abort\(", re.MULTILINE)
 _WITHOUT_MPI = re.compile(r"PMIU?_\w+ (?:error|returned)|write_line failure")
 """What a rank of MPICH says if the process manager is gone, which ends when another rank aborts."""
 _MPIS_OWN = ("HYDRA_", "MPICH_", "MPIR_", "MPIEXEC_", "FI_", "UCX_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "LC_")
 _BASE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "USER", "LOGNAME")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the supervisor is to do.
-
-    Attributes:
-        argv: The script's argument vector, the same for every rank.
-        directory: Its working directory.
-        mpirun: Command line of mpirun up to the program; empty on the instances that mpirun reaches.
-        host: Name of this instance.
-        reports: Directory in which each rank gets one for its reports.
-        variables: Set for the ranks besides the supervisor's own environment.
-        shared: Directory that supervisors of several instances share; empty with one instance.
-        others: Names of the instances that mpirun reaches.
-    """
-
-    argv: Sequence[str]
-    directory: str
-    mpirun: Sequence[str]
-    host: str
-    reports: str
-    variables: Mapping[str, str]
-    shared: str = ""
-    others: Sequence[str] = ()
-
-    @classmethod
-    def read(cls, path: Path) -> Plan:
-        """Read it."""
-        return cls(**json.loads(path.read_text(encoding="ascii")))
-
-    def write(self, path: Path) -> None:
-        """Write it."""
-        path.write_text(json.dumps(asdict(self)), encoding="ascii")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How the job under MPI ended: ``outcome.json`` beside the plan.
-
-    Attributes:
-        exit_code: Of the rank that failed first, negative for a signal; 0 if none did.
-        where: E.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
-        pid: Of that rank.
-        reports: Where its reports lie.
-        tail: The last of its standard error, or of what mpirun wrote.
-    """
-
-    exit_code: int
-    where: str = ""
-    pid: int = 0
-    reports: str = ""
-    tail: str = ""
-
-    @classmethod
-    def read(cls, path: Path) -> Outcome:
-        """Read it.
-
-        Raises:
-            OSError: There is none.
-            ValueError: It is not complete.
-        """
-        return cls(**json.loads(path.read_text(encoding="ascii")))
-
-    def write(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        new = path.with_suffix(".tmp")
-        new.write_text(json.dumps(asdict(self)), encoding="ascii")
-        new.replace(path)
 
 
 class Supervisor:
@@ -152,9 +82,10 @@ class Supervisor:
         self._mpirun: subprocess.Popen[bytes] | None = None
         self._mpirun_output: Output | None = None
         self._daemons: list[Daemon] = []
-        self._open(directory / SOCKET, self._start_rank)
-        if plan.shared:
-            self._open(Path(plan.shared) / socket_name(plan.host), self._start_daemon)
+        self._peers = peers_of(plan)
+        self._open(listen(directory / SOCKET), self._start_rank)
+        if self._peers is not None:
+            self._open(self._peers.listen(), self._start_daemon)
         self._ended_there = self._end_of_mpirun()
 
     def run(self) -> Outcome:
@@ -172,14 +103,11 @@ class Supervisor:
 
     def tell_others(self, outcome: Outcome) -> None:
         """Tell the instances that wait for mpirun that it has ended; one may not have begun yet."""
-        if not self._plan.others:
+        if self._peers is None:
             return
-        outcome.write(Path(self._plan.shared) / _ENDED)
-        for host in self._plan.others:
-            with contextlib.suppress(OSError):
-                connection = connect(self._plan.shared, socket_name(host))
-                channel.send(connection, {})
-                connection.close()
+        if self._plan.mpirun:
+            self._peers.tell(ENDED, replace(outcome, reports=""))
+        self._peers.close()
 
     def _wait(self, deadline: float | None) -> None:
         """Do what comes next, or nothing until the deadline."""
@@ -230,8 +158,12 @@ class Supervisor:
 
     def _end_of_mpirun(self) -> int | None:
         """Exit code of mpirun on another instance, if it has ended."""
+        told = self._told(ENDED)
+        return told.exit_code if told else None
+
+    def _told(self, notice: str) -> Outcome | None:
         with contextlib.suppress(OSError, ValueError):
-            return Outcome.read(Path(self._plan.shared) / _ENDED).exit_code
+            return self._peers.told(notice) if self._peers else None
         return None
 
     @property
@@ -245,7 +177,7 @@ class Supervisor:
         sent = self._ending and rank.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
         if not sent:
             self._failures.append(rank)
-            if self._plan.shared and not self._stopping and not _is_effect(rank):
+            if not self._stopping and not _is_effect(rank):
                 self._blame(rank)
         # What seems to have failed with MPI has a cause that is about to show.
         self._end(after_s=ABORT_S if _is_effect(rank) else 0.0)
@@ -260,7 +192,7 @@ class Supervisor:
         """Do what the time asks for: SIGTERM, then SIGKILL, to the ranks that are left, or to mpirun without any."""
         if not self._mpi_runs:
             self._end(after_s=ABORT_S)
-        others_may_run = self._plan.shared and not self._failures
+        others_may_run = self._peers is not None and not self._failures
         if self._ranks and not self._running and self._deadline is None and not others_may_run:
             self._deadline = time.monotonic() + MPIRUN_S
         if self._deadline is None or time.monotonic() < self._deadline:
@@ -289,9 +221,8 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._mpirun.pid, number)
 
-    def _open(self, path: Path, start: Callable[[socket.socket, channel.Message], None]) -> None:
+    def _open(self, listener: socket.socket, start: Callable[[socket.socket, channel.Message], None]) -> None:
         """Start something for everyone who connects to a socket."""
-        listener = _listen(path)
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener, start))
 
     def _accept(self, listener: socket.socket, start: Callable[[socket.socket, channel.Message], None]) -> None:
@@ -423,46 +354,26 @@ class Supervisor:
 
     def _blame(self, rank: Rank) -> None:
         """Let the other instances know which rank failed, unless one of theirs did before."""
-        own = Path(self._plan.shared) / f"{_BLAMED}.{self._plan.host}"
-        replace(self._outcome_of(rank), reports="").write(own)
-        with contextlib.suppress(FileExistsError):
-            os.link(str(own), str(own.with_name(_BLAMED)))
+        if self._peers is not None:
+            self._peers.tell(FAILED, replace(self._outcome_of(rank), reports=""))
 
     def _cause_elsewhere(self) -> Outcome | None:
         """The failure on another instance that ended the ranks of this one; None if they ended by themselves.
 
         The platform stops this instance when the other one has reported. Only if it does not is it this one's to tell.
         """
-        if not self._plan.shared or self._stopping:
+        if self._peers is None or self._stopping:
             return None
         deadline = time.monotonic() + PEERS_S
         while True:
-            with contextlib.suppress(OSError, ValueError):
-                cause = Outcome.read(Path(self._plan.shared) / _BLAMED)
-                if cause.where.endswith(f" on {self._plan.host}"):
-                    return None
+            cause = self._told(FAILED)
+            if cause is not None and cause.where.endswith(f" on {self._plan.host}"):
+                return None
             if self._stopping:
                 return Outcome(_STOPPED)
             if time.monotonic() > deadline:
-                break
+                return cause
             self._wait(deadline)
-        with contextlib.suppress(OSError, ValueError):
-            return Outcome.read(Path(self._plan.shared) / _BLAMED)
-        return None
-
-
-def _listen(path: Path) -> socket.socket:
-    """Listen in a directory whose path may be longer than an address."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    fd = os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listener.bind(f"/proc/self/fd/{fd}/{path.name}")
-    finally:
-        os.close(fd)
-    listener.listen(_BACKLOG)
-    return listener
 
 
 def _is_effect(rank: Rank) -> bool:
@@ -497,7 +408,11 @@ def main(path: Path) -> int:
     Returns:
         0 if all ranks succeeded, else 1; the outcome is in a file.
     """
-    supervisor = Supervisor(Plan.read(path), directory=path.parent)
+    try:
+        supervisor = Supervisor(Plan.read(path), directory=path.parent)
+    except ConfigurationError as error:
+        Outcome(1, tail=str(error)).write(path.with_name("outcome.json"))
+        return 1
     outcome = supervisor.run()
     outcome.write(path.with_name("outcome.json"))
     supervisor.tell_others(outcome)

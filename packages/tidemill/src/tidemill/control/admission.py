@@ -35,7 +35,6 @@ _MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
 _MAX_INSTANCES = 100
 _MAX_RUNTIME_S = 28 * 24 * 3600
-_MPI = "sagemaker_mpi_enabled"
 _OF_FIXED_PORTS = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled")
 _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
 
@@ -98,10 +97,6 @@ def check_cluster(request: Mapping[str, Any]) -> None:
     if request.get("EnableInterContainerTrafficEncryption"):
         why = f"instances on several machines speak to each other in the clear; {remedy}"
         raise refusal("enableInterContainerTrafficEncryption", True, why)
-    hyperparameters = request.get("HyperParameters", {})
-    if decode({_MPI: hyperparameters.get(_MPI, "")})[_MPI]:
-        why = f"MPI runs on one machine: ask for one instance with more processes_per_host, or {remedy}"
-        raise refusal(f"hyperParameters.{_MPI}", hyperparameters[_MPI], why)
 
 
 def check_mounts(request: Mapping[str, Any]) -> None:

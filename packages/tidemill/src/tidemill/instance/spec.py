@@ -185,6 +185,8 @@ class InstanceSpec:
         kind: ``training`` runs tidemill-runtime once; ``endpoint`` and ``transform`` keep tidemill-serving running.
         hosts: Names of all instances of the job, in order; this one is ``hosts[ref.instance_index]``.
         addresses: IP addresses of the machines of ``hosts``, for instances that run on different ones; else empty.
+        peer_secret: By which the instances of this attempt recognize each other on the network, hexadecimal; empty for
+            instances that run on one machine.
         framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
         python: Minor version of its Python, e.g. ``3.11``; None takes one that is on the machine.
         serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
@@ -216,6 +218,7 @@ class InstanceSpec:
     framework_version: str
     log: StreamName
     addresses: tuple[str, ...] = ()
+    peer_secret: str = field(default="", repr=False)
     python: str | None = None
     serves: str = "tensorflow-serving"
     notices: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.files import read_json
+from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
 from tidemill.environments.builder import Environment, Environments
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
@@ -214,6 +214,9 @@ class Session:
             (directory.tmp / name).mkdir(parents=True, mode=0o700, exist_ok=True)
         directory.hosts_file.write_text(self._hosts())
         directory.hosts_file.chmod(0o644)
+        if spec.peer_secret and len(spec.hosts) > 1:
+            told = {"addresses": dict(zip(spec.hosts, spec.addresses, strict=True)), "secret": spec.peer_secret}
+            write_json(directory.private / "peers.json", told)
         for name, value in spec.config.items():
             if not is_segment(f"{name}.json"):
                 raise ClientFailure(f"{name[:80]!r} cannot name a configuration file")

@@ -6,6 +6,7 @@ the local executor does, and reports by a small signed API, whose requests arriv
 
 import asyncio
 import contextlib
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from tidemill.instance.status import InstanceStatus, StopReason
 __all__ = ["ClusterExecutor"]
 
 _LOOK_S = 1.0
+_SECRET_BYTES = 32
 
 
 class ClusterExecutor:
@@ -79,9 +81,10 @@ class ClusterExecutor:
             return
         try:
             addresses = self._placement.reserve(first.job_id, first.attempt, len(specs[0].hosts))
+            secret = self._peer_secret(specs)
             for spec in specs:
                 if not self.instances.knows(spec.ref):
-                    self._start(replace(spec, addresses=addresses))
+                    self._start(replace(spec, addresses=addresses, peer_secret=secret))
         except Exception:
             self._placement.release(first.job_id)
             for spec in specs:
@@ -163,6 +166,13 @@ class ClusterExecutor:
         )
         self._placement.start(spec.ref, assignment.to_bytes())
         self._watched.add(spec.ref)
+
+    def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
+        """The secret of the instances that were started already, else a new one."""
+        for spec in specs:
+            if self.instances.knows(spec.ref):
+                return self.instances.spec(spec.ref).peer_secret
+        return secrets.token_hex(_SECRET_BYTES)
 
     def _note(self, ref: InstanceRef) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What is asked of Ray. Runs in a process of its own: see `placement`.
+"""What is asked of Ray, by several threads at once. Runs in a process of its own: see `process`.
 
 Ray is asked nothing while an instance runs: the lease at the service says whether it lives.
 """
@@ -29,6 +29,8 @@ _NAMESPACE = "tidemill"
 _CALL_S = 30.0
 _KILL_S = 15.0
 _PR_SET_PDEATHSIG = 1
+_CALLS_AT_ONCE = 4
+"""Of one actor: a call that takes long must not delay a kill."""
 
 
 class MachineActor:
@@ -146,6 +148,7 @@ def _actor(ref: InstanceRef, group: Any) -> Any:
         "name": _actor_name(ref),
         "lifetime": "detached",
         "num_cpus": 1,
+        "max_concurrency": _CALLS_AT_ONCE,
         "max_restarts": 0,
         "get_if_exists": True,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(

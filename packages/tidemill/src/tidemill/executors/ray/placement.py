@@ -6,18 +6,16 @@ instance they belong to.
 Ray runs in a child process of the service: it takes over signals, and ends its process if it meets a fault of its own.
 """
 
-import contextlib
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tidemill.errors import ConfigurationError, LaunchError
 from tidemill.executors.base import Capacity
 from tidemill.executors.ray import driver
+from tidemill.executors.ray.process import RayProcess, RayProcessEnded
 from tidemill.instance.spec import InstanceRef
 
 __all__ = ["RayPlacement"]
@@ -41,11 +39,13 @@ class RayPlacement:
         self._address = address
         self._reserve_s = reserve_s
         self._lock = threading.Lock()
+        self._closed = False
         self._next_look_s = 0.0
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="ray-capacity")
         try:
-            self._pool = self._connect()
-            self._capacity = self._pool.submit(driver.capacity).result()
-        except (ConnectionError, BrokenProcessPool) as error:
+            self._process = RayProcess(address)
+            self._capacity = self._process.ask(driver.capacity)
+        except (ConnectionError, RayProcessEnded) as error:
             raise ConfigurationError(
                 f"the Ray cluster {address!r} cannot be used: {error}; start one with `ray start --head`, name its"
                 ' address in the setting ray_address, or set executor = "local"'
@@ -56,8 +56,8 @@ class RayPlacement:
         with self._lock:
             if time.monotonic() >= self._next_look_s:
                 self._next_look_s = time.monotonic() + _CAPACITY_S
-                with contextlib.suppress(BrokenProcessPool, RuntimeError):  # the next question finds that out
-                    self._pool.submit(driver.capacity).add_done_callback(self._note_capacity)
+                if not self._closed:
+                    self._looking.submit(self._process.ask, driver.capacity).add_done_callback(self._note_capacity)
             return self._capacity
 
     def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
@@ -73,20 +73,14 @@ class RayPlacement:
         self._ask(driver.release, job_id)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            self._looking.shutdown(wait=False, cancel_futures=True)
+        self._process.close()
 
     def _note_capacity(self, answer: Future[Capacity]) -> None:
         if not answer.cancelled() and answer.exception() is None:
             self._capacity = answer.result()
-
-    def _connect(self) -> ProcessPoolExecutor:
-        pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=driver.prepare)
-        try:
-            pool.submit(driver.connect, self._address).result()
-        except BaseException:
-            pool.shutdown(wait=False)
-            raise
-        return pool
 
     def _ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
         """Ask Ray. A process that has ended is replaced, once for each question.
@@ -94,15 +88,17 @@ class RayPlacement:
         Raises:
             LaunchError: Ray cannot do it, or cannot be reached.
         """
-        pool = self._pool
+        process = self._process
         try:
-            return pool.submit(question, *arguments).result()
-        except BrokenProcessPool:
+            return process.ask(question, *arguments)
+        except RayProcessEnded:
             pass
         try:
             with self._lock:
-                if self._pool is pool:
-                    self._pool = self._connect()
-            return self._pool.submit(question, *arguments).result()
-        except (ConnectionError, BrokenProcessPool) as error:
+                if self._closed:
+                    raise LaunchError(f"the service has left the Ray cluster {self._address!r}: it is about to end")
+                if self._process is process:
+                    self._process = RayProcess(self._address)
+            return self._process.ask(question, *arguments)
+        except (ConnectionError, RayProcessEnded) as error:
             raise LaunchError(f"the Ray cluster {self._address!r} cannot be reached: {error}") from error

@@ -99,7 +99,9 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
     if info.started_by in ("mpich", "openmpi") and not os.environ.get("SMP_STORE"):
         communicator = _mpi_communicator(info)
         if communicator is not None:
-            secret = communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if info.rank == 0 else None)
+            # A secret that all ranks were started with does not cross the network, as MPI's messages do.
+            given = _secret_from_environment() if os.environ.get("SMP_SECRET") else b""
+            secret = given or communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if info.rank == 0 else None)
             return _rendezvous(info, secret, MPIStore(communicator), host, communicator)
     if info.size == 1:
         return _rendezvous(info, secrets.token_bytes(_SECRET_BYTES), _NobodyElse(), host)

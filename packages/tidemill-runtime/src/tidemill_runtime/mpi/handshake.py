@@ -1,0 +1,138 @@
+"""Authenticated messages over TCP between the instances of a job, which know one secret.
+
+Both sides prove by HMAC-SHA-256 of fresh random numbers that they know the secret, which itself is never sent. Every
+message then carries an HMAC with a key of this connection, its direction and its number: what others change, insert or
+repeat is refused. Messages are **not** encrypted, as nothing is that MPI itself sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["Connection", "answer", "ask", "port_of"]
+
+MAX_MESSAGE_BYTES = 16 << 20
+NUM_PORTS = 16
+"""Ports that an instance tries, since other jobs may have taken some."""
+_FIRST_PORT, _PORTS = 21000, 8000  # below what systems give to clients, above what Ray gives to workers
+_RANDOM_BYTES = 32
+_HASH_BYTES = 32
+_HEAD = struct.Struct("!I32s")
+
+
+def port_of(secret: bytes, host: str, number: int) -> int:
+    """The ``number``-th port at which an instance may listen: so no instance has to be told another one's port."""
+    return _FIRST_PORT + int.from_bytes(_mac(secret, b"port", host.encode(), str(number).encode())[:4], "big") % _PORTS
+
+
+class Connection:
+    """A connection of which both sides have proved to know the secret.
+
+    Args:
+        raw: The socket; owned.
+        key: Of this connection.
+        own: Direction of what is sent, ``a`` or ``b``.
+    """
+
+    def __init__(self, raw: socket.socket, key: bytes, *, own: bytes) -> None:
+        self.raw = raw
+        self._key = key
+        self._own, self._other = own, b"b" if own == b"a" else b"a"
+        self._sent = self._received = 0
+
+    def send(self, content: dict[str, Any]) -> None:
+        """Send one message.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        body = json.dumps(content).encode("ascii")
+        self.raw.sendall(_HEAD.pack(len(body), self._mac_of(self._own, self._sent, body)) + body)
+        self._sent += 1
+
+    def receive(self) -> dict[str, Any] | None:
+        """Receive one message; None at the end of the stream.
+
+        Raises:
+            ValueError: What came is no message of the other side.
+            OSError: The other side is gone, or too slow.
+        """
+        head = _read(self.raw, _HEAD.size, or_end=True)
+        if not head:
+            return None
+        size_bytes, mac = _HEAD.unpack(head)
+        if size_bytes > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a message of {size_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed")
+        body = _read(self.raw, size_bytes)
+        if not hmac.compare_digest(mac, self._mac_of(self._other, self._received, body)):
+            raise ValueError("a message that the other instance did not send")
+        self._received += 1
+        content: dict[str, Any] = json.loads(body)
+        return content
+
+    def close(self) -> None:
+        """Close it."""
+        with contextlib.suppress(OSError):
+            self.raw.close()
+
+    def _mac_of(self, direction: bytes, number: int, body: bytes) -> bytes:
+        return _mac(self._key, direction, str(number).encode(), body)
+
+
+def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
+    """Begin as the side that connected to ``host``.
+
+    Raises:
+        ValueError: The other side is not that instance of the job.
+        OSError: It is gone, or too slow.
+    """
+    theirs = _read(raw, _RANDOM_BYTES)
+    ours = os.urandom(_RANDOM_BYTES)
+    parts = (host.encode(), theirs, ours)
+    raw.sendall(ours + _mac(secret, b"ask", *parts))
+    if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"answer", *parts)):
+        raise ValueError(f"what listens is not {host} of this job")
+    return Connection(raw, _mac(secret, b"key", *parts), own=b"a")
+
+
+def answer(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
+    """Begin as the side that listened as ``host``.
+
+    Raises:
+        ValueError: The other side does not know the job's secret.
+        OSError: It is gone, or too slow.
+    """
+    ours = os.urandom(_RANDOM_BYTES)
+    raw.sendall(ours)
+    theirs = _read(raw, _RANDOM_BYTES)
+    parts = (host.encode(), ours, theirs)
+    if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"ask", *parts)):
+        raise ValueError("a stranger")
+    raw.sendall(_mac(secret, b"answer", *parts))
+    return Connection(raw, _mac(secret, b"key", *parts), own=b"b")
+
+
+def _mac(key: bytes, *parts: bytes) -> bytes:
+    framed = b"".join(struct.pack("!I", len(part)) + part for part in parts)
+    return hmac.new(key, framed, hashlib.sha256).digest()
+
+
+def _read(raw: socket.socket, size_bytes: int, *, or_end: bool = False) -> bytes:
+    data = b""
+    while len(data) < size_bytes:
+        part = raw.recv(size_bytes - len(data))
+        if not part:
+            if or_end and not data:
+                return b""
+            raise ValueError("the stream ends inside of a message")
+        data += part
+    return data

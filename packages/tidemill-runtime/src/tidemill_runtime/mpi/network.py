@@ -1,0 +1,184 @@
+"""Instances on several machines reach each other by TCP: each has a `door`, a process that listens for the others.
+
+The door passes on to the supervisor what came from an instance of the job, so the supervisor keeps one thread and never
+waits for the network. Who may enter is decided by a secret of the job (`handshake`), which stands in a file of each
+instance and on no command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, ask, port_of
+from tidemill_runtime.mpi.shared_directory import PATIENCE_S, keep_notice, read_notice
+from tidemill_runtime.mpi.sockets import listen
+from tidemill_runtime.process import begin_afresh
+from tidemill_runtime.tee import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidemill_runtime.mpi.plan import Outcome
+
+__all__ = ["DOOR_OPEN", "DOOR_SOCKET", "Addresses", "NetworkPeers", "call", "was_reached"]
+
+DOOR_SOCKET = "door.sock"
+"""Where a door reaches the supervisor of its instance."""
+DOOR_OPEN = "open"
+"""First line of a door that listens; else the reason."""
+_LOOK_S = 0.2
+_CONNECT_S = 3.0
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The file that the platform writes for an instance.
+
+    Attributes:
+        addresses: IP address of each instance by its name.
+        secret: Known to the instances of this attempt of the job.
+    """
+
+    addresses: Mapping[str, str]
+    secret: bytes
+
+    def secret_for(self, use: str) -> bytes:
+        """A secret for another use, from which nobody learns this one."""
+        return hmac.new(self.secret, f"secret for {use}".encode(), hashlib.sha256).digest()
+
+    @classmethod
+    def read(cls, path: Path) -> Addresses:
+        """Read it.
+
+        Raises:
+            ConfigurationError: It is not what the platform writes.
+        """
+        try:
+            value = json.loads(path.read_text(encoding="ascii"))
+            return cls(addresses=dict(value["addresses"]), secret=bytes.fromhex(value["secret"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} does not tell where the job's instances are: {error!r}") from error
+
+
+class NetworkPeers:
+    """`Peers` by TCP.
+
+    Args:
+        directory: Of this instance, for sockets and notices.
+        file: See `Addresses`.
+        host: Name of this instance.
+        others: Names of the other ones.
+    """
+
+    def __init__(self, directory: Path, *, file: Path, host: str, others: Sequence[str]) -> None:
+        self._directory = directory
+        self._file = file
+        self._host = host
+        self._others = others
+        self._door: subprocess.Popen[bytes] | None = None
+
+    def listen(self) -> socket.socket:
+        listener = listen(self._directory / DOOR_SOCKET)
+        command = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.door", str(self._directory), str(self._file))
+        self._door = subprocess.Popen(
+            [*command, self._host, *self._others],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=begin_afresh(os.getpid()),  # safe: the supervisor has one thread
+        )
+        assert self._door.stdout is not None
+        said = self._door.stdout.readline().decode("utf-8", "replace").strip()
+        if said != DOOR_OPEN:
+            raise ConfigurationError(said or "the process that listens for the other instances of the job ended")
+        return listener
+
+    def tell(self, notice: str, outcome: Outcome) -> None:
+        keep_notice(self._directory, notice, outcome, teller=self._host)
+        if self._door is not None and self._door.stdin is not None:
+            line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
+            with contextlib.suppress(OSError):  # without a door the platform alone tells the others
+                self._door.stdin.write(line.encode("ascii"))
+                self._door.stdin.flush()
+
+    def told(self, notice: str) -> Outcome | None:
+        return read_notice(self._directory, notice)
+
+    def run(self, host: str, command: str) -> int:
+        addresses = Addresses.read(self._file)
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            connection = call(addresses, host)
+            if connection is not None:
+                break
+            if time.monotonic() > until:
+                sys.stderr.write(f"tidemill: {host} did not begin within {PATIENCE_S:.0f} s\n")
+                return 1
+            time.sleep(_LOOK_S)
+        (self._directory / _mark(host)).touch()
+        connection.send({"command": command})
+        try:
+            return _output_of(connection)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"tidemill: the connection to {host} broke: {error}\n")
+            return 1
+
+    def close(self) -> None:
+        if self._door is not None:
+            for stream in (self._door.stdin, self._door.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):  # the door has ended before it read all
+                        stream.close()
+            self._door.wait()
+
+
+def call(addresses: Addresses, host: str) -> Connection | None:
+    """Connect to the door of an instance; None if it has none now."""
+    for number in range(NUM_PORTS):
+        where = addresses.addresses[host], port_of(addresses.secret, host, number)
+        try:
+            raw = socket.create_connection(where, timeout=_CONNECT_S)
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            return None  # the machine itself does not answer
+        try:
+            connection = ask(raw, secret=addresses.secret, host=host)
+            raw.settimeout(None)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return connection
+        except (OSError, ValueError):  # something else has that port
+            raw.close()
+    return None
+
+
+def was_reached(directory: Path, host: str) -> bool:
+    """Whether mpirun, on this instance, has started a daemon on another one."""
+    return (directory / _mark(host)).exists()
+
+
+def _mark(host: str) -> str:
+    return f"reached.{host}"
+
+
+def _output_of(connection: Connection) -> int:
+    """Pass on what a command writes. Return its exit status."""
+    while True:
+        message = connection.receive()
+        if message is None:
+            return 1
+        if "status" in message:
+            return int(message["status"])
+        write_all(int(message["stream"]), message["text"].encode("latin-1"))

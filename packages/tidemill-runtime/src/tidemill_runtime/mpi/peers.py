@@ -1,0 +1,51 @@
+"""How the supervisors of a job's instances reach each other: by a directory on one machine, else by TCP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill_runtime.mpi.network import NetworkPeers
+from tidemill_runtime.mpi.shared_directory import DirectoryPeers
+
+if TYPE_CHECKING:
+    import socket
+    from typing import Protocol
+
+    from tidemill_runtime.mpi.plan import Outcome, Plan
+else:
+    Protocol = object  # Python 3.7 has none, and only type checkers need it
+
+__all__ = ["Peers", "peers_of"]
+
+
+class Peers(Protocol):
+    """The other instances of a job, as the supervisor of one knows them.
+
+    A notice has a name, e.g. ``failed``, and is an outcome. The first one of a name stays.
+    """
+
+    def listen(self) -> socket.socket:
+        """Return the unix socket at which commands for MPI's daemons arrive, each with its three streams.
+
+        An empty message says that there is a new notice.
+        """
+
+    def tell(self, notice: str, outcome: Outcome) -> None:
+        """Give a notice to all instances, this one included. It does not wait for them."""
+
+    def told(self, notice: str) -> Outcome | None:
+        """The notice of that name; None if there is none."""
+
+    def run(self, host: str, command: str) -> int:
+        """Run a command on another instance, with the output of this process. Return its exit status."""
+
+    def close(self) -> None:
+        """Deliver what was told to instances that may wait for it."""
+
+
+def peers_of(plan: Plan) -> Peers | None:
+    """The peers of an instance; None if it is the only one."""
+    if plan.network:
+        return NetworkPeers(Path(plan.shared), file=Path(plan.network), host=plan.host, others=plan.others)
+    return DirectoryPeers(Path(plan.shared), host=plan.host, others=plan.others) if plan.shared else None

@@ -1,0 +1,92 @@
+"""Instances of one machine reach each other in a directory that nobody else can enter: no port and no password."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tidemill_runtime import channel
+from tidemill_runtime.mpi.plan import Outcome
+from tidemill_runtime.mpi.sockets import connect, listen
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["PATIENCE_S", "DirectoryPeers", "keep_notice", "read_notice"]
+
+PATIENCE_S = 1200.0
+"""How long instances may take to begin, as on SageMaker: some may have to install their requirements."""
+_LOOK_S = 0.1
+
+
+class DirectoryPeers:
+    """`Peers` by sockets and files in one directory.
+
+    Args:
+        directory: Shared by all instances.
+        host: Name of this instance.
+        others: Names of the other ones.
+    """
+
+    def __init__(self, directory: Path, *, host: str, others: Sequence[str]) -> None:
+        self._directory = directory
+        self._host = host
+        self._others = others
+
+    def listen(self) -> socket.socket:
+        return listen(self._directory / _socket_name(self._host))
+
+    def tell(self, notice: str, outcome: Outcome) -> None:
+        keep_notice(self._directory, notice, outcome, teller=self._host)
+        for host in self._others:
+            with contextlib.suppress(OSError):  # it may not have begun, or have ended
+                connection = connect(str(self._directory), _socket_name(host))
+                channel.send(connection, {})
+                connection.close()
+
+    def told(self, notice: str) -> Outcome | None:
+        return read_notice(self._directory, notice)
+
+    def run(self, host: str, command: str) -> int:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                connection = connect(str(self._directory), _socket_name(host))
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    sys.stderr.write(f"tidemill: {host} did not begin within {PATIENCE_S:.0f} s: {error}\n")
+                    return 1
+            time.sleep(_LOOK_S)
+        channel.send(connection, {"command": command}, descriptors=(0, 1, 2))
+        message = channel.receive(connection)
+        return int(message.content["status"]) if message else 1
+
+    def close(self) -> None:
+        """Nothing: the notices lie where the other instances look."""
+
+
+def keep_notice(directory: Path, notice: str, outcome: Outcome, *, teller: str) -> None:
+    """Keep a notice, unless there is one of that name."""
+    own = directory / f"{notice}.json.{teller}"
+    outcome.write(own)
+    with contextlib.suppress(FileExistsError):
+        os.link(str(own), str(directory / f"{notice}.json"))
+
+
+def read_notice(directory: Path, notice: str) -> Outcome | None:
+    """The notice of that name; None if there is none."""
+    try:
+        return Outcome.read(directory / f"{notice}.json")
+    except FileNotFoundError:
+        return None
+
+
+def _socket_name(host: str) -> str:
+    """File name of the socket of an instance's supervisor."""
+    return f"{host}.sock"

@@ -1,0 +1,40 @@
+"""Unix sockets in directories whose path may be longer than an address."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["connect", "listen"]
+
+_BACKLOG = 128
+
+
+def listen(path: Path) -> socket.socket:
+    """Listen at a path; a socket that was there is replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    fd = os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{fd}/{path.name}")
+    finally:
+        os.close(fd)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def connect(directory: str, name: str) -> socket.socket:
+    """Connect to the socket of that name in a directory."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(f"/proc/self/fd/{fd}/{name}")
+        return connection
+    finally:
+        os.close(fd)

@@ -1,0 +1,116 @@
+"""What instances on several machines send each other, and what strangers can do about it. Real sockets on loopback."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+
+import pytest
+
+from tidemill_runtime import channel
+from tidemill_runtime.mpi.handshake import NUM_PORTS, answer, ask, port_of
+from tidemill_runtime.mpi.network import Addresses, NetworkPeers, call
+from tidemill_runtime.mpi.plan import FAILED, Outcome
+
+SECRET = secrets.token_bytes(32)
+
+
+@pytest.fixture
+def pair():
+    """Both ends of a connection, authenticated."""
+    left, right = socket.socketpair()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(answer(right, secret=SECRET, host="algo-2")))
+    thread.start()
+    asking = ask(left, secret=SECRET, host="algo-2")
+    thread.join()
+    yield asking, found[0]
+    asking.close()
+    found[0].close()
+
+
+@pytest.fixture
+def instance(tmp_path):
+    """An instance that listens: its peers, its supervisor's socket, and where the others find it."""
+    file = tmp_path / "peers.json"
+    file.write_text(json.dumps({"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": SECRET.hex()}))
+    peers = NetworkPeers(tmp_path, file=file, host="algo-2", others=["algo-1"])
+    listener = peers.listen()
+    yield peers, listener, Addresses.read(file)
+    peers.close()
+    listener.close()
+
+
+def test_messages_arrive_in_both_directions(pair):
+    asking, answering = pair
+    for number in range(3):
+        asking.send({"number": number})
+        assert answering.receive() == {"number": number}
+        answering.send({"back": number})
+        assert asking.receive() == {"back": number}
+    asking.close()
+    assert answering.receive() is None
+
+
+@pytest.mark.parametrize("how", ["changed", "repeated", "reflected"])
+def test_a_message_that_the_other_side_did_not_send_is_refused(pair, how):
+    asking, answering = pair
+    asking.send({"command": "true"})
+    sent = answering.raw.recv(4096)
+    victim, by = (asking, answering) if how == "reflected" else (answering, asking)
+    if how == "repeated":
+        by.raw.sendall(sent)
+        assert victim.receive() == {"command": "true"}
+    by.raw.sendall(sent.replace(b"true", b"evil") if how == "changed" else sent)
+    with pytest.raises(ValueError, match="did not send"):
+        victim.receive()
+
+
+def test_an_impostor_is_not_taken_for_the_instance():
+    left, right = socket.socketpair()
+    with left, right:
+        right.sendall(secrets.token_bytes(64))  # a random number, and an answer by another secret
+        with pytest.raises(ValueError, match="is not algo-2 of this job"):
+            ask(left, secret=SECRET, host="algo-2")
+
+
+def test_a_stranger_starts_nothing_and_a_peer_does(instance):
+    _, listener, addresses = instance
+    ports = [port_of(SECRET, "algo-2", number) for number in range(NUM_PORTS)]
+    strangers = 0
+    for port in ports:
+        try:
+            raw = socket.create_connection(("127.0.0.1", port), timeout=30)
+        except ConnectionRefusedError:
+            continue
+        with raw:
+            strangers += 1
+            with pytest.raises((ValueError, OSError)):
+                ask(raw, secret=secrets.token_bytes(32), host="algo-2")
+    assert strangers >= 1
+    connection = call(addresses, "algo-2")
+    assert connection is not None
+    connection.send({"command": "the peer's"})
+    accepted, _ = listener.accept()  # the first to arrive, so nothing of the strangers did
+    with accepted:
+        message = channel.receive(accepted)
+        assert message is not None
+        assert message.content == {"command": "the peer's"}
+        channel.send(accepted, {"status": 7})
+    assert connection.receive() == {"status": 7}
+    connection.close()
+
+
+def test_the_first_notice_of_a_failure_stays(instance):
+    peers, listener, addresses = instance
+    for code in (3, 4):
+        connection = call(addresses, "algo-2")
+        assert connection is not None
+        outcome = {"exit_code": code, "where": "rank 0 on algo-1", "pid": 1, "reports": "", "tail": ""}
+        connection.send({"notice": FAILED, "outcome": outcome, "teller": "algo-1"})
+        assert connection.receive() == {}
+        connection.close()
+        listener.accept()[0].close()
+    assert peers.told(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)

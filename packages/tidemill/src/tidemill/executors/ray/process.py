@@ -1,0 +1,76 @@
+"""The child process in which Ray runs. Each thread that asks it something is answered by a thread of its own."""
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.managers import BaseManager, RemoteError
+from typing import Any, TypeVar
+
+from tidemill.executors.ray import driver
+
+__all__ = ["RayProcess", "RayProcessEnded"]
+
+Result = TypeVar("Result")
+
+
+class RayProcessEnded(Exception):
+    """The process ended before it answered."""
+
+
+class RayProcess:
+    """A process that is connected to a cluster. Questions are functions of `driver`; a slow one delays no other.
+
+    Args:
+        address: Of the cluster.
+
+    Raises:
+        ConnectionError: There is no such cluster.
+        RayProcessEnded: See there.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._manager = _Manager(ctx=multiprocessing.get_context("spawn"))
+        try:
+            self._manager.start(driver.prepare)
+        except (EOFError, OSError) as error:
+            raise RayProcessEnded(repr(error)) from error
+        try:
+            self._questions = self._manager.questions()  # type: ignore[attr-defined]
+            self.ask(driver.connect, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
+        """Return the answer, or raise what the question raises.
+
+        Raises:
+            RayProcessEnded: See there.
+        """
+        try:
+            answer, error = self._questions.ask(question, arguments)
+        except (EOFError, OSError, RemoteError) as ended:
+            raise RayProcessEnded(repr(ended)) from ended
+        if error is not None:
+            raise error
+        return answer  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the process, whatever it still does."""
+        self._manager.shutdown()
+
+
+class _Questions:
+    """What runs in the process."""
+
+    def ask(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+        try:
+            return question(*arguments), None
+        except Exception as error:  # noqa: BLE001 - raised where it was asked, apart from errors of the connection
+            return None, error
+
+
+class _Manager(BaseManager):
+    pass
+
+
+_Manager.register("questions", _Questions)

@@ -1,0 +1,146 @@
+"""Jobs under mpirun whose instances run on different machines: Horovod, model parallelism, and a rank that fails."""
+
+import json
+from typing import Any
+
+from nodes import Node
+
+from tidemill.testing import Service
+
+TWO_MACHINES = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
+HOROVOD = """
+    import hashlib, json, os
+    import horovod.tensorflow as hvd
+    import keras, tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    hvd.init()
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype("float32")
+    keras.utils.set_random_seed(hvd.rank())  # ranks begin with different weights
+    model = keras.Sequential([keras.Input([64]), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = keras.optimizers.Adam(0.01)
+    hvd.broadcast_variables(model.variables, root_rank=0)
+
+    @tf.function
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, model(images))
+        tape = hvd.DistributedGradientTape(tape)
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+    own = slice(hvd.rank(), 1500, hvd.size())
+    for _ in range(8):
+        for first in range(0, 1500 // hvd.size(), 50):
+            step(x[own][first : first + 50], y[own][first : first + 50])
+    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in model.trainable_variables)).hexdigest()
+    accuracy = float((model(x[1500:]).numpy().argmax(1) == y[1500:]).mean())
+    found = {"rank": hvd.rank(), "size": hvd.size(), "local_size": hvd.local_size(), "accuracy": accuracy}
+    print("FOUND", json.dumps({**found, "host": os.environ["SM_CURRENT_HOST"], "weights": digest}), flush=True)
+"""
+CUT = """
+    import json, os
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+    import smdistributed.modelparallel.tensorflow as smp
+
+    smp.init()
+    x, y = load_digits(return_X_y=True)
+    x, y = (x[:800] / 16).astype("float32"), y[:800]
+
+    class Net(smp.DistributedModel):
+        def __init__(self):
+            super().__init__()
+            seeds = [tf.keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
+            self.first = tf.keras.layers.Dense(32, activation="tanh", kernel_initializer=seeds[0])
+            self.head = tf.keras.layers.Dense(10, kernel_initializer=seeds[1])
+
+        def call(self, x):
+            with smp.partition(0):
+                x = self.first(x)
+            with smp.partition(1):
+                return self.head(x)
+
+    model = Net()
+    optimizer = tf.keras.optimizers.Adam(0.01)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @smp.step
+    def forward_backward(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x))
+        return tape.gradient(loss, model.trainable_variables), loss
+
+    @tf.function
+    def train_step(x, y):
+        gradients, loss = forward_backward(x, y)
+        gradients = [gradient.accumulate() for gradient in gradients]
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss.reduce_mean()
+
+    losses = [float(train_step(x[at : at + 100], y[at : at + 100])) for _ in range(5) for at in range(0, 800, 100)]
+    held = sum(variable.shape.num_elements() for variable in smp.local_variables(model))
+    found = {"rank": smp.rank(), "host": os.environ["SM_CURRENT_HOST"], "held": held, "losses": losses}
+    print("FOUND", json.dumps(found), flush=True)
+"""
+FAILING = """
+    from mpi4py import MPI
+    world = MPI.COMM_WORLD
+    world.barrier()
+    if world.rank == 1:
+        raise KeyError("tide")
+    world.barrier()
+"""
+
+
+def under_mpi(per_machine: int = 1, **more: str) -> dict[str, str]:
+    return {
+        "sagemaker_mpi_enabled": "true",
+        "sagemaker_mpi_num_of_processes_per_host": str(per_machine),
+        **more,
+    }
+
+
+def found(lines: list[str]) -> list[dict[str, Any]]:
+    """What the ranks printed, by rank."""
+    each = [json.loads(line.partition("FOUND ")[2]) for line in lines if "<stdout>:FOUND " in line]
+    return sorted(each, key=lambda one: one["rank"])
+
+
+def test_horovod_ranks_on_two_machines_train_one_model(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
+    jobs = jobs_of(cluster[0])
+    job = jobs.run(HOROVOD, HyperParameters=under_mpi(), ResourceConfig=TWO_MACHINES)
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    first, second = found(lines)
+    assert [each["host"] for each in (first, second)] == ["algo-1", "algo-2"]
+    assert [each["size"] for each in (first, second)] == [2, 2]
+    assert [each["local_size"] for each in (first, second)] == [1, 1]
+    assert first["weights"] == second["weights"]
+    assert first["accuracy"] == second["accuracy"] > 0.85
+
+
+def test_a_model_cut_over_two_machines_trains_as_on_one(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
+    jobs = jobs_of(cluster[0])
+    parameters = {"mp_parameters": json.dumps({"partitions": 2, "microbatches": 2})}
+    names = [
+        jobs.create(CUT, HyperParameters=under_mpi(**parameters), ResourceConfig=TWO_MACHINES),
+        jobs.create(CUT, HyperParameters=under_mpi(2, **parameters)),
+    ]
+    ends = [jobs.wait(name) for name in names]
+    logs = [jobs.log(name) for name in names]
+    assert [end["TrainingJobStatus"] for end in ends] == ["Completed"] * 2, (ends, logs)
+    on_two, on_one = (found(lines) for lines in logs)
+    assert [each["host"] for each in on_two] == ["algo-1", "algo-2"]
+    assert [each["host"] for each in on_one] == ["algo-1", "algo-1"]
+    assert [each["held"] for each in on_two] == [64 * 32 + 32, 32 * 10 + 10], "each machine holds its own part"
+    assert [each["losses"] for each in on_two] == [each["losses"] for each in on_one]
+    assert on_two[0]["losses"][-1] < 0.5 * on_two[0]["losses"][0]
+
+
+def test_the_rank_that_failed_on_another_machine_is_named(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
+    jobs = jobs_of(cluster[0])
+    job = jobs.run(FAILING, HyperParameters=under_mpi(), ResourceConfig=TWO_MACHINES)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "rank 1 on algo-2: KeyError: 'tide'" in job["FailureReason"], jobs.log(job["TrainingJobName"])
