@@ -33,9 +33,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEMILL_", extra="forbid", frozen=True)
 
     state_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"))
-    """Where the service keeps its database, objects, logs and jobs. One service at a time."""
+    """Directory of the service's database, objects, logs and jobs. One service at a time."""
     node_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share").with_name("tidemill-node"))
-    """Where a machine of a cluster keeps the files of its instances while they run."""
+    """Directory on a machine of a cluster for the files of its instances while they run."""
     environments_dir: Path = Field(default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache") / "environments")
     """Where environments for jobs and endpoints are built. May be shared by several services of one user."""
     database_url: SecretStr | None = None
@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     """A real AWS region: AWS's SDKs look it up."""
 
     isolation: Literal["auto", "full", "mount", "plain"] = "auto"
-    """How jobs are separated from the machine. ``full`` gives every training job a network of its own, in which it
+    """How jobs are separated from the machine. ``full`` gives every training job a separate network, in which it
     reaches its instances and the service, not the internet; ``mount`` gives none; ``auto``, where they work, gives one
     to jobs of several instances and to jobs with EnableNetworkIsolation, and leaves the machine's network to the
     others, whose scripts may download data as on SageMaker."""
@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     object_max_bytes: int = 5 * 1024**3
     """Largest body of one S3 PUT."""
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
-    """By bucket name or pattern (``*``, ``?``): where training data lies whose bucket this service does not hold.
+    """By bucket name or pattern (``*``, ``?``): the S3 of training data in buckets that this service does not hold.
     Nothing but what is named here is ever asked."""
     roles: _Policies = Field(default_factory=dict)
     """By role name: what the keys of a job with that RoleArn may do, as an IAM policy document. A job whose role is

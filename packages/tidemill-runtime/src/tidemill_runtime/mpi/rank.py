@@ -28,8 +28,8 @@ class Output:
     """A stream of one rank: passed on in whole lines with the rank's name before each, the last of it kept.
 
     Args:
-        read_fd: Where the rank's bytes come from; owned.
-        to_fd: Where the lines go; None keeps the last of them only.
+        read_fd: Descriptor of the rank's output; closed with this object.
+        to_fd: Descriptor that the lines are written to; None only keeps the last ones.
         tag: Before each line.
     """
 
@@ -58,7 +58,7 @@ class Output:
         return bool(data)
 
     def drain(self) -> None:
-        """Pass on what is there now, to its end or until somebody else's process would have to write more."""
+        """Pass on the output that has arrived, up to its end."""
         os.set_blocking(self.fd, False)
         while self._ready() and self.pass_on():
             pass
@@ -67,7 +67,7 @@ class Output:
             self._open_line.clear()
 
     def text(self) -> str:
-        """The last of it."""
+        """Return the end of the output."""
         return self._kept.decode("utf-8", "replace")
 
     def _ready(self) -> bool:
@@ -79,7 +79,7 @@ class Output:
         try:
             write_all(self._to_fd, data)
         except BrokenPipeError:
-            self._to_fd = None  # nobody is left to read
+            self._to_fd = None  # the reader is gone
 
 
 class Rank:

@@ -39,10 +39,10 @@ def train(
         str, typer.Option(help="Python, e.g. py310 (default: any that the version runs on).")
     ] = "py3",
     job_name: Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")] = None,
-    output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="Where the model goes.")] = None,
+    output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="S3 prefix of the model.")] = None,
     max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after that time.")] = None,
     compile_steps: Annotated[
-        bool, typer.Option("--compile", help="Enable the training compiler: XLA where it is faster.")
+        bool, typer.Option("--compile", help="Enable the training compiler: XLA if it is faster.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
     state_dir: StateDirOption = None,

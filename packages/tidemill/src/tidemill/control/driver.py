@@ -1,8 +1,8 @@
 """Drives every training job from its creation to its end: one task a job, each a loop of look, decide, commit.
 
 The truth is in the store and in the files of the instance, never in the task: after kill -9 the next driver starts a
-task for each job that has not ended and goes on from what it finds. Every step may therefore be done twice, and each
-is made so that the second time changes nothing.
+task for each job that has not ended and continues from the state that it finds. Every step may therefore be done twice,
+and each is made so that the second time changes nothing.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class TrainingDriver:
         self._queue = WorkQueue("training job", self._drive)
 
     async def start(self) -> None:
-        """Take up every job that has not ended, oldest first, those that run already before those that wait."""
+        """Resume every job that has not ended: running jobs first, then the oldest."""
         jobs = [job async for job in self._unfinished()]
         running = {job.name for job in jobs if any(self._launched(ref) for ref in instances_of(job))}
         for job in sorted(jobs, key=lambda job: (job.name not in running, job.created_ms)):
@@ -129,7 +129,7 @@ class TrainingDriver:
             await self._run(self._job(name))
         except ServiceUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours must end in the job's FailureReason, not in silence
+        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("job.driver_failed", name=name)
             reason = f"InternalServerError: {type(error).__name__}: {error}"
             await self._end(self._job(name), Outcome.FAILED, failure=reason)
@@ -168,7 +168,7 @@ class TrainingDriver:
             return False
         if self._slots.try_take(count):
             return True
-        # The place comes first: whatever is awaited before it would let a younger job get ahead.
+        # The place comes first: an await before it would let a younger job get ahead.
         place = asyncio.create_task(self._slots.take(count))
         try:
             await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
@@ -230,7 +230,7 @@ class TrainingDriver:
         return False
 
     async def _restart(self, job: TrainingJob, cause: str) -> bool:
-        """Commit the next attempt, from where a service that is killed goes on. False: the job may not have one."""
+        """Commit the next attempt, at which a restarted service continues. False: the job may not have one."""
         now_ms = self._clock.now_ms()
         allowed = attempts_allowed(job)
         if allowed is not None and job.attempt >= allowed:
@@ -308,7 +308,7 @@ class TrainingDriver:
         reason: StopReason | None,
         told: dict[InstanceRef, StopReason],
     ) -> bool:
-        """Tell instances that run to stop, each once. Returns whether one was told."""
+        """Stop the running instances, each once. Returns whether one was told."""
         if reason is None:
             return False
         untold = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in told]
@@ -320,7 +320,7 @@ class TrainingDriver:
         return bool(untold)
 
     async def _note_phases(self, job: TrainingJob, phases: Sequence[Phase]) -> TrainingJob:
-        """Bring the job's transitions up to what the instances report."""
+        """Add the transitions that follow from the instances' reports."""
         advanced = job
         for phase in phases:
             secondary = SecondaryStatus(phase.status)
@@ -366,7 +366,7 @@ class TrainingDriver:
     ) -> None:
         """Commit the end of the job and of its keys, then clean up. A terminal state is never left again."""
         if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
-            # A script that ends by itself while it is being stopped has been stopped.
+            # A script that exits while it is being stopped counts as stopped.
             outcome = Outcome.STOPPED
         secondary, message = _OUTCOMES[outcome]
         at_ms = self._clock.now_ms()
@@ -444,7 +444,7 @@ def _asks_for_metrics(job: TrainingJob) -> bool:
 
 
 def _replay(now: TrainingJob, reached: Sequence[Transition]) -> TrainingJob:
-    """Transitions on top of what is stored, where the table still allows them."""
+    """Return the stored job with further transitions, as far as the table still allows them."""
     for transition in reached:
         newer = not now.transitions or transition.started_ms >= now.transitions[-1].started_ms
         if newer and transition.status != now.secondary_status and now.may_enter(transition.status):

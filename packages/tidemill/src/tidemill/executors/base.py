@@ -1,4 +1,4 @@
-"""The seam behind which instances run: what the control plane asks of an executor, and what it gives to one.
+"""The seam behind which instances run: the calls of the control plane to an executor, and their arguments.
 
 An instance is one SageMaker host (``algo-1``) of a job or of an endpoint. An executor may run it on this machine or on
 another one, so the two sides exchange no paths. Objects go in as references, log lines go out through the service's

@@ -80,7 +80,7 @@ class SegmentFile:
                 at += len(line) + 1
 
     def lines_before(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Offsets and lines, last first, of those that end before ``offset``, where a line begins."""
+        """Yield offset and content of the lines that end before ``offset``, last first; a line begins at ``offset``."""
         rest = b""  # the end of the line that begins before what was read
         read = max(0, min(offset, self.end) - 1)  # without the LF of the last line
         if min(offset, self.end) == 0:
