@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,16 @@ def test_without_a_traceback_the_last_lines_are_shown():
     tail = "\n".join(f"line {number}" for number in range(30)) + "\ntidemill: script.started command=[]\n\n"
     problem = describe_end(exit_code=3, report=None, stderr_tail=tail)
     assert problem.message.splitlines() == [f"line {number}" for number in range(22, 30)]
+
+
+@pytest.mark.parametrize("module", ["horovod", "horovod.tensorflow", "smdistributed.modelparallel"])
+def test_a_module_that_old_environments_lack_is_refused_by_name(module):
+    report = Problem("ModuleNotFoundError", f"No module named '{module}'", module="builtins")
+    message = describe_end(exit_code=1, report=report, stderr_tail="").message
+    assert message.startswith(f"No module named '{module}' ({module.partition('.')[0]} is part of")
+    assert "framework_version" in message
+    other = Problem("ModuleNotFoundError", "No module named 'horovodx'", module="builtins")
+    assert describe_end(exit_code=1, report=other, stderr_tail="") == other
 
 
 def test_a_script_that_exits_without_a_word_gets_a_reason():

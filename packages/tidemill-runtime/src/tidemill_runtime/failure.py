@@ -31,6 +31,12 @@ SILENT_END = (
     " or os._exit({exit_code}), or the program that it became did; its log has what it printed"
 )
 
+MISSING_MODULE = re.compile(r"No module named '(horovod|smdistributed)(?:\.[\w.]+)?'")
+MISSING_HINT = (
+    "{message} ({module} is part of the environments of TensorFlow 2.16 and newer: set framework_version to one of"
+    " those, or list a package that has it in requirements.txt)"
+)
+
 FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
 
 
@@ -121,6 +127,10 @@ def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Prob
         problem = _from_text(stderr_tail)
         return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)
     problem = report or _from_text(stderr_tail)
+    missing = MISSING_MODULE.search(problem.message) if problem.kind == "ModuleNotFoundError" else None
+    if missing is not None:
+        message = MISSING_HINT.format(message=problem.message.strip(), module=missing.group(1))
+        return replace(problem, message=message)
     if problem.kind or problem.message:
         return problem
     return Problem(message=SILENT_END.format(exit_code=exit_code))
