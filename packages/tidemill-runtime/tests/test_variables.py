@@ -114,7 +114,7 @@ def test_the_list_is_complete(read, job):
     assert environment["is_master"] is False
     assert environment["master_hostname"] == "algo-1"
     assert environment["distribution_hosts"] == ["algo-1", "algo-2"]
-    assert environment["topology"] is None
+    assert environment["topology"] == []
     assert environment["additional_framework_parameters"] == {"sagemaker_mpi_enabled": True}
     assert environment["hyperparameters"] == json.loads(hps)
 

@@ -53,6 +53,18 @@ def test_directories_are_what_keys_begin_with(tf: Any, s3: Any, bucket: str) -> 
     assert gfile.isdir(f"s3://{bucket}/new/deep") and "new/deep" not in keys(s3, bucket)
 
 
+def test_a_large_object_is_renamed_by_one_request(tf: Any, s3: Any, bucket: str) -> None:
+    """The service copies no byte then; an object that was put together from parts has an ETag that counts them."""
+    content = os.urandom(1 << 20) * 40
+    with tf.io.gfile.GFile(f"s3://{bucket}/old", "wb") as file:
+        file.write(content)
+    written = s3.head_object(Bucket=bucket, Key="old")["ETag"]
+    tf.io.gfile.rename(f"s3://{bucket}/old", f"s3://{bucket}/new")
+    assert s3.head_object(Bucket=bucket, Key="new")["ETag"] == written
+    with tf.io.gfile.GFile(f"s3://{bucket}/new", "rb") as file:
+        assert file.read() == content
+
+
 def test_renames_copies_and_deletions(tf: Any, s3: Any, bucket: str) -> None:
     gfile = tf.io.gfile
     for key in ("d/one", "d/e/two", "f"):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 ENDLESS = """
@@ -81,3 +82,34 @@ def test_nothing_is_loaded_before_tensorflow() -> None:
     )
     loaded = [name for name in json.loads(found.stdout) if name.startswith(("tidemill", "tensorflow", "boto"))]
     assert loaded == ["tidemill_tensorflow", "tidemill_tensorflow.activation", "tidemill_tensorflow.startup"]
+
+
+def test_importing_tensorflow_io_is_enough_for_s3(run_script: Any, bucket: str) -> None:
+    ended = run_script(
+        f"""
+import tensorflow_io as tfio
+import tensorflow as tf
+with tf.io.gfile.GFile("s3://{bucket}/x", "w") as file:
+    file.write("text")
+print(tf.io.gfile.GFile("s3://{bucket}/x").read(), hasattr(tfio, "image"))
+try:
+    tfio.audio
+except AttributeError as error:
+    print(error)
+import tensorflow_io.arrow
+"""
+    )
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "text False", ended.stderr
+    assert lines[1].startswith("tensorflow_io.audio does not exist: tensorflow_io is not installed in this job")
+    assert "tidemill: tensorflow_io is not installed. s3:// paths work without it" in ended.stderr
+    assert "No module named 'tensorflow_io.arrow'" in ended.stderr
+    assert ended.returncode == 1
+
+
+def test_an_installed_tensorflow_io_is_left_alone(run_script: Any, tmp_path: Path) -> None:
+    (tmp_path / "tensorflow_io").mkdir()
+    (tmp_path / "tensorflow_io/__init__.py").write_text("real = True")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom tensorflow_io import real\nprint(real)"
+    ended = run_script(script)
+    assert ended.stdout == "True\n", ended.stderr

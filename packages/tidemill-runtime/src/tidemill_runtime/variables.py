@@ -50,7 +50,7 @@ def sm_variables(environment: Environment) -> dict[str, str]:
         values["TOPOLOGY"] = environment.resource_config["topology"]
     for name, directory in environment.channel_input_dirs.items():
         values[f"CHANNEL_{name}"] = directory
-    for name in sorted(environment.hyperparameters.user):
+    for name in environment.hyperparameters.user:  # of two that differ in case only, the last one counts
         values[f"HP_{name}"] = environment.hyperparameters.user[name]
     variables = {f"SM_{name.upper()}": encode(value) for name, value in values.items()}
     for name, text in variables.items():
@@ -80,10 +80,9 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
     variables.setdefault("TIDEMILL_TENSORFLOW", "1")
     variables.update(compiler_variables(environment))
     variables.update(tf_config_variables(environment))
-    if environment.job_name:
-        variables["SAGEMAKER_JOB_NAME"] = environment.job_name
+    variables["SAGEMAKER_JOB_NAME"] = environment.job_name or ""
+    variables["SAGEMAKER_REGION"] = environment.region or ""
     if environment.region:
-        variables["SAGEMAKER_REGION"] = environment.region
         variables.setdefault("S3_REGION", environment.region)
     return variables
 
@@ -155,7 +154,9 @@ def _training_env(environment: Environment) -> dict[str, Any]:
         "instance_groups_dict": environment.instance_groups_dict,
         "is_hetero": environment.is_hetero,
         "is_master": environment.is_master,
-        "is_modelparallel_enabled": environment.is_modelparallel_enabled,
+        "is_modelparallel_enabled": environment.is_modelparallel_enabled or None,
+        "is_smddpmprun_installed": False,  # programs of AWS's data parallelism, which is not part of environments
+        "is_smddprun_installed": False,
         "job_name": environment.job_name,
         "log_level": environment.log_level,
         "master_hostname": environment.master_hostname,
@@ -170,7 +171,7 @@ def _training_env(environment: Environment) -> dict[str, Any]:
         "output_dir": str(layout.output),
         "output_intermediate_dir": str(layout.output_intermediate),
         "resource_config": environment.resource_config,
-        "topology": environment.resource_config.get("topology"),
+        "topology": environment.resource_config.get("topology", []),
         "user_entry_point": environment.entry_point,
     }
 

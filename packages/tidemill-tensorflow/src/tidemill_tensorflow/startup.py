@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["TensorFlowFinder"]
+__all__ = ["TensorFlowFinder", "TensorFlowIoFinder"]
 
 
 class TensorFlowFinder:
@@ -49,5 +49,21 @@ class TensorFlowFinder:
         loader.exec_module = exec_module
 
 
+class TensorFlowIoFinder:
+    """Stands last among the finders: ``import tensorflow_io`` passes if the package is not installed."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module that says what works without the package."""
+        if name != "tensorflow_io":
+            return None
+        from importlib.util import spec_from_file_location
+        from pathlib import Path
+
+        return spec_from_file_location(name, Path(__file__).with_name("tensorflow_io_import.py"))
+
+
 if os.environ.get("TIDEMILL_TENSORFLOW") == "1":
     sys.meta_path.insert(0, TensorFlowFinder())
+    sys.meta_path.append(TensorFlowIoFinder())

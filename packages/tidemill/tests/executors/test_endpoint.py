@@ -107,3 +107,54 @@ def test_the_server_of_an_endpoint_gets_no_keys(any_stage, monkeypatch):
     any_stage.wait_for_line(ref, "serving")
     assert "AWS ['AWS_REGION']" in any_stage.lines(ref)
     any_stage.executor.kill(ref)
+
+
+SHOW = SERVE.replace(
+    "print('serving', flush=True)",
+    """
+try: open('/opt/ml/model/new', 'w')
+except OSError as error: print('read-only:', error.strerror)
+print('inode', os.stat('/opt/ml/model/serve.py').st_ino, flush=True)
+print('serving', flush=True)""",
+)
+
+
+def test_a_model_is_unpacked_once_for_two_instances_and_removed_with_the_last(stage):
+    first, second = (stage.start(kind="endpoint", model=model(stage, SHOW)) for _ in range(2))
+    for ref in (first, second):
+        stage.wait_for_line(ref, "serving")
+        assert "read-only: Read-only file system" in stage.lines(ref)
+    inodes = {line for ref in (first, second) for line in stage.lines(ref) if line.startswith("inode ")}
+    assert len(inodes) == 1
+    shared = "tidemill: the model is shared with an instance that has unpacked it"
+    assert [shared in stage.lines(ref) for ref in (first, second)].count(True) == 1
+    (kept,) = (stage.state_dir / "models").iterdir()
+    assert call(stage, first) == call(stage, second) == b"pong"
+    stage.executor.stop(first, reason=StopReason.STOPPED)
+    assert stage.ended(first).outcome is Outcome.STOPPED
+    assert call(stage, second) == b"pong"
+    assert kept.is_dir()
+    stage.executor.stop(second, reason=StopReason.STOPPED)
+    assert stage.ended(second).outcome is Outcome.STOPPED
+    assert list(kept.parent.iterdir()) == []
+
+
+def test_a_model_whose_first_instance_was_killed_serves_the_next(stage):
+    first = stage.start(kind="endpoint", model=model(stage, SHOW))
+    stage.wait_for_line(first, "serving")
+    stage.executor.kill(first)
+    stage.wait(first, lambda: not stage.executor.observe(first).running)
+    second = stage.start(kind="endpoint", model=model(stage, SHOW))
+    stage.wait_for_line(second, "serving")
+    assert call(stage, second) == b"pong"
+    stage.executor.stop(second, reason=StopReason.STOPPED)
+    assert stage.ended(second).outcome is Outcome.STOPPED
+    assert list((stage.state_dir / "models").iterdir()) == []
+
+
+def test_a_broken_archive_leaves_nothing_to_share(stage):
+    broken = stage.stored(b"not an archive", name="model.tar.gz", uri="s3://bucket/broken.tar.gz")
+    for _ in range(2):
+        _, ended = stage.run(kind="endpoint", model=broken)
+        assert "s3://bucket/broken.tar.gz" in ended.failure
+        assert list((stage.state_dir / "models").iterdir()) == []

@@ -17,6 +17,8 @@ __all__ = ["S3Filesystem", "Status"]
 
 _MAX_CONNECTIONS = 32
 _KEYS_PER_DELETE = 1000
+_WHOLE_COPY_BYTES = 4 * 1024 * 1024 * 1024
+_COPY_PART_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class S3Filesystem:
 
     def _copy(self, source: Location, target: Location) -> None:
         with as_filesystem_error(f"{source} to {target}"):
-            self._client.copy(source.parameters, target.bucket, target.key)
+            self._client.copy(source.parameters, target.bucket, target.key, Config=_copies())
 
     def _delete(self, location: Location, objects: list[dict[str, str]]) -> None:
         if not objects:
@@ -211,6 +213,13 @@ class S3Filesystem:
         for error in answer.get("Errors", [])[:1]:
             failed = location.child(error["Key"])
             raise FilesystemError(FAILED_PRECONDITION, f"{failed}: {error['Code']}: {error.get('Message', '')}")
+
+
+def _copies() -> Any:
+    """One request an object, as long as S3 allows it: the service copies no bytes then, but those of parts it does."""
+    from boto3.s3.transfer import TransferConfig  # imports as much as boto3 itself
+
+    return TransferConfig(multipart_threshold=_WHOLE_COPY_BYTES + 1, multipart_chunksize=_COPY_PART_BYTES)
 
 
 def _is_within(location: Location, directory: Location) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, reference
+from tidemill.control.observers import observer_files, observer_notices
 from tidemill.control.synced import restored_checkpoints, synced_directories
 from tidemill.core.frameworks import select_serving, select_training
 from tidemill.core.hosting import Endpoint, Instance, Variant
@@ -109,7 +110,7 @@ class InstancePlanner:
             framework_version=selection.framework.version,
             python=selection.python,
             log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
-            notices=selection.notices,
+            notices=(*selection.notices, *observer_notices(request)),
             variables=self._variables(job) | dict(variables),
             code=code,
             remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
@@ -327,6 +328,7 @@ def _config_files(job: TrainingJob, groups: Sequence[InstanceGroup], *, host: st
             ],
         },
         **({"checkpointconfig": request["CheckpointConfig"]} if "CheckpointConfig" in request else {}),
+        **observer_files(request),
         "trainingjobconfig": request,
         "metric-definition-regex": request["AlgorithmSpecification"].get("MetricDefinitions", []),
     }

@@ -100,10 +100,10 @@ class TensorFlow:
             ``NONE``, which the service refuses. Default: False.
         tensorboard_output_config: Object with ``S3OutputPath`` and optionally ``LocalPath`` (default
             ``/opt/ml/output/tensorboard``): files of the second are copied below the first while the job runs.
-        debugger_hook_config: Sent as ``DebugHookConfig``. Recorded; refused if it selects what to save, since there is
-            no debugger.
-        profiler_config: Sent as ``ProfilerConfig``. Recorded; refused with profiling parameters, since there is no
-            profiler.
+        debugger_hook_config: Sent as ``DebugHookConfig``. There is no debugger; a library of the script finds it in
+            ``/opt/ml/input/config/debughookconfig.json``.
+        profiler_config: Sent as ``ProfilerConfig``. There is no profiler; a library of the script finds it in
+            ``/opt/ml/input/config/profilerconfig.json``.
         disable_profiler: Accepted without effect, since there is no profiler.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.

@@ -1,18 +1,22 @@
 """An instance of an endpoint: unpacks the model, and keeps the model server running until a stop is requested."""
 
+import contextlib
 import os
 import platform
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay
-from tidemill.instance.spec import ObjectFile
+from tidemill.instance.spec import Isolation, ObjectFile
 from tidemill.instance.status import InstanceExit, Outcome
-from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure
+from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.packages import NEEDS_OVERLAY, NEEDS_OVERLAY_FILE, Packages, with_overlay
 from tidemill.shim.session import Session
+from tidemill.shim.shared_models import shared_model
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise
 
@@ -24,7 +28,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_ANSWER_MS = "3600000"
 _LAST_LINES = 12
 _SOCKET = "serving.sock"
-_MODELS = "models"
+_MODEL, _MODELS = "model", "models"
 _ADDRESS_MAX_BYTES = 107
 
 
@@ -85,13 +89,17 @@ def run_endpoint(session: Session) -> InstanceExit:
         Stopped: A stop was requested; the server has ended.
     """
     environment = session.prepare()
-    _unpack(session, environment)
-    faults.point("shim.downloaded")
+    with _unpacked(session, environment) as ready:
+        faults.point("shim.downloaded")
+        return _serve(ready, environment)
+
+
+def _serve(session: Session, environment: Environment) -> InstanceExit:
     started_ms = session.clock.now_ms()
     session.report.enter("Serving", "The model server is running")
     source = session.task.code or session.task.model
     # The server of a multi-model endpoint has no model yet: each comes with a request.
-    models = "model" if session.task.model is not None else _MODELS
+    models = _MODEL if session.task.model is not None else _MODELS
     serving = Serving(models=models, code_sha256=source.sha256 if source else "")
     overlay = keep_serving(session, environment, serving)
     return InstanceExit(
@@ -113,15 +121,49 @@ def run_endpoint(session: Session) -> InstanceExit:
     )
 
 
-def _unpack(session: Session, environment: Environment) -> None:
+@contextlib.contextmanager
+def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
+    """Unpack model and code, and return the session whose commands see them."""
     model, code = session.task.model, session.task.code
     session.report.enter("Downloading", "Downloading the model")
-    if model is None:
-        (session.directory.ml / _MODELS).mkdir(exist_ok=True)
-    else:
-        extract(session, environment, model, "model")
     if code is not None:
         extract(session, environment, code, "code")
+    if model is None:
+        (session.directory.ml / _MODELS).mkdir(exist_ok=True)
+        yield session
+    elif session.sandbox.isolation is Isolation.PLAIN:  # nothing can be shown in another place
+        extract(session, environment, model, _MODEL)
+        yield session
+    else:
+        with _shared(session, environment, model) as files:
+            yield replace(session, covers=((files, _MODEL),))
+
+
+@contextlib.contextmanager
+def _shared(session: Session, environment: Environment, model: ObjectFile) -> Iterator[Path]:
+    """Return the directory with the model's files, which other instances may show too."""
+    own = session.directory.ml / _MODEL
+    unpacked: list[str] = []
+
+    def unpack() -> Path:
+        extract(session, environment, model, _MODEL)
+        unpacked.append(model.uri)
+        return own
+
+    def wait(timeout_s: float) -> None:
+        session.stop.wait(timeout_s)
+        session.stop.check()
+
+    with contextlib.ExitStack() as stack:
+        shared = shared_model(session.task.site.state_dir / _MODELS, model.sha256, unpack=unpack, wait=wait)
+        try:
+            files = stack.enter_context(shared)
+        except OSError as error:
+            raise of_os_error(error, place=f"{session.base_dir}/{_MODEL}") from error
+        own.mkdir(exist_ok=True)  # the place where it is shown
+        if not unpacked:
+            session.log.note("tidemill: the model is shared with an instance that has unpacked it")
+        yield files
 
 
 def extract(session: Session, environment: Environment, archive: ObjectFile, directory: str) -> None:

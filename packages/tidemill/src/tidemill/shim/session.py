@@ -41,6 +41,7 @@ class Session:
     Attributes:
         visible: Paths that are hidden from jobs, but that the instance's commands see read-only.
         network: The job's own network, in isolation mode full.
+        covers: What the instance's commands see read-only over directories of ``/opt/ml``: outside path, path below it.
     """
 
     directory: InstanceDirectory
@@ -52,6 +53,7 @@ class Session:
     clock: Clock
     visible: tuple[Path, ...] = ()
     network: JobNetwork | None = None
+    covers: tuple[tuple[Path, str], ...] = ()
 
     @property
     def spec(self) -> InstanceSpec:
@@ -113,6 +115,7 @@ class Session:
             ),
             writable=(directory.shared,) if directory.shared.is_dir() else (),
             read_only=(*(environment.read_only_paths if environment else ()), *self.visible),
+            covers=self.covers,
         )
 
     def variables(self, environment: Environment, view: View, *, first_on_path: str = "") -> dict[str, str]:

@@ -13,6 +13,7 @@ _FAST_FILE = (
 )
 _NO_DEBUGGER = "there is no debugger"
 _NO_PROFILER = "there is no profiler; SDK v2 sends it by default"
+_AS_FILE = "a library of the script finds it in `/opt/ml/input/config/{}.json`"
 
 _ALGORITHM: Rows = {
     "AlgorithmSpecification": Honoured(),
@@ -107,9 +108,7 @@ _RESOURCES: Rows = {
 }
 
 _OBSERVERS: Rows = {
-    "DebugHookConfig": Recorded(f"{_NO_DEBUGGER}; SDK v2 sends it by default"),
-    "DebugHookConfig.HookParameters": Refused(f"{_NO_DEBUGGER}: save what you need to SM_OUTPUT_DATA_DIR"),
-    "DebugHookConfig.CollectionConfigurations": Refused(f"{_NO_DEBUGGER}: save what you need to SM_OUTPUT_DATA_DIR"),
+    "DebugHookConfig": Recorded(f"{_NO_DEBUGGER}; {_AS_FILE.format('debughookconfig')}; SDK v2 sends it by default"),
     "DebugRuleConfigurations": Refused(f"{_NO_DEBUGGER} that would evaluate rules; leave them out"),
     "TensorBoardOutputConfig": Honoured(
         "files in LocalPath are copied below `NAME/tensorboard-output` while the job runs; none is deleted there"
@@ -119,9 +118,8 @@ _OBSERVERS: Rows = {
     ),
     "TensorBoardOutputConfig.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
     "ExperimentConfig": Recorded("there are no experiments to be listed with"),
-    "ProfilerConfig": Recorded(_NO_PROFILER),
-    "ProfilerConfig.ProfilingParameters": Refused(
-        "there is no profiler: use TensorFlow's own in the script, and leave it out"
+    "ProfilerConfig": Recorded(
+        f"there is no profiler; {_AS_FILE.format('profilerconfig')}, unless it is disabled; SDK v2 sends it by default"
     ),
     "ProfilerRuleConfigurations": Recorded(_NO_PROFILER),
     "RemoteDebugConfig": Honoured(),

@@ -1,0 +1,40 @@
+"""The configurations of SageMaker's debugger and profiler, as files for a library that the script brings.
+
+tidemill has neither of the two. On SageMaker, the platform writes the files and a library in the image reads them, so a
+script with such a library of its own works here, too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["observer_files", "observer_notices"]
+
+_TENSORS = "/opt/ml/output/tensors"
+"""SageMaker's default of LocalPath."""
+_ASKED = {
+    "DebugHookConfig": ("HookParameters", "CollectionConfigurations"),
+    "ProfilerConfig": ("ProfilingParameters",),
+}
+"""Members that select what to save: their absence asks for nothing, and SDK v2 sends the rest by default."""
+
+
+def observer_files(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``debughookconfig`` and ``profilerconfig``, as far as a training job has them."""
+    files: dict[str, Any] = {}
+    if "DebugHookConfig" in request:
+        files["debughookconfig"] = {"LocalPath": _TENSORS, **request["DebugHookConfig"]}
+    profiler = request.get("ProfilerConfig", {})
+    if profiler and not profiler.get("DisableProfiler"):
+        files["profilerconfig"] = profiler
+    return files
+
+
+def observer_notices(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line for the job's log for each configuration that selects what to save."""
+    return tuple(
+        f"tidemill: {structure} selects what to save, which is left to a library of the script: there is no"
+        f" {'debugger' if structure == 'DebugHookConfig' else 'profiler'} here. The script finds it in"
+        f" /opt/ml/input/config/{structure.lower()}.json"
+        for structure, members in _ASKED.items()
+        if any(request.get(structure, {}).get(member) for member in members)
+    )
