@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -82,6 +83,24 @@ __attribute__((target("avx,f16c"))) void ToHalves(const float* from, std::uint16
                      _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
   }
   for (; i < count; ++i) to[i] = ToHalf(from[i]);
+}
+
+__attribute__((target("avx,f16c"))) inline __m256 LoadHalves(const void* part, std::size_t i) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const std::uint16_t*>(part) + i)));
+}
+
+// The most frequent reduction, without intermediate values in memory. Returns the number of elements that it has done.
+__attribute__((target("avx,f16c"))) std::size_t SumHalves(const void* const* parts, int num_parts, std::size_t count,
+                                                          float scale, std::uint16_t* out) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    __m256 total = LoadHalves(parts[0], i);
+    for (int part = 1; part < num_parts; ++part) total = _mm256_add_ps(total, LoadHalves(parts[part], i));
+    if (scale != 1.0f) total = _mm256_mul_ps(total, factor);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(total, _MM_FROUND_TO_NEAREST_INT));
+  }
+  return i;
 }
 
 bool HasF16c() {  // clang before 15 does not know "f16c" as a feature to ask for
@@ -168,7 +187,13 @@ void ReduceAs(const void* const* parts, int num_parts, std::size_t count, double
   Accumulated total[kBlock];
   Accumulated next[kBlock];
   const Accumulated factor = static_cast<Accumulated>(scale);
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+  std::size_t done = 0;
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<Format, Half> && std::is_same_v<Operation, Add>) {
+    if (HasHalfInstructions()) done = SumHalves(parts, num_parts, count, factor, static_cast<Stored*>(out));
+  }
+#endif
+  for (std::size_t begin = done; begin < count; begin += kBlock) {
     const std::size_t size = std::min(kBlock, count - begin);
     Format::Load(static_cast<const Stored*>(parts[0]) + begin, total, size);
     for (int part = 1; part < num_parts; ++part) {
