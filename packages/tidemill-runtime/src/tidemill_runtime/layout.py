@@ -1,4 +1,4 @@
-"""Where things lie below /opt/ml, or below what SAGEMAKER_BASE_DIR names instead."""
+"""The paths below /opt/ml, or below the directory that SAGEMAKER_BASE_DIR names instead."""
 
 from __future__ import annotations
 

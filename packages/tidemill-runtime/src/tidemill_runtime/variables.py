@@ -1,7 +1,7 @@
 """SM_* and the other variables of a script, in the form of SageMaker's training toolkit 5.1.4.
 
-None is empty, a string stands as it is, anything else is compact JSON with sorted keys in ASCII. Names are upper-cased
-and otherwise left alone, so ``SM_HP_BATCH-SIZE`` exists although no shell can read it.
+A None becomes the empty string, a string is unchanged, other values are compact ASCII JSON with sorted keys. Names are
+upper-cased and otherwise unchanged, so ``SM_HP_BATCH-SIZE`` exists although no shell can read it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class TensorFlowFinder:
 
 
 class TensorFlowIoFinder:
-    """Stands last among the finders: ``import tensorflow_io`` passes if the package is not installed."""
+    """The last import finder: ``import tensorflow_io`` passes if the package is not installed."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

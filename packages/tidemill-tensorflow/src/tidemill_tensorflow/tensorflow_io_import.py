@@ -1,4 +1,4 @@
-"""What `import tensorflow_io` finds where that package is not installed: `s3://`, for which most scripts import it.
+"""The result of `import tensorflow_io` if that package is not installed: `s3://`, for which most scripts import it.
 
 Executed as the module ``tensorflow_io``. TensorFlow's own `s3://` is registered when TensorFlow is imported, so nothing
 is left to do; everything else that the package has is refused.

@@ -1,4 +1,4 @@
-"""Start the script under mpirun: a process for each rank, supervised by one of ours (`tidemill_runtime.mpi`)."""
+"""Start the script under mpirun: one process per rank, supervised by `tidemill_runtime.mpi`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class MPILauncher:
                 "that they share; take instance_count=1 and a larger processes_per_host"
             )
         for host in environment.distribution_hosts:
-            with contextlib.suppress(OSError):  # a name that nobody knows is mpirun's to resolve
+            with contextlib.suppress(OSError):  # mpirun resolves unknown names
                 address = socket.gethostbyname(host)
                 if address.startswith("127."):
                     raise ConfigurationError(
@@ -101,7 +101,7 @@ class MPILauncher:
         return str(shared)
 
     def _network(self) -> Addresses | None:
-        """Where the instances on other machines are; None if there are none."""
+        """Return the addresses of the instances on other machines; None if all are on this machine."""
         environment = self._environment
         if len(environment.distribution_hosts) < 2 or not environment.layout.peers.is_file():
             return None

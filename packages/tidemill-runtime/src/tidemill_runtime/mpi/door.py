@@ -67,7 +67,7 @@ class Door:
             threading.Thread(target=self._let_in, args=(raw,), daemon=True).start()
 
     def finish(self) -> None:
-        """Give the other instances the answers that they wait for: how commands ended, and that notices arrived."""
+        """Send the other instances the answers that they wait for: results of commands, and receipts of notices."""
         for thread in list(self._busy):
             thread.join(_FINISH_S)
 
@@ -175,7 +175,7 @@ class Door:
                     elif data:
                         connection.send({"stream": stream, "text": data.decode("latin-1")})
             if connection.raw in ready:
-                return  # mpirun has ended; its daemon sees that by itself
+                return  # mpirun has ended; its daemon notices that
             if supervisor in ready and not any(stream is not None for stream in ready.values()):
                 ended = channel.receive(supervisor)
                 connection.send({"status": ended.content["status"] if ended else 1})

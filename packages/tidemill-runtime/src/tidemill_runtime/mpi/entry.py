@@ -1,7 +1,7 @@
 """``python -m tidemill_runtime.mpi.entry DIRECTORY``: what MPI's process manager starts in place of a rank.
 
-It hands what MPI gave it to the supervisor of its instance, which starts the rank as a child of its own, and waits for
-the rank's end to pass it on to MPI. So the supervisor sees how every rank ended, whatever MPI does about it.
+It hands MPI's variables and descriptor to the supervisor of its instance, which starts the rank as its child, and waits
+for the rank's end to pass it on to MPI. So the supervisor sees how every rank ended, regardless of MPI's reaction.
 """
 
 from __future__ import annotations

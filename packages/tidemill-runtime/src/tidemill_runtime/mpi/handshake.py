@@ -40,7 +40,7 @@ class Connection:
     Args:
         raw: The socket; owned.
         key: Of this connection.
-        own: Direction of what is sent, ``a`` or ``b``.
+        own: Direction of the messages sent, ``a`` or ``b``.
     """
 
     def __init__(self, raw: socket.socket, key: bytes, *, own: bytes) -> None:

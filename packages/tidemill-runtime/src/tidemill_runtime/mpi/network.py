@@ -1,8 +1,8 @@
 """Instances on several machines reach each other by TCP: each has a `door`, a process that listens for the others.
 
 The door passes on to the supervisor what came from an instance of the job, so the supervisor keeps one thread and never
-waits for the network. Who may enter is decided by a secret of the job (`handshake`), which stands in a file of each
-instance and on no command line.
+waits for the network. A secret of the job grants access (`handshake`); it is in a file of each instance and on no
+command line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Addresses:
     secret: bytes
 
     def secret_for(self, use: str) -> bytes:
-        """A secret for another use, from which nobody learns this one."""
+        """Derive a secret for another use, which does not reveal this one."""
         return hmac.new(self.secret, f"secret for {use}".encode(), hashlib.sha256).digest()
 
     @classmethod
@@ -145,7 +145,7 @@ class NetworkPeers:
 
 
 def call(addresses: Addresses, host: str) -> Connection | None:
-    """Connect to the door of an instance; None if it has none now."""
+    """Connect to the door of an instance; return None if it does not listen."""
     for number in range(NUM_PORTS):
         where = addresses.addresses[host], port_of(addresses.secret, host, number)
         try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.mpi.plan import Outcome, Plan
 else:
-    Protocol = object  # Python 3.7 has none, and only type checkers need it
+    Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
 __all__ = ["Peers", "peers_of"]
 
@@ -32,10 +32,10 @@ class Peers(Protocol):
         """
 
     def tell(self, notice: str, outcome: Outcome) -> None:
-        """Give a notice to all instances, this one included. It does not wait for them."""
+        """Publish a notice to all instances, this one included. It does not wait for them."""
 
     def told(self, notice: str) -> Outcome | None:
-        """The notice of that name; None if there is none."""
+        """Return the notice of that name, if any."""
 
     def run(self, host: str, command: str) -> int:
         """Run a command on another instance, with the output of this process. Return its exit status."""

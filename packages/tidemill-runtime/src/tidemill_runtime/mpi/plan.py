@@ -62,7 +62,7 @@ class Outcome:
         exit_code: Of the rank that failed first, negative for a signal; 0 if none did.
         where: E.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
         pid: Of that rank.
-        reports: Where its reports lie.
+        reports: Directory of its reports.
         tail: The last of its standard error, or of what mpirun wrote.
     """
 
@@ -77,7 +77,7 @@ class Outcome:
         """Read it.
 
         Raises:
-            OSError: There is none.
+            OSError: The file does not exist.
             ValueError: It is not complete.
         """
         return cls(**json.loads(path.read_text(encoding="ascii")))

@@ -72,7 +72,7 @@ def find_mpi(path: str) -> MPI:
     """The first mpirun of a search path.
 
     Raises:
-        ConfigurationError: There is none, or one of an unknown MPI.
+        ConfigurationError: No mpirun was found, or one of an unknown MPI.
     """
     mpirun = shutil.which("mpirun", path=path)
     if mpirun is None:

@@ -1,4 +1,4 @@
-"""Instances of one machine reach each other in a directory that nobody else can enter: no port and no password."""
+"""Instances of one machine communicate through a directory that only they can enter, without port or password."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DirectoryPeers:
         return int(message.content["status"]) if message else 1
 
     def close(self) -> None:
-        """Nothing: the notices lie where the other instances look."""
+        """Do nothing: the notices are already in the shared directory."""
 
 
 def keep_notice(directory: Path, notice: str, outcome: Outcome, *, teller: str) -> None:
@@ -80,7 +80,7 @@ def keep_notice(directory: Path, notice: str, outcome: Outcome, *, teller: str) 
 
 
 def read_notice(directory: Path, notice: str) -> Outcome | None:
-    """The notice of that name; None if there is none."""
+    """Return the notice of that name, if any."""
     try:
         return Outcome.read(directory / f"{notice}.json")
     except FileNotFoundError:

@@ -4,11 +4,11 @@
                            └─ rank (one for each entry)
 
 MPI starts an `entry` in place of each rank; the entry asks the supervisor for the rank, and lives as long. So the
-supervisor reads each rank's streams by pipes of its own, sees how it ended whatever MPI does about it, and signals the
+supervisor reads each rank's streams through pipes, sees how it ended regardless of MPI's reaction, and signals the
 ranks and never mpirun, which would kill them at once.
 
-The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after `GRACE_S`. MPI is told of bad ends last,
-so that it adds no reason of its own. A stopped job's ranks have all the time that the platform gives them.
+The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after `GRACE_S`. MPI learns of failures last,
+so that it adds no reason to them. A stopped job's ranks have all the time that the platform gives them.
 
 With several instances each has a supervisor, and the first one has mpirun. It reaches the others by `reach`: their
 supervisors start MPI's daemons, which start entries there. The supervisor that sees a rank fail first tells the others
@@ -102,7 +102,7 @@ class Supervisor:
             return self._outcome()
 
     def tell_others(self, outcome: Outcome) -> None:
-        """Tell the instances that wait for mpirun that it has ended; one may not have begun yet."""
+        """Notify the instances that wait for mpirun that it has ended; one may not have begun yet."""
         if self._peers is None:
             return
         if self._plan.mpirun:
@@ -353,7 +353,7 @@ class Supervisor:
         )
 
     def _blame(self, rank: Rank) -> None:
-        """Let the other instances know which rank failed, unless one of theirs did before."""
+        """Notify the other instances which rank failed, unless a rank there failed before."""
         if self._peers is not None:
             self._peers.tell(FAILED, replace(self._outcome_of(rank), reports=""))
 
@@ -385,7 +385,7 @@ def _is_effect(rank: Rank) -> bool:
 
 
 def _likely_cause(rank: Rank) -> int:
-    """Order of ranks that ended at one time. Nobody here sends SIGKILL; an abort makes the other ranks crash."""
+    """Order of ranks that ended at one time. No process here sends SIGKILL; an abort makes the other ranks crash."""
     if rank.exit_code == -signal.SIGKILL:
         return 0
     return 1 if _ABORT.search(rank.stderr.text()) else 2 if (rank.exit_code or 0) < 0 else 3

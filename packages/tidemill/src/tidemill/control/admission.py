@@ -1,7 +1,7 @@
 """What a CreateTrainingJob request must satisfy beyond AWS's model and the table of refused members.
 
-The rule behind every check: nothing that was asked for is silently left out. A member that is refused whatever its
-neighbours say has a row in `tidemill.core.compatibility`, and never gets here. Here are the conditions on several
+The rule behind every check: nothing that was asked for is silently left out. A member that is refused regardless of the
+others has a row in `tidemill.core.compatibility`, and never gets here. Here are the conditions on several
 members at once, and on texts.
 """
 
@@ -43,7 +43,7 @@ def check_training_request(request: Mapping[str, Any]) -> None:
     """Refuse what cannot be run as asked.
 
     Raises:
-        ValidationException: Names the member, the value and what is allowed.
+        ValidationException: Names the member, the value and the allowed values.
     """
     _check_presence(request)
     _check_instances(request)
@@ -115,7 +115,7 @@ def check_mounts(request: Mapping[str, Any]) -> None:
 
 
 def refusal(member: str, value: object, allowed: str) -> ValidationException:
-    """Return the error that refuses a member: its path, the value received and what is allowed."""
+    """Return the error that refuses a member: its path, the value received and the allowed values."""
     shown = repr(value) if len(repr(value)) <= 200 else repr(value)[:200] + "..."
     return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 

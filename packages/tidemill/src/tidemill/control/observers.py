@@ -1,7 +1,7 @@
 """The configurations of SageMaker's debugger and profiler, as files for a library that the script brings.
 
 tidemill has neither of the two. On SageMaker, the platform writes the files and a library in the image reads them, so a
-script with such a library of its own works here, too.
+script that brings such a library works here, too.
 """
 
 from collections.abc import Mapping

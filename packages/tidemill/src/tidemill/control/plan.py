@@ -50,12 +50,12 @@ class InstancePlanner:
     """Plans instances.
 
     Args:
-        objects: Where code and data lie.
+        objects: The store of code and data.
         logs: Root directory of the log segments.
         region: Told to the script.
         grace_s: Between SIGTERM and SIGKILL.
         warm: Fork scripts from a process that has TensorFlow imported.
-        remotes: Where the data of other buckets lies, by bucket name or pattern.
+        remotes: The stores of other buckets, by bucket name or pattern.
     """
 
     def __init__(

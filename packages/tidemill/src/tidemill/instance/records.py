@@ -1,4 +1,4 @@
-"""Specs, objects and exits as JSON: what stands in the files between server and shim.
+"""Specs, objects and exits as JSON: the content of the files between server and shim.
 
 Every record is read leniently (unknown members are ignored, absent ones take their default), so that a newer server
 reads what an older shim wrote, and an older shim's spec still runs after an upgrade.
@@ -52,7 +52,7 @@ class Site:
         state_dir: Hidden from jobs; holds ``notify.sock``.
         environments_dir: Where environments are built.
         backend: Name of the sandbox, e.g. ``bubblewrap``.
-        warm_socket: Where a process listens that forks scripts with TensorFlow imported; None starts them cold.
+        warm_socket: Socket of a process that forks scripts with TensorFlow imported; None starts them cold.
         network: File that tells of the job's network; None shares the machine's.
         hidden: Directory that jobs do not see, around ``state_dir``; None hides that alone.
         agent: File that names the process without which the instance must not go on; None needs none.
@@ -69,10 +69,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecRecord:
-    """``spec.json``: the spec resolved for one machine. Its listings stand in files of their own.
+    """``spec.json``: the spec resolved for one machine. Its listings are in separate files.
 
     Attributes:
-        spec: The spec; its ``channels`` are empty here, ``code`` and ``model`` are None.
+        spec: The spec; its ``channels`` are empty here, ``code`` and ``model`` are unset.
         channels: Names of the channels in File mode.
         log_directory: Directory of the segment files of the spec's log stream.
         site: What the executor adds.
@@ -129,7 +129,7 @@ class SpecRecord:
 
 
 def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
-    """A spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` stand elsewhere."""
+    """A spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` are in other files."""
     return {
         "job_id": spec.ref.job_id,
         "instance_index": spec.ref.instance_index,

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Isolation(StrEnum):
-    """How far an instance is separated from the machine. The mode in force is said in the job's log."""
+    """How far an instance is separated from the machine. The job's log names the mode."""
 
     FULL = "full"
     """As mount, and a network namespace of its own for each instance, with an address that no other job reaches."""
@@ -205,10 +205,10 @@ class InstanceSpec:
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
-        artifacts_uri: ``s3://bucket/prefix`` where the job's model.tar.gz and output.tar.gz belong; an executor on
+        artifacts_uri: ``s3://bucket/prefix`` of the job's model.tar.gz and output.tar.gz; an executor on
             another machine may upload them there itself.
-        compiler_cache: Hexadecimal name of a directory below ``compiler`` of the state directory, where the training
-            compiler stores its decisions for all jobs with the same role. Empty for jobs without the compiler.
+        compiler_cache: Hexadecimal name of a directory below ``compiler`` of the state directory, in which the training
+        compiler stores its decisions for all jobs with the same role. Empty for jobs without the compiler.
     """
 
     ref: InstanceRef

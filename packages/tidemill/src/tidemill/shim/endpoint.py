@@ -72,7 +72,7 @@ class Serving:
         models: Directory of the model, or of the models of a multi-model endpoint, relative to the instance's.
         port: Loopback port to listen on, 0 for a free one; None listens on the instance's unix socket.
         code_sha256: Digest of the user's code. Installed packages that depend on the code are cached under it.
-        most_ends: The instance fails when the server has ended by itself this often within a minute.
+        most_ends: The instance fails when the server has exited this often within a minute.
     """
 
     models: str = "model"
@@ -160,7 +160,7 @@ def _shared(session: Session, environment: Environment, model: ObjectFile) -> It
             files = stack.enter_context(shared)
         except OSError as error:
             raise of_os_error(error, place=f"{session.base_dir}/{_MODEL}") from error
-        own.mkdir(exist_ok=True)  # the place where it is shown
+        own.mkdir(exist_ok=True)  # the place that shows it
         if not unpacked:
             session.log.note("tidemill: the model is shared with an instance that has unpacked it")
         yield files
@@ -243,6 +243,6 @@ def _address(session: Session, path: str) -> tuple[str, tuple[int, ...]]:
     """Return a path of the server's socket that is short enough for an address, and the descriptors that it needs."""
     if len(os.fsencode(path)) <= _ADDRESS_MAX_BYTES:
         return path, ()
-    # Only in plain mode is this the path outside. The command inherits the descriptor; whoever starts it closes it.
+    # Only in plain mode is this the path outside. The command inherits the descriptor; the caller closes it.
     fd = os.open(session.directory.private, os.O_PATH | os.O_DIRECTORY)
     return f"/proc/self/fd/{fd}/{_SOCKET}", (fd,)

@@ -61,7 +61,7 @@ class Session:
 
     @property
     def isolation(self) -> Isolation:
-        """The mode in force."""
+        """The isolation mode of the instance."""
         return Isolation.FULL if self.network else self.sandbox.isolation
 
     @property
@@ -140,7 +140,7 @@ class Session:
             argv: The command.
             view: Its view of the file system.
             variables: Its environment variables.
-            machine_network: Use the machine's network even if the job has a network of its own.
+            machine_network: Use the machine's network even if the job has a separate one.
 
         Raises:
             ClientFailure: The name or value of a variable is not allowed by the operating system.
@@ -158,7 +158,7 @@ class Session:
             raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
 
     def compiler_cache(self) -> Path | None:
-        """Return the directory of the training compiler's decisions, created if missing; None if the job has none."""
+        """Return the directory of the training compiler's decisions, created if missing; None without the compiler."""
         name = self.spec.compiler_cache
         if not _DIGEST.fullmatch(name):
             return None
@@ -172,7 +172,7 @@ class Session:
 
     @contextlib.contextmanager
     def needed_process(self) -> Iterator[int | None]:
-        """Return a pidfd of the process without which the script must not run; None if there is none.
+        """Return a pidfd of the process without which the script must not run, if any.
 
         It is the holder of the job's network, or the agent that keeps the instance's lease.
 

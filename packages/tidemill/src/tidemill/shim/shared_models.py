@@ -2,7 +2,7 @@
 
 The files are below ``models/SHA256`` of the state directory. Each shim that shows them holds a shared lock on
 the directory while it runs. The first one unpacks under an exclusive lock: other shims wait for it, and if it is
-killed, the next one unpacks again. Whoever ends removes the models that no shim has locked.
+killed, the next one unpacks again. A shim that ends removes the models that no shim has locked.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def _locked_files(directory: Path, unpack: Callable[[], Path], wait: Callable[[f
             if not files.is_dir():
                 _fill(directory, unpack)
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            # Between two locks there is none: another shim that ends may have removed the files.
+            # Between two locks there is no protection: another shim that ends may have removed the files.
             if files.is_dir() and _is_at(fd, directory):
                 return fd
         except BlockingIOError:
@@ -97,7 +97,7 @@ def _lock(directory: Path, kind: int) -> int | None:
 
 
 def _is_at(fd: int, directory: Path) -> bool:
-    """Whether the directory still has its name: a lock on a removed one keeps nobody away."""
+    """Return whether the directory still has its name: a lock on a removed one protects nothing."""
     try:
         return os.path.samestat(os.fstat(fd), directory.stat())
     except FileNotFoundError:

@@ -143,7 +143,7 @@ class ClusterExecutor:
         raise LaunchError("endpoints run on the service's machine")
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
-        """Return None: agents upload artifacts to where they belong."""
+        """Return None: agents upload artifacts themselves."""
         return None
 
     def reap(self, job_id: str) -> None:

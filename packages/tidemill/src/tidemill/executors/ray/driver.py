@@ -1,4 +1,4 @@
-"""What is asked of Ray, by several threads at once. Runs in a process of its own: see `process`.
+"""What is asked of Ray, by several threads at once. Runs in a separate process: see `process`.
 
 Ray is asked nothing while an instance runs: the lease at the service says whether it lives.
 """
@@ -38,7 +38,7 @@ class MachineActor:
 
     def __init__(self, job_id: str, index: int, attempt: int) -> None:
         self._ref = InstanceRef(job_id, index, attempt)
-        # Several nodes of one machine are for tests; each has a directory of its own.
+        # Several nodes of one machine are for tests; each has a separate directory.
         self._machine = Machine(Settings().node_dir / ray.get_runtime_context().get_node_id())
 
     def address(self) -> str:
@@ -64,7 +64,7 @@ def connect(address: str) -> None:
     """Connect to a cluster.
 
     Raises:
-        ConnectionError: There is none, or it has another version of Ray or of Python.
+        ConnectionError: No cluster answers, or it has another version of Ray or of Python.
     """
     if ray.is_initialized():
         return
@@ -90,9 +90,9 @@ def reserve(job_id: str, attempt: int, count: int, reserve_s: float) -> tuple[st
     name = f"{job_id}/{attempt}"
     try:
         group = get_placement_group(name)
-    except ValueError:  # there is none
+    except ValueError:  # no such group
         group = placement_group([{"CPU": 1}] * count, strategy="STRICT_SPREAD", name=name, lifetime="detached")
-    if not group.wait(reserve_s):  # Ray itself would wait for ever
+    if not group.wait(reserve_s):  # Ray itself would wait without a limit
         remove_placement_group(group)
         alive = sum(node["Alive"] and node["Resources"].get("CPU", 0) > 0 for node in ray.nodes())
         raise LaunchError(

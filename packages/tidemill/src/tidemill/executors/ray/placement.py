@@ -3,7 +3,7 @@
 The actors are detached, so they and the agents they start outlive the service; their names tell a later service which
 instance they belong to.
 
-Ray runs in a child process of the service: it takes over signals, and ends its process if it meets a fault of its own.
+Ray runs in a child process of the service: it takes over signals, and ends its process after an internal error.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""The child process in which Ray runs. Each thread that asks it something is answered by a thread of its own."""
+"""The child process in which Ray runs. Each thread that sends requests is answered by a separate thread."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class RayProcess:
         return answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the process, whatever it still does."""
+        """End the process, even if it is busy."""
         self._manager.shutdown()
 
 
@@ -65,7 +65,7 @@ class _Questions:
     def ask(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
         try:
             return question(*arguments), None
-        except Exception as error:  # noqa: BLE001 - raised where it was asked, apart from errors of the connection
+        except Exception as error:  # noqa: BLE001 - raised by the caller, except for errors of the connection
             return None, error
 
 
