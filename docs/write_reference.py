@@ -98,6 +98,7 @@ def settings() -> str:
 
 _COMPUTED = {
     "state_dir": "`~/.local/share/tidemill`",
+    "node_dir": "`~/.local/share/tidemill-node`",
     "environments_dir": "`~/.cache/tidemill/environments`",
     "max_instances": "the number of processors",
 }

@@ -34,7 +34,7 @@ def waits_in_vain():
     try:
         hvd.allreduce(tf.ones([1]), name=f"only on rank {rank}")
     except hvd.HorovodInternalError as error:
-        print("ended by", error, flush=True)
+        print(f"ended by {error}\n", end="", flush=True)  # one write: the ranks share the output
 
 
 threads = [threading.Thread(target=kind, args=(f"{kind.__name__}{i}",)) for kind in (eager, traced) for i in range(2)]
@@ -51,4 +51,4 @@ waiting.start()
 waiting.join(0.3)  # it does the turns of its rank by then
 hvd.shutdown()
 waiting.join()
-print("done", flush=True)
+print("done\n", end="", flush=True)

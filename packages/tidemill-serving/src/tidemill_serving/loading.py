@@ -54,7 +54,6 @@ class Loader:
         except BaseException:
             model.close()
             raise
-        self.engine.release_memory()
         servable.load_s = time.monotonic() - begin
         self.loaded(servable)
         return servable

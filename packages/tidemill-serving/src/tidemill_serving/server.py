@@ -89,6 +89,8 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
             served.open_grpc()
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
+        # Not for versions loaded later: it would take pages from under the requests being answered.
+        engine.release_memory()
         gc.collect()
         gc.freeze()  # loaded objects stay alive: exclude them from later collections
         _event("server.ready", seconds=f"{time.monotonic() - begin:.2f}", address=",".join(addresses))

@@ -138,13 +138,18 @@ class Rig:
         assert ended is not None
         return ended
 
-    def wait(self, condition: Callable[[], bool], *, timeout_s: float = 60) -> set[InstanceRef]:
-        """Wait, by the executor's own news, until a condition holds. Return the news."""
+    def wait(
+        self, condition: Callable[[], bool], *, news_of: InstanceRef | None = None, timeout_s: float = 60
+    ) -> set[InstanceRef]:
+        """Wait, by the executor's own news, until a condition holds and, if given, until there was news of an instance.
+
+        Return the news.
+        """
 
         async def follow() -> set[InstanceRef]:
             news: set[InstanceRef] = set()
             async with asyncio.timeout(timeout_s):
-                while not condition():
+                while not condition() or (news_of is not None and news_of not in news):
                     news |= await self.executor.changed(timeout_s=0.2)
             return news
 
@@ -389,7 +394,7 @@ def test_after_a_restart_everything_is_found_as_it_was_and_goes_on(rig: Rig) -> 
     assert rig.executor.observe(done.ref).exit == ended
     assert rig.executor.observe(running.ref).running
     rig.executor.stop(running.ref, reason=StopReason.STOPPED)
-    assert running.ref in rig.wait(lambda: not rig.executor.observe(running.ref).running)
+    rig.wait(lambda: not rig.executor.observe(running.ref).running, news_of=running.ref)
     assert rig.ended(running.ref).outcome is Outcome.STOPPED
     assert rig.lines(running) == ["before", "ready"]
 
@@ -480,7 +485,7 @@ def test_a_new_attempt_ends_the_older_one_whose_reports_count_no_more(rig: Rig) 
     rig.executor.kill(first.ref)
     assert rig.executor.observe(ref).running, "the older attempt is another one"
     rig.executor.stop(ref, reason=StopReason.STOPPED)
-    assert ref in rig.wait(lambda: not rig.executor.observe(ref).running)
+    rig.wait(lambda: not rig.executor.observe(ref).running, news_of=ref)
     assert rig.ended(ref).outcome is Outcome.STOPPED
     rig.executor.reap(ref.job_id)
     assert rig.executor.publication(ref, "model") is None

@@ -145,7 +145,7 @@ class Engine(Protocol):
         ...
 
     def release_memory(self) -> None:
-        """Release memory that only loading a model and its first runs needed."""
+        """Release memory that only loading models and their first runs needed, before requests are served."""
         ...
 
     def load(self, path: Path) -> LoadedModel:
