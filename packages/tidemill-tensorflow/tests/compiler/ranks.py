@@ -109,7 +109,7 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
 
     run = tf.function(train_step) if outer else train_step
     losses = []
-    for step in range(40):
+    for step in range(60):  # a choice takes up to 25 rounds of two steps, and three steps before them
         losses.append(float(run(tf.constant(step))))
         settle()
     return losses, kernel.numpy().tolist()
