@@ -40,7 +40,10 @@ class Settings(BaseSettings):
     """Where environments for jobs and endpoints are built. May be shared by several services of one user."""
     database_url: SecretStr | None = None
     """PostgreSQL for the records, as ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. Unset: a file in the state
-    directory. One service at a time uses a database, and always with the same state directory."""
+    directory. One service at a time leads, and always with the same state directory."""
+    standby: bool = False
+    """While another service with the same ``database_url`` leads, pass connections on to it, and follow it when it ends
+    or dies. Unset: a second service does not start."""
     endpoint_url: str | None = None
     """Which service clients talk to. Unset: this user's local service, started when need be."""
 

@@ -12,8 +12,10 @@ from postgresql_server import PostgresqlServer
 from sqlalchemy import Connection
 
 from tidemill.core import faults
+from tidemill.core.clock import SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable
 from tidemill.store.database.postgresql.database import PostgresqlDatabase
+from tidemill.store.database.postgresql.succession import Succession
 
 
 @pytest.fixture
@@ -148,8 +150,11 @@ def test_one_service_uses_a_database(url, database):
         second.write_sync(adding("a"))
 
 
-def test_a_service_that_lost_its_database_to_another_writes_no_more(url, database, server, monkeypatch):
+def test_a_service_that_lost_its_database_to_another_writes_no_more(url, server, monkeypatch):
+    superseded = threading.Event()
+    database = PostgresqlDatabase.open(url, metadata=TABLES, superseded=superseded.set)
     database.write_sync(adding("a"))
+    assert database.lead.is_certain()
     monkeypatch.setattr("tidemill.store.database.postgresql.database.LOCK_WAIT_S", 0.3)
 
     def take_over() -> None:
@@ -163,8 +168,66 @@ def test_a_service_that_lost_its_database_to_another_writes_no_more(url, databas
     with second[0]:
         with pytest.raises(ServiceUnavailable, match="another service has taken the database over"):
             asyncio.run(database.write(adding("b")))
+        assert superseded.wait(60)
+        assert not database.lead.is_certain()
         second[0].write_sync(adding("c"))
         assert names(second[0]) == ["a", "c"]
+        assert second[0].lead.term == database.lead.term + 1
+    # The other one has ended, too: what this one has in memory is old all the same.
+    with pytest.raises(ServiceUnavailable, match="another service has taken the database over"):
+        asyncio.run(database.write(adding("d")))
+    database.close()
+
+
+def test_a_successor_waits_for_a_leader_that_lives_and_clears_one_that_does_not(url, server):
+    now_s = 0.0
+    succession = Succession(url, patience_s=6.0, monotonic_s=lambda: now_s)
+    assert succession.is_vacant(), "nobody has led yet"
+    with PostgresqlDatabase.open(url, metadata=TABLES) as database:
+        database.lead.publish(local_url="http://127.0.0.1:1", relay=("127.0.0.1", 1))
+        while succession.lead is None or succession.lead.relay is None:
+            assert not succession.is_vacant()
+        for _ in range(3):  # three renewals, each at the end of the patience by the successor's clock
+            seen = succession.lead
+            while succession.lead == seen:
+                assert not succession.is_vacant()
+            now_s += 5.9
+    assert succession.is_vacant(), "it has ended in order"
+    assert succession.lead is not None and succession.lead.ended
+    database = PostgresqlDatabase.open(url, metadata=TABLES)
+    database.lead._keep = database.lead._renew = lambda *_args, **_keywords: None  # it hangs, and holds the lock
+    assert not succession.is_vacant()
+    seen = None
+    while seen != succession.lead:
+        seen = succession.lead
+        assert not succession.is_vacant()
+    now_s += 6.1
+    assert succession.is_vacant()
+    succession.clear()
+    with PostgresqlDatabase.open(url, metadata=TABLES) as second:
+        assert second.lead.term == 3
+    database.close()
+
+
+def test_the_successor_counts_from_the_moment_when_the_database_is_back(url, server):
+    now_s = 0.0
+    succession = Succession(url, patience_s=6.0, monotonic_s=lambda: now_s)
+    with PostgresqlDatabase.open(url, metadata=TABLES):
+        assert not succession.is_vacant()
+        server.kill()
+        now_s += 100
+        assert not succession.is_vacant()
+        server.start()
+        assert not succession.is_vacant()
+
+
+def test_times_are_those_of_the_database(url):
+    class Slow(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() - 3_600_000
+
+    with PostgresqlDatabase.open(url, metadata=TABLES, clock=Slow()) as database:
+        assert abs(database.clock.now_ms() - SystemClock().now_ms()) < 60_000
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 ENDED = ("Completed", "Failed", "Stopped")
 
 
-def create_app(settings, *, state, keys, url, public_url):
+def create_app(settings, *, state, keys, url, public_url, relay):
     return Toy(state.root / "toy.json", stop_at_once=os.environ.get("TOY_NEVER_STOPS") is None)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from tidemill.cli import run_and_exit
 from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidemill.server.discovery import ServiceRecord
@@ -30,6 +31,10 @@ def up(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM key of the certificate.")] = None,
     state_dir: StateDirOption = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby", help="Follow the service that leads on the same database_url, when it ends or dies."),
+    ] = None,
     isolation: Annotated[
         str | None, typer.Option(metavar="[auto|full|mount|plain]", help="How jobs are separated from the machine.")
     ] = None,
@@ -45,8 +50,14 @@ def up(
         tls_certificate=tls_certificate and tls_certificate.absolute(),
         tls_key=tls_key and tls_key.absolute(),
         state_dir=state_dir,
+        standby=standby,
         isolation=isolation,
     )
+    if settings.standby and not foreground:
+        raise ConfigurationError(
+            "a service that stands by is one of two with the same state directory, so it does not run in the"
+            " background: start it with `tidemill up --foreground --standby`, e.g. by systemd"
+        )
     if foreground:
         from tidemill.server.run import serve
 

@@ -26,7 +26,7 @@ from tidemill.control.training_metrics import TrainingMetrics
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.user_keys import UserKeys
-from tidemill.core.clock import SystemClock
+from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.names import ACCOUNT_ID, default_bucket
 from tidemill.core.roles import Roles
 from tidemill.errors import ConfigurationError, TidemillError
@@ -71,7 +71,13 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 def create_app(
-    settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str = ""
+    settings: Settings,
+    *,
+    state: StateDirectory,
+    keys: Keys,
+    url: Callable[[], str],
+    public_url: str = "",
+    relay: tuple[str, int] = ("", 0),
 ) -> "Application":
     """The ASGI application of the service. Nothing is opened before its lifespan starts.
 
@@ -81,21 +87,31 @@ def create_app(
         keys: The owner's keys.
         url: Returns the URL for clients and jobs of this machine.
         public_url: URL for other machines; empty if the service does not listen for them.
+        relay: Host and port at which a standby service reaches this one.
     """
-    return Application(settings, state=state, keys=keys, url=url, public_url=public_url)
+    return Application(settings, state=state, keys=keys, url=url, public_url=public_url, relay=relay)
 
 
 class Application:
     """The service behind one port: a lifespan that opens and closes it, and the gateway for everything else."""
 
     def __init__(
-        self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str
+        self,
+        settings: Settings,
+        *,
+        state: StateDirectory,
+        keys: Keys,
+        url: Callable[[], str],
+        public_url: str,
+        relay: tuple[str, int],
     ) -> None:
         self._settings = settings
         self._state = state
         self._keys = keys
         self._url = url
         self._public_url = public_url
+        self._relay = relay
+        self._is_certain: Callable[[], bool] | None = None
         self._gateway: Gateway | None = None
         self._health: dict[str, str] = {"version": __version__}
 
@@ -116,8 +132,8 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _open(self, stack: AsyncExitStack) -> Gateway:
-        settings, state, clock = self._settings, self._state, SystemClock()
-        database = self._open_database(stack)
+        settings, state = self._settings, self._state
+        database, clock = self._open_database(stack)
         records = SqlRecordStore(database, clock=clock)
         objects = ObjectStore(database, state.objects, clock=clock)
         stack.push_async_callback(objects.close)
@@ -228,6 +244,7 @@ class Application:
             region=settings.region,
             allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
             clock=clock,
+            is_certain=self._is_certain,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
         # The models load in the background; a request that comes earlier loads the one that it needs.
@@ -260,14 +277,17 @@ class Application:
         stack.callback(cluster.close)
         return cluster
 
-    def _open_database(self, stack: AsyncExitStack) -> Database:
+    def _open_database(self, stack: AsyncExitStack) -> tuple[Database, Clock]:
         url, state = self._settings.database_url, self._state
         if url is not None:
-            return stack.enter_context(open_postgresql(url.get_secret_value(), state, metadata=metadata))
+            shared = stack.enter_context(open_postgresql(url.get_secret_value(), state, metadata=metadata))
+            shared.lead.publish(local_url=self._url(), relay=self._relay)
+            self._is_certain = shared.lead.is_certain
+            return shared, shared.clock
         database = stack.enter_context(open_sqlite(state, metadata=metadata))
         backups = Backups(database, state.root / "backups", clock=SystemClock())
         _background(stack, _make_backups(backups), "backups")
-        return database
+        return database, SystemClock()
 
     async def _run_in_background(self, stack: AsyncExitStack, drivers: Sequence[_Driver], executor: Executor) -> None:
         for driver in drivers:

@@ -1,22 +1,29 @@
 """The database of the service's records: a file of the state directory, or PostgreSQL by the setting `database_url`."""
 
+import os
 import secrets
 from pathlib import Path
 
+import structlog
 from sqlalchemy import Connection, MetaData, insert, select
 
 from tidemill.core.files import read_json, write_json
 from tidemill.errors import ConfigurationError
 from tidemill.server.state import StateDirectory
 from tidemill.store.database.base import Database
-from tidemill.store.database.postgresql.database import PostgresqlDatabase
+from tidemill.store.database.postgresql.database import DatabaseInUse, PostgresqlDatabase
 from tidemill.store.database.schema import meta
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 
-__all__ = ["open_postgresql", "open_sqlite"]
+__all__ = ["SUPERSEDED_STATUS", "DatabaseInUse", "open_postgresql", "open_sqlite"]
+
+SUPERSEDED_STATUS = 4
+"""Exit status of a service that another one has followed."""
 
 _OWNER = "state_directory"
+
+_log = structlog.get_logger("tidemill.server")
 
 
 def open_sqlite(state: StateDirectory, *, metadata: MetaData) -> SqliteDatabase:
@@ -47,13 +54,19 @@ def open_postgresql(url: str, state: StateDirectory, *, metadata: MetaData) -> P
             f"the state directory {state.root} has its records in {state.database.name}; a service with a database_url"
             " needs a state directory of its own: give one with --state-dir"
         )
-    database = PostgresqlDatabase.open(url, metadata=metadata)
+    database = PostgresqlDatabase.open(url, metadata=metadata, superseded=_end)
     try:
         _claim(database, state.database_owner)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _end() -> None:
+    """End this process at once, since another service leads. To its jobs that is the same as its sudden death."""
+    _log.error("service.superseded", reason="another service has taken the database over")
+    os._exit(SUPERSEDED_STATUS)
 
 
 def _claim(database: Database, file: Path) -> None:

@@ -10,9 +10,12 @@ import os
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import structlog
 import uvloop
@@ -26,12 +29,14 @@ from tidemill.server.exports import write_client_files
 from tidemill.server.keys import Keys
 from tidemill.server.listener import listener_url, listening, moved_port
 from tidemill.server.public_address import PublicAddress
-from tidemill.server.state import StateDirectory
+from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.settings import Settings
 
 __all__ = ["AppFactory", "serve"]
 
 DRAIN_S = 5
+_LOCK_WAIT_S = 5.0
+_LOCK_PAUSE_S = 0.05
 
 _log = structlog.get_logger()
 
@@ -40,7 +45,14 @@ class AppFactory(Protocol):
     """Makes the ASGI application; its lifespan starts and ends everything behind it."""
 
     def __call__(
-        self, settings: Settings, *, state: StateDirectory, keys: Keys, url: Callable[[], str], public_url: str
+        self,
+        settings: Settings,
+        *,
+        state: StateDirectory,
+        keys: Keys,
+        url: Callable[[], str],
+        public_url: str,
+        relay: tuple[str, int],
     ) -> AsgiApp: ...
 
 
@@ -61,18 +73,38 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         public = PublicAddress.of(settings)
         state = StateDirectory(settings.state_dir.absolute())
         state.create()
+        clock = clock or SystemClock()
+        if settings.standby:
+            _serve_in_turn(settings, public, state=state, ready=ready, clock=clock)
+            return
         with state.locked(), _sockets(settings, public) as sockets:
-            _serve_locked(settings, state=state, sockets=sockets, ready=ready, clock=clock or SystemClock())
+            _serve_locked(settings, state=state, sockets=sockets, ready=ready, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sockets:
-    """The listening sockets: one on loopback, and optionally one on an address for other machines."""
+    """The listening sockets: one on loopback, and optionally one on an address for other machines.
+
+    Attributes:
+        inherited: Those of the service that led before, with or without TLS.
+    """
 
     local: socket.socket
     public: socket.socket | None = None
     tls: ssl.SSLContext | None = None
     public_url: str = ""
+    inherited: tuple[tuple[socket.socket, bool], ...] = ()
+
+    @property
+    def main(self) -> socket.socket:
+        """The socket that most clients use."""
+        return self.public or self.local
+
+    @property
+    def relay(self) -> tuple[str, int]:
+        """Where a standby service reaches this one."""
+        host, port = self.main.getsockname()[:2]
+        return (socket.gethostname() if host in ("0.0.0.0", "::") else host), port  # noqa: S104 - compared, not bound
 
 
 @contextlib.contextmanager
@@ -86,6 +118,84 @@ def _sockets(settings: Settings, public: PublicAddress | None) -> Generator[_Soc
         yield _Sockets(sock, outside, public.tls, public.url(outside))
 
 
+def _serve_in_turn(
+    settings: Settings, public: PublicAddress | None, *, state: StateDirectory, ready: "_Ready", clock: Clock
+) -> None:
+    """Stand by while another service leads, then serve."""
+    if settings.database_url is None:
+        raise ConfigurationError(
+            "a service can stand by only if it shares its records with the one that leads: set database_url, or start"
+            " without --standby"
+        )
+    from tidemill.server.database import DatabaseInUse
+    from tidemill.server.standby import end_predecessor, stand_by
+
+    events.configure(level=settings.log_level, secrets=[])
+    url = settings.database_url.get_secret_value()
+    with contextlib.ExitStack() as stack:
+        sockets: _Sockets | None = None
+        try:
+            sockets = stack.enter_context(_sockets(settings, public))
+        except ConfigurationError as error:
+            # The leader may be on this machine and have this port from the service that led before it.
+            _log.warning("standby.does_not_listen", reason=str(error))
+        address = _address(settings, sockets)
+        while True:
+            main = sockets.main if sockets else None
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                lead = runner.run(stand_by(url, main, ready=partial(ready.say, address)))
+            if lead is None:
+                return
+            end_predecessor(state)
+            sockets = sockets or stack.enter_context(_sockets(settings, public))
+            try:
+                with contextlib.ExitStack() as turn:
+                    turn.enter_context(_locked_soon(state))
+                    inherited = tuple(_inherited(turn, sockets, local_url=lead.local_url, relay=lead.relay))
+                    served = replace(sockets, inherited=inherited)
+                    _serve_locked(settings, state=state, sockets=served, ready=ready, clock=clock)
+            except (StateInUse, DatabaseInUse) as error:
+                _log.warning("standby.another_leads", reason=str(error))
+            else:
+                return
+
+
+@contextlib.contextmanager
+def _locked_soon(state: StateDirectory) -> Generator[None]:
+    """Hold the state directory; the kernel may need a moment to take it from a process that has ended."""
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(state.locked())
+                break
+            except StateInUse:
+                if time.monotonic() > deadline_s:
+                    raise
+            time.sleep(_LOCK_PAUSE_S)
+        yield
+
+
+def _address(settings: Settings, sockets: _Sockets | None) -> str:
+    """Return the URL for clients, also if the leader listens there instead of this service."""
+    if sockets is None:
+        return f"{'https' if settings.tls_certificate else 'http'}://{settings.host}:{settings.port}"
+    return sockets.public_url or listener_url(sockets.local)
+
+
+def _inherited(
+    stack: contextlib.ExitStack, sockets: _Sockets, *, local_url: str, relay: tuple[str, int] | None
+) -> Generator[tuple[socket.socket, bool]]:
+    """Listen also where the service listened that led before, if it was on this machine: its jobs know no other."""
+    own = {sock.getsockname()[:2] for sock in (sockets.local, sockets.main)}
+    url = urlsplit(local_url)
+    local = (url.hostname, url.port) if url.hostname and url.port else None
+    for address in [each for each in {local, relay} - own if each is not None]:
+        with contextlib.suppress(OSError):
+            sock = stack.enter_context(socket.create_server(address, backlog=2048))
+            yield sock, address != local and sockets.tls is not None
+
+
 def _serve_locked(
     settings: Settings, *, state: StateDirectory, sockets: _Sockets, ready: "_Ready", clock: Clock
 ) -> None:
@@ -96,7 +206,7 @@ def _serve_locked(
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     factory: AppFactory = create_app
-    app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url)
+    app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url, relay=sockets.relay)
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
     def started() -> None:
@@ -140,6 +250,8 @@ async def _serve_until_signal(
             await server.listener.open(sockets.local)
             if sockets.public is not None:
                 await server.listener.open(sockets.public, tls=sockets.tls)
+            for sock, uses_tls in sockets.inherited:
+                await server.listener.open(sock, tls=sockets.tls if uses_tls else None)
             started()
             await stop.wait()
         ending()

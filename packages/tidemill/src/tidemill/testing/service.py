@@ -4,6 +4,7 @@ It is the same service as that of `tidemill up`, with the same sockets, files an
 kill it and start it again on the same state.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -136,6 +137,10 @@ class Service:
             answered = select.select([ready], [], [], self._start_timeout_s)[0]
             url = ready.read(4096).decode().strip() if answered else ""
         if not url:
+            if answered:
+                # The pipe is closed: the process ends, and writes why.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_END_TIMEOUT_S)
             self.kill()
             when = "" if answered else f" within {self._start_timeout_s:g} s"
             raise ServiceDied(f"the service did not start{when}; the end of its log:\n{self._log_end()}")

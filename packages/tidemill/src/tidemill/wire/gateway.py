@@ -8,14 +8,14 @@ logged with the request id and answered as an internal failure without a word ab
 import hashlib
 import hmac
 import uuid
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.errors import AwsError, UnknownOperation
+from tidemill.errors import AwsError, ServiceUnavailable, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
@@ -61,6 +61,7 @@ class Gateway:
         region: The service's region, as handlers see it.
         allowed_hosts: Host names accepted besides loopback names.
         clock: For the age of signatures.
+        is_certain: Whether no other service can have taken over. Default: none can.
         limits: Largest bodies.
         strict_region: Refuse signatures that were made for another region.
     """
@@ -74,6 +75,7 @@ class Gateway:
         region: str,
         allowed_hosts: Iterable[str] = (),
         clock: Clock | None = None,
+        is_certain: Callable[[], bool] | None = None,
         limits: BodyLimits | None = None,
         strict_region: bool = False,
     ) -> None:
@@ -82,6 +84,7 @@ class Gateway:
         self._region = region
         self._guard = Guard(allowed_hosts)
         self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
+        self._is_certain = is_certain
         self._limits = limits or BodyLimits()
         self._routers: dict[str, RestRouter] = {}
 
@@ -140,6 +143,10 @@ class Gateway:
         request = visit.request
         found = visit.match = match(request, router=self._router)
         self._guard.check(request)
+        if self._is_certain is not None and not self._is_certain():
+            raise ServiceUnavailable(
+                "the database cannot be used now, and another service may have taken over; try again in a moment"
+            )
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
         claim = self._verifier.claim(request, service=found.signing_name)

@@ -1,40 +1,52 @@
-"""One database of a PostgreSQL server, one service that uses it.
+"""One database of a PostgreSQL server, one service that writes.
 
-The connection of the writer holds an advisory lock for its life. A second service is refused at its start; a service
-that has lost its connection writes again only after it has the lock back, so no two services ever write.
+The connection of the writer holds an advisory lock for its life, so no two services ever write. A service that has lost
+its connection writes again only after it has the lock back, and only if no other service has led meanwhile.
 """
 
 import time
+from collections.abc import Callable
 
 from sqlalchemy import BigInteger, MetaData, bindparam, cast, func, select
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from tidemill.core import faults
+from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
 from tidemill.store.database.pooled import NotCommitted, PooledDatabase, reason_of
 from tidemill.store.database.postgresql import engine as postgresql
+from tidemill.store.database.postgresql.lead import DatabaseClock, Lead, LeadKeeper, begin_term, read_lead
+from tidemill.store.database.postgresql.locks import try_lock
 from tidemill.store.database.revisions import bring_up_to_date
 from tidemill.store.database.writer import PendingWork
 
-__all__ = ["PostgresqlDatabase"]
+__all__ = ["DatabaseInUse", "PostgresqlDatabase"]
 
 LOCK_WAIT_S = 5.0
 """The server may need a moment to notice that the service that held the lock has died."""
 OUTCOME_WAIT_S = 20.0
 _PAUSE_S = 0.2
 
-_LOCK_KEY = 0x7469_6465_6D69_6C6C  # "tidemill", distinct from other users of the server
-_TAKE_LOCK = select(func.pg_try_advisory_lock(_LOCK_KEY))
 _TRANSACTION_ID = select(func.txid_current_if_assigned())
 _OUTCOME = select(func.txid_status(cast(bindparam("id"), BigInteger)))
 
 
-class PostgresqlDatabase(PooledDatabase):
-    """The `Database` on a PostgreSQL server, version 12 or newer. Open it with `PostgresqlDatabase.open`."""
+class DatabaseInUse(ConfigurationError):
+    """Another service uses the database."""
 
-    def __init__(self, url: URL) -> None:
+
+class PostgresqlDatabase(PooledDatabase):
+    """The `Database` on a PostgreSQL server, version 12 or newer. Open it with `PostgresqlDatabase.open`.
+
+    Attributes:
+        clock: Wall time by the database's clock.
+    """
+
+    def __init__(self, url: URL, clock: Clock) -> None:
         self._lost = False
+        self._keeper: LeadKeeper | None = None
+        self.clock = DatabaseClock(clock)
         name = url.render_as_string(hide_password=True)
         super().__init__(
             name,
@@ -43,32 +55,45 @@ class PostgresqlDatabase(PooledDatabase):
         )
 
     @classmethod
-    def open(cls, url: str, *, metadata: MetaData, lock_wait_s: float = LOCK_WAIT_S) -> "PostgresqlDatabase":
+    def open(
+        cls,
+        url: str,
+        *,
+        metadata: MetaData,
+        lock_wait_s: float = LOCK_WAIT_S,
+        superseded: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
+    ) -> "PostgresqlDatabase":
         """Connect; create the tables if they are missing, migrate them if an older release made them.
 
         Args:
             url: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. The database must exist, its text must be UTF-8.
             metadata: All tables that will be used.
             lock_wait_s: How long to wait for a service that used the database to be gone.
+            superseded: Called once, in another thread, when another service has taken the database over. Nothing is
+                written any more.
+            clock: The machine's clocks. Default: the system's.
 
         Raises:
-            ConfigurationError: The server does not answer or refuses, another service uses the database, or a newer
-                release has written to it.
+            DatabaseInUse: Another service uses the database.
+            ConfigurationError: The server does not answer or refuses, or a newer release has written to the database.
         """
         parsed = postgresql.parse_url(url)
         name = parsed.render_as_string(hide_password=True)
         try:
-            database = cls(parsed)
+            database = cls(parsed, clock or SystemClock())
         except DBAPIError as error:
             raise ConfigurationError(f"cannot connect to the database {name}: {reason_of(error).strip()}") from error
         try:
             if not database._take_lock(within_s=lock_wait_s):
-                raise ConfigurationError(
-                    f"the database {name} is in use by another service; end that service, or give this one a database"
-                    " of its own"
+                raise DatabaseInUse(
+                    f"the database {name} is in use by another service; end that service, give this one a database of"
+                    " its own, or let it stand by with --standby"
                 )
             with database._connection.begin():
                 bring_up_to_date(database._connection, metadata, database=name)
+                lead = begin_term(database._connection)
+            database._keep(lead, superseded)
         except DBAPIError as error:
             database.close()
             raise ConfigurationError(f"cannot use the database {name}: {reason_of(error).strip()}") from error
@@ -76,6 +101,20 @@ class PostgresqlDatabase(PooledDatabase):
             database.close()
             raise
         return database
+
+    @property
+    def lead(self) -> LeadKeeper:
+        """What keeps the lead of this service."""
+        assert self._keeper is not None
+        return self._keeper
+
+    def close(self) -> None:
+        super().close()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def _keep(self, lead: Lead, superseded: Callable[[], None]) -> None:
+        self._keeper = LeadKeeper(self._engine, lead, clock=self.clock, superseded=superseded)
 
     def _commit(self, group: list[PendingWork]) -> None:
         for is_last in (False, True):
@@ -143,22 +182,27 @@ class PostgresqlDatabase(PooledDatabase):
         """Connect again and take the lock.
 
         Raises:
-            NotCommitted: There is no server, or another service has taken the lock meanwhile.
+            NotCommitted: There is no server, the lock is not free, or another service has led meanwhile.
         """
         try:
             self._reconnect()
             has_lock = self._take_lock(within_s=LOCK_WAIT_S)
+            with self._connection.begin():
+                lead = read_lead(self._connection)
         except DBAPIError as error:
             raise NotCommitted(error) from error
-        if not has_lock:
+        if lead is None or lead.term != self.lead.term:
+            self.lead.lose()
             raise NotCommitted(RuntimeError("another service has taken the database over"))
+        if not has_lock:
+            raise NotCommitted(RuntimeError("another connection holds the lock of the database"))
         self._lost = False
 
     def _take_lock(self, *, within_s: float) -> bool:
         deadline_s = time.monotonic() + within_s
         while True:
             with self._connection.begin():
-                if self._connection.execute(_TAKE_LOCK).scalar():
+                if try_lock(self._connection):
                     return True
             if time.monotonic() > deadline_s:
                 return False

@@ -7,7 +7,15 @@ from sqlalchemy.pool import NullPool
 
 from tidemill.errors import ConfigurationError
 
-__all__ = ["SCHEMES", "has_lost_connection", "is_corrupt", "is_unavailable", "make_engine", "parse_url"]
+__all__ = [
+    "SCHEMES",
+    "has_lost_connection",
+    "is_corrupt",
+    "is_unavailable",
+    "lacks_table",
+    "make_engine",
+    "parse_url",
+]
 
 SCHEMES = ("postgresql", "postgres")
 
@@ -81,6 +89,11 @@ def is_unavailable(error: BaseException) -> bool:
 def is_corrupt(error: BaseException) -> bool:
     """Whether the server found its files damaged."""
     return isinstance(error, DBAPIError) and _state(error).startswith(_CORRUPT)
+
+
+def lacks_table(error: BaseException) -> bool:
+    """Whether a table does not exist, since no service has used the database yet."""
+    return isinstance(error, DBAPIError) and _state(error) == "42P01"
 
 
 def _state(error: DBAPIError) -> str:

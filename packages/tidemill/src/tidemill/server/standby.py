@@ -1,0 +1,153 @@
+"""A second service on the same database: it passes connections on to the one that leads, and follows it.
+
+Connections are passed on as bytes, so requests, signatures and TLS are between the client and the leader. While nobody
+leads they wait: clients see a pause, and those that were connected to the leader an interruption that they repeat.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from tidemill.errors import ConfigurationError
+from tidemill.server.background import wait_for_end
+from tidemill.server.state import StateDirectory
+from tidemill.store.database.postgresql.lead import Lead
+from tidemill.store.database.postgresql.succession import Succession
+
+__all__ = ["end_predecessor", "stand_by"]
+
+LOOK_S = 0.5
+BLOCK_BYTES = 256 * 1024
+END_WAIT_S = 5.0
+
+_log = structlog.get_logger("tidemill.server")
+
+
+async def stand_by(database_url: str, sock: socket.socket | None, *, ready: Callable[[], None]) -> Lead | None:
+    """Pass on what comes to a socket until the lead is free.
+
+    Args:
+        database_url: The database that both services use.
+        sock: Listens; stays open. None passes on nothing.
+        ready: Called when connections are passed on, or the lead turns out to be free.
+
+    Returns:
+        The lead that ended, to be followed; None if a signal ends this process first.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    succession = Succession(database_url)
+    relay = _Relay()
+    accepting = asyncio.create_task(relay.run(sock)) if sock else None
+    try:
+        while not await asyncio.to_thread(succession.is_vacant):
+            relay.target = succession.lead.relay if succession.lead and not succession.lead.ended else None
+            if relay.target:
+                ready()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_S)
+            if stop.is_set():
+                return None
+    finally:
+        await relay.close(*([accepting] if accepting else []))
+    await asyncio.to_thread(succession.clear)
+    _log.warning("standby.takes_over", term=succession.lead.term if succession.lead else 0)
+    return succession.lead or Lead(0, 0)
+
+
+def end_predecessor(state: StateDirectory) -> None:
+    """End the service that held the state directory if it still runs on this machine, but hangs.
+
+    Its records are safe from it, because its connection to the database is gone. Its files are safe once it is.
+    """
+    holder = state.holder()
+    if holder is None or not holder.alive or holder.pid == os.getpid():
+        return
+    if not wait_for_end(holder, timeout_s=LOOK_S):
+        _log.warning("standby.kills_predecessor", pid=holder.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder.pid, signal.SIGKILL)
+        if not wait_for_end(holder, timeout_s=END_WAIT_S):
+            raise ConfigurationError(
+                f"the service that led (pid {holder.pid}) is silent and does not end on SIGKILL; see to its machine"
+            )
+
+
+class _Relay:
+    """Passes the connections of a listening socket on to a target, which may change.
+
+    Attributes:
+        target: Host and port; None while there is none.
+    """
+
+    def __init__(self) -> None:
+        self.target: tuple[str, int] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        while True:
+            client, _address = await loop.sock_accept(sock)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(client)
+                # Until the target answers, later callers wait in the queue of the socket: for the next leader, or for
+                # this service.
+                leader = stack.enter_context(await self._leader())
+                task = asyncio.create_task(_pass_on(client, leader, stack.pop_all()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self, *accepting: "asyncio.Task[None]") -> None:
+        """Accept no more connections, and cut those that are passed on: their leader is gone."""
+        tasks = [*accepting, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _leader(self) -> socket.socket:
+        """Return a connection to the target, once one can be made."""
+        while True:
+            host, port = self.target or ("", 0)
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            try:
+                sock.setblocking(False)
+                if port:
+                    await asyncio.get_running_loop().sock_connect(sock, (host, port))
+                    return sock
+            except OSError as error:
+                _log.debug("standby.leader_is_away", reason=str(error))
+            except BaseException:
+                sock.close()
+                raise
+            sock.close()
+            await asyncio.sleep(LOOK_S / 5)
+
+
+async def _pass_on(client: socket.socket, leader: socket.socket, sockets: contextlib.ExitStack) -> None:
+    """Copy bytes in both directions until the leader's side ends."""
+    with sockets:
+        for sock in (client, leader):
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        to_leader = asyncio.create_task(_copy(client, leader))
+        try:
+            await _copy(leader, client)
+        finally:
+            to_leader.cancel()
+            await asyncio.gather(to_leader, return_exceptions=True)
+
+
+async def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copy bytes until the source ends, then end the sink."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):  # one of the two has gone: that ends it as well
+        while block := await loop.sock_recv(source, BLOCK_BYTES):
+            await loop.sock_sendall(sink, block)
+        sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,91 @@
+"""Two services on one PostgreSQL and one state directory: one leads, the other passes on and follows it."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from tidemill.testing import Service, ServiceDied
+
+if TYPE_CHECKING:
+    from postgresql_server import PostgresqlServer
+
+ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
+
+
+@pytest.fixture
+def pair(postgresql: "PostgresqlServer", tmp_path: Path) -> Iterator[list[Service]]:
+    """Two services that stand by for each other; the first leads."""
+    url = postgresql.empty_database()
+    services = [Service(state_dir=tmp_path / "s", settings={"database_url": url, "standby": True}) for _ in range(2)]
+    with services[0], services[1]:
+        yield services
+
+
+def client(service: Service, name: str = "sagemaker") -> Any:
+    """A client that calls this very service, whichever leads."""
+    keys = json.loads((service.state_dir / "keys.json").read_text())
+    session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-east-1")
+    config = Config(retries={"total_max_attempts": 10, "mode": "standard"}, read_timeout=20)
+    return session.client(name, endpoint_url=service.url, config=config)
+
+
+def create_model(service: Service, name: str) -> None:
+    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
+    client(service).create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container)
+
+
+def models(service: Service) -> list[str]:
+    found = client(service).list_models(SortBy="Name", SortOrder="Ascending")["Models"]
+    return [each["ModelName"] for each in found]
+
+
+def test_the_second_service_answers_through_the_first_and_follows_its_death(pair: list[Service]) -> None:
+    first, second = pair
+    assert first.url != second.url
+    create_model(second, "through-the-second")
+    content = os.urandom(5 << 20)
+    s3 = client(second, "s3")
+    s3.create_bucket(Bucket="data")
+    s3.put_object(Bucket="data", Key="key", Body=content)
+    assert models(first) == ["through-the-second"]
+    first.kill()
+    create_model(second, "after-the-death")
+    assert models(second) == ["after-the-death", "through-the-second"]
+    assert s3.get_object(Bucket="data", Key="key")["Body"].read() == content
+    # Jobs and clients that know the first service's address reach the second there.
+    assert models(first) == ["after-the-death", "through-the-second"]
+
+
+def test_a_service_that_hangs_is_followed_and_does_nothing_more(pair: list[Service]) -> None:
+    first, second = pair
+    create_model(first, "before")
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGSTOP)
+    create_model(second, "after")
+    assert models(second) == ["after", "before"]
+    with pytest.raises(ServiceDied):
+        first.stop()
+
+
+def test_an_orderly_end_hands_over_and_the_first_stands_by_again(pair: list[Service]) -> None:
+    first, second = pair
+    create_model(first, "one")
+    first.stop()
+    create_model(second, "two")
+    first.start()
+    second.kill()
+    assert models(first) == ["one", "two"]
+    create_model(first, "three")
+    assert second.log.count("standby.takes_over") == 3
+
+
+def test_standing_by_needs_a_shared_database() -> None:
+    with pytest.raises(ServiceDied, match="set database_url"), Service(settings={"standby": True}):
+        pass
