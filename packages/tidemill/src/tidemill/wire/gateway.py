@@ -5,6 +5,7 @@ refusal leaves in the form of the protocol that the request speaks, and nothing 
 logged with the request id and answered as an internal failure without a word about its inside.
 """
 
+import asyncio
 import hashlib
 import hmac
 import uuid
@@ -33,6 +34,9 @@ from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 from tidemill.wire.validation.validate import refuse_invalid
 
 __all__ = ["BodyLimits", "Gateway"]
+
+_LOOKS = 20
+_LOOK_S = 0.1
 
 _log = structlog.get_logger("tidemill.wire")
 
@@ -143,16 +147,25 @@ class Gateway:
         request = visit.request
         found = visit.match = match(request, router=self._router)
         self._guard.check(request)
-        if self._is_certain is not None and not self._is_certain():
-            raise ServiceUnavailable(
-                "the database cannot be used now, and another service may have taken over; try again in a moment"
-            )
+        await self._await_certainty()
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
         claim = self._verifier.claim(request, service=found.signing_name)
         if found.service == "s3":
             return await self._answer_s3(visit, claim)
         return await self._answer_plain(visit, claim)
+
+    async def _await_certainty(self) -> None:
+        """Wait for the database for a moment, as one that restarts is back before the client would try again."""
+        if self._is_certain is None:
+            return
+        for _ in range(_LOOKS):
+            if self._is_certain():
+                return
+            await asyncio.sleep(_LOOK_S)
+        raise ServiceUnavailable(
+            "the database cannot be used now, and another service may have taken over; try again in a moment"
+        )
 
     async def _answer_plain(self, visit: "_Visit", claim: Claim) -> HttpReply:
         """Services whose body is small: it is read, then the signature over its hash is compared."""

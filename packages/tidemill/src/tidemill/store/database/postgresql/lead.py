@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CERTAIN_S", "DatabaseClock", "Lead", "LeadKeeper", "begin_term", "read_lead"]
 
 BEAT_S = 1.0
+_RETRY_S = 0.2
 CERTAIN_S = 4.0
 """How long a leader that cannot renew its row may still answer. Shorter than the patience of a standby service."""
 _TOLERANCE_MS = 100
@@ -170,17 +171,21 @@ class LeadKeeper:
 
     def _keep(self) -> None:
         connection: Connection | None = None
+        pause_s = BEAT_S
         while not self._is_lost.is_set():
             ended = self._closed
             try:
                 connection = connection or self._engine.connect()
                 self._renew(connection, ended=ended)
+                pause_s = BEAT_S
             except DBAPIError as error:
-                _log.warning("lead.not_renewed", reason=str(error.orig).strip())
+                if pause_s == BEAT_S:
+                    _log.warning("lead.not_renewed", reason=str(error.orig).strip())
                 connection = _without(connection)
+                pause_s = _RETRY_S
             if ended:
                 break
-            self._wake.wait(BEAT_S)
+            self._wake.wait(pause_s)
             self._wake.clear()
         _without(connection)
 
