@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
-  matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
+  matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -46,6 +46,7 @@ help:
 	@echo "make test-smp-long     model parallelism: examples, Horovod in hybrids, memory, recomputation (about 35 minutes)"
 	@echo "make test-smp-saved    model parallelism: checkpoints, models that are saved, kills (about 8 minutes)"
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
+	@echo "make matrix-kills      kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)"
 	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for two minutes"
 	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
@@ -140,7 +141,7 @@ test: setup
 	@$(MAKE) --no-print-directory -j$(LANES) --keep-going --output-sync=target SETUP= JOBS= $(firstword $(PARTS)) $(ALSO) $(PARTS)
 
 test-tidemill: .venv/ready $(JOBS)
-	$(BIN)/python $(PYTEST) packages/tidemill/tests
+	$(BIN)/python $(PYTEST) -m "not matrix" packages/tidemill/tests
 
 test-runtime: $(TF_ENV)/ready
 	$(IN_JOB) $(PYTEST) packages/tidemill-runtime/tests
@@ -233,7 +234,7 @@ $(foreach v,$(OTHER_PYTHONS),$(eval PYTHON_$(v) ?= $(firstword $(wildcard $(HOME
 	@touch $@
 
 $(OTHER_PYTHONS:%=test-python-%): test-python-%: .venvs/python-%/ready | .venvs/peers/ready
-	$(<D)/bin/python $(PYTEST) packages/tidemill/tests tests/e2e/test_wheel.py
+	$(<D)/bin/python $(PYTEST) -m "not matrix" packages/tidemill/tests tests/e2e/test_wheel.py
 
 matrix-python:
 	@for version in $(OTHER_PYTHONS); do $(MAKE) --no-print-directory test-python-$$version || exit 1; done
@@ -263,6 +264,11 @@ matrix-versions: .venv/ready jobs-environment
 
 test-faults: $(SETUP)
 	$(BIN)/python $(PYTEST) tests/faults -m "not matrix"
+
+# The records in PostgreSQL: nothing acknowledged is lost, and no job runs twice.
+matrix-kills: setup
+	$(BIN)/python $(PYTEST) packages/tidemill/tests/store -m matrix
+	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
 
 matrix: setup
 	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix

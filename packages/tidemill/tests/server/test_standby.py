@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,14 @@ def test_an_orderly_end_hands_over_and_the_first_stands_by_again(pair: list[Serv
     assert models(first) == ["one", "two"]
     create_model(first, "three")
     assert second.log.count("standby.takes_over") == 3
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.3, 0.6])
+def test_a_service_that_takes_over_can_be_ended(pause_s: float, pair: list[Service]) -> None:
+    first, second = pair
+    first.stop()
+    time.sleep(pause_s)
+    second.stop()
 
 
 def test_standing_by_needs_a_shared_database() -> None:

@@ -1,8 +1,9 @@
 """Kill a writing process again and again, and compare what it was told with what is stored.
 
-Run as a program with a directory and a number of rounds. Each round forks a child in which several threads write
-and report every acknowledged row on a pipe; the parent kills it after a number of reports that the round's seed
-gives, or lets a fault point kill it. Prints the number of rows that were acknowledged, or fails.
+Run as a program with a database and a number of rounds. The database is the path of an SQLite file or the URL of an
+empty PostgreSQL database. Each round forks a child in which several threads write and report every acknowledged row on
+a pipe; the parent kills it after a number of reports that the round's seed gives, or lets a fault point kill it.
+Prints the number of rows that were acknowledged, or fails.
 """
 
 import asyncio
@@ -17,10 +18,18 @@ from sqlalchemy import Connection, insert, select
 
 from tidemill.core import faults
 from tidemill.store.database.base import Database
+from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.schema import meta, metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 
 CLIENTS = 16
+LOOK_EVERY = 10
+
+
+def open_database(where: str) -> Database:
+    if where.startswith("postgresql://"):
+        return PostgresqlDatabase.open(where, metadata=metadata)
+    return SqliteDatabase.open(Path(where), metadata=metadata)
 
 
 def adding(key: str) -> Callable[[Connection], None]:
@@ -42,7 +51,7 @@ async def write_for_ever(database: Database, report: int, seed: int) -> None:
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
 
 
-def one_round(path: Path, seed: int) -> set[str]:
+def one_round(where: str, seed: int) -> set[str]:
     """Write, be killed, and give the acknowledged keys."""
     chance = random.Random(seed)
     reader, writer = os.pipe()
@@ -53,8 +62,7 @@ def one_round(path: Path, seed: int) -> set[str]:
             at = ("store.commit.before", "store.commit.after")[seed % 2]
             faults._random.seed(seed)
             faults._armed = faults._parse(f"{at}:exit:{chance.choice((0.02, 0.1, 0.5))}:1")
-        database = SqliteDatabase.open(path, metadata=metadata)
-        asyncio.run(write_for_ever(database, writer, seed))
+        asyncio.run(write_for_ever(open_database(where), writer, seed))
     os.close(writer)
     kill_after = chance.randrange(1, 400)
     lines = 0
@@ -69,16 +77,20 @@ def one_round(path: Path, seed: int) -> set[str]:
     return set(data.decode().rpartition("\n")[0].split())
 
 
+def refuse_losses(where: str, acknowledged: set[str], seed: int) -> None:
+    with open_database(where) as database:
+        stored = set(database.read(lambda c: c.execute(select(meta.c.key)).scalars().all()))
+    if lost := acknowledged - stored:
+        sys.exit(f"seed {seed}: {len(lost)} acknowledged rows are lost, e.g. {min(lost)}")
+
+
 def main() -> None:
-    directory, rounds = Path(sys.argv[1]), int(sys.argv[2])
-    path = directory / "state.db"
+    where, rounds = sys.argv[1], int(sys.argv[2])
     acknowledged: set[str] = set()
     for seed in range(rounds):
-        acknowledged |= one_round(path, seed)
-        with SqliteDatabase.open(path, metadata=metadata) as database:
-            stored = set(database.read(lambda c: c.execute(select(meta.c.key)).scalars().all()))
-        if lost := acknowledged - stored:
-            sys.exit(f"seed {seed}: {len(lost)} acknowledged rows are lost, e.g. {min(lost)}")
+        acknowledged |= one_round(where, seed)
+        if seed % LOOK_EVERY == 0 or seed == rounds - 1:
+            refuse_losses(where, acknowledged, seed)
     print(len(acknowledged))
 
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from database_contract import TABLES, DatabaseContract, adding, names
@@ -251,3 +254,12 @@ def test_the_fault_after_a_commit_loses_the_answer_and_not_the_rows(database, mo
         database.write_sync(adding("a"))
     monkeypatch.undo()
     assert names(database) == ["a"]
+
+
+@pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=pytest.mark.matrix)])
+def test_no_acknowledged_row_is_lost_by_kill_9_during_commits(url: str, rounds: int) -> None:
+    program = Path(__file__).with_name("kill_during_commits.py")
+    command = [sys.executable, "-W", "error", program, url, str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 20 * rounds

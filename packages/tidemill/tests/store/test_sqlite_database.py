@@ -301,7 +301,7 @@ def test_the_next_backup_is_due_an_hour_after_the_last(database, tmp_path):
 def test_no_acknowledged_row_is_lost_by_kill_9_during_commits(tmp_path):
     program = Path(__file__).with_name("kill_during_commits.py")
     done = subprocess.run(
-        [sys.executable, "-W", "error", program, tmp_path, "20"],
+        [sys.executable, "-W", "error", program, tmp_path / "state.db", "20"],
         capture_output=True,
         text=True,
         timeout=120,

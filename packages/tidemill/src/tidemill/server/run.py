@@ -7,7 +7,6 @@ children of this process in any way that matters: it may die at any line here an
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import ssl
 import time
@@ -30,6 +29,7 @@ from tidemill.server.keys import Keys
 from tidemill.server.listener import listener_url, listening, moved_port
 from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory, StateInUse
+from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
 
 __all__ = ["AppFactory", "serve"]
@@ -67,7 +67,8 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         StateInUse: Another service holds the state directory.
         ConfigurationError: Host, port, state directory or keys cannot be used, or the application cannot start.
     """
-    with _Ready(ready_fd) as ready:
+    stop = StopSignal()
+    with _Ready(ready_fd) as ready, stop.noticed():
         # Everything made from here on is for its owner alone.
         os.umask(0o077)
         public = PublicAddress.of(settings)
@@ -75,10 +76,10 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         state.create()
         clock = clock or SystemClock()
         if settings.standby:
-            _serve_in_turn(settings, public, state=state, ready=ready, clock=clock)
+            _serve_in_turn(settings, public, state=state, stop=stop, ready=ready, clock=clock)
             return
         with state.locked(), _sockets(settings, public) as sockets:
-            _serve_locked(settings, state=state, sockets=sockets, ready=ready, clock=clock)
+            _serve_locked(settings, state=state, sockets=sockets, stop=stop, ready=ready, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,13 @@ def _sockets(settings: Settings, public: PublicAddress | None) -> Generator[_Soc
 
 
 def _serve_in_turn(
-    settings: Settings, public: PublicAddress | None, *, state: StateDirectory, ready: "_Ready", clock: Clock
+    settings: Settings,
+    public: PublicAddress | None,
+    *,
+    state: StateDirectory,
+    stop: StopSignal,
+    ready: "_Ready",
+    clock: Clock,
 ) -> None:
     """Stand by while another service leads, then serve."""
     if settings.database_url is None:
@@ -143,7 +150,7 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                lead = runner.run(stand_by(url, main, ready=partial(ready.say, address)))
+                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.say, address)))
             if lead is None:
                 return
             end_predecessor(state)
@@ -153,7 +160,7 @@ def _serve_in_turn(
                     turn.enter_context(_locked_soon(state))
                     inherited = tuple(_inherited(turn, sockets, local_url=lead.local_url, relay=lead.relay))
                     served = replace(sockets, inherited=inherited)
-                    _serve_locked(settings, state=state, sockets=served, ready=ready, clock=clock)
+                    _serve_locked(settings, state=state, sockets=served, stop=stop, ready=ready, clock=clock)
             except (StateInUse, DatabaseInUse) as error:
                 _log.warning("standby.another_leads", reason=str(error))
             else:
@@ -197,7 +204,13 @@ def _inherited(
 
 
 def _serve_locked(
-    settings: Settings, *, state: StateDirectory, sockets: _Sockets, ready: "_Ready", clock: Clock
+    settings: Settings,
+    *,
+    state: StateDirectory,
+    sockets: _Sockets,
+    stop: StopSignal,
+    ready: "_Ready",
+    clock: Clock,
 ) -> None:
     from tidemill.server.app import create_app
 
@@ -225,16 +238,18 @@ def _serve_locked(
         _log.info("service.ending", url=url)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_signal(app, sockets, started=started, ending=ending))
+        runner.run(_serve_until_signal(app, sockets, stop=stop, started=started, ending=ending))
     _log.info("service.ended", url=url)
 
 
 async def _serve_until_signal(
-    app: AsgiApp, sockets: _Sockets, *, started: Callable[[], None], ending: Callable[[], None]
+    app: AsgiApp,
+    sockets: _Sockets,
+    *,
+    stop: StopSignal,
+    started: Callable[[], None],
+    ending: Callable[[], None],
 ) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = AsgiServer(app)
     async with contextlib.AsyncExitStack() as stack:
         try:

@@ -16,6 +16,7 @@ import structlog
 from tidemill.errors import ConfigurationError
 from tidemill.server.background import wait_for_end
 from tidemill.server.state import StateDirectory
+from tidemill.server.stop_signal import StopSignal
 from tidemill.store.database.postgresql.lead import Lead
 from tidemill.store.database.postgresql.succession import Succession
 
@@ -28,20 +29,20 @@ END_WAIT_S = 5.0
 _log = structlog.get_logger("tidemill.server")
 
 
-async def stand_by(database_url: str, sock: socket.socket | None, *, ready: Callable[[], None]) -> Lead | None:
+async def stand_by(
+    database_url: str, sock: socket.socket | None, *, stop: StopSignal, ready: Callable[[], None]
+) -> Lead | None:
     """Pass on what comes to a socket until the lead is free.
 
     Args:
         database_url: The database that both services use.
         sock: Listens; stays open. None passes on nothing.
+        stop: Ends this process.
         ready: Called when connections are passed on, or the lead turns out to be free.
 
     Returns:
         The lead that ended, to be followed; None if a signal ends this process first.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     succession = Succession(database_url)
     relay = _Relay()
     accepting = asyncio.create_task(relay.run(sock)) if sock else None
@@ -56,6 +57,8 @@ async def stand_by(database_url: str, sock: socket.socket | None, *, ready: Call
                 return None
     finally:
         await relay.close(*([accepting] if accepting else []))
+    if stop.is_set():
+        return None
     await asyncio.to_thread(succession.clear)
     _log.warning("standby.takes_over", term=succession.lead.term if succession.lead else 0)
     return succession.lead or Lead(0, 0)

@@ -1,0 +1,46 @@
+"""SIGTERM and SIGINT, noticed whenever they come: a service that takes over runs one event loop after the other."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Generator
+from types import FrameType
+
+__all__ = ["StopSignal"]
+
+
+class StopSignal:
+    """Whether the process has been asked to end, for the main thread and the event loops that it runs."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    @contextlib.contextmanager
+    def noticed(self) -> Generator[None]:
+        """Notice the signals during the block, instead of what they did before."""
+        before = [(number, signal.signal(number, self._notice)) for number in (signal.SIGTERM, signal.SIGINT)]
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+    def is_set(self) -> bool:
+        """Whether a signal has come."""
+        return self._is_set
+
+    async def wait(self) -> None:
+        """Wait until a signal has come. One task may wait at a time."""
+        self._waiting = (asyncio.get_running_loop(), asyncio.Event())
+        try:
+            if not self._is_set:
+                await self._waiting[1].wait()
+        finally:
+            self._waiting = None
+
+    def _notice(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_set = True
+        if self._waiting is not None:
+            loop, event = self._waiting
+            loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,148 @@
+"""Two services on one PostgreSQL, killed at random moments while jobs are created and run: no acknowledged job is lost,
+and none runs twice.
+"""
+
+import json
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tidemill.testing import Service
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "packages/tidemill/tests/doubles"))
+from postgresql_server import PostgresqlServer, binaries
+
+CLIENTS = 3
+PATIENCE_S = 60.0  # of a client, far above what a takeover takes
+SCRIPT = """
+    import os, time
+    print("RUN", os.getpid(), flush=True)
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+        file.write("w" * 1000)
+    time.sleep(0.5)
+    print("END", flush=True)
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[Service]]:
+    """Two services that stand by for each other; the first leads."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed: apt install postgresql")
+    database = PostgresqlServer()
+    try:
+        database.start()
+        settings = {"database_url": database.empty_database(), "standby": True, "stop_grace_s": 5}
+        services = [Service(state_dir=tmp_path / "s", settings=settings) for _ in range(2)]
+        with services[0], services[1]:
+            yield services
+    finally:
+        database.close()
+
+
+def client_of(service: Service, name: str = "sagemaker") -> Any:
+    """A client that calls this very service, and tries again while nobody leads."""
+    keys = json.loads((service.state_dir / "keys.json").read_text())
+    session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-west-2")
+    config = Config(retries={"total_max_attempts": 8, "mode": "standard"}, connect_timeout=5, read_timeout=20)
+    return session.client(name, endpoint_url=service.url, config=config)
+
+
+class Creator:
+    """A client in a thread: creates a job, waits for its end, creates the next, through one service or the other."""
+
+    def __init__(self, pair: list[Service], request: dict[str, Any], seed: int) -> None:
+        self.acknowledged: list[str] = []
+        self.error: BaseException | None = None
+        self._clients = [client_of(each) for each in pair]
+        self._request = request
+        self._chance = random.Random(seed)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._create_for_ever)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _create_for_ever(self) -> None:
+        try:
+            while not self._ends.is_set():
+                name = f"job-{uuid.uuid4().hex[:12]}"
+                self._until_answered(lambda client, name=name: self._create(client, name))
+                self.acknowledged.append(name)
+                while self._until_answered(lambda client, name=name: self._runs(client, name)):
+                    time.sleep(0.2)
+        except BaseException as error:  # noqa: BLE001  # raised again where the test can see it
+            self.error = error
+
+    def _create(self, client: Any, name: str) -> None:
+        try:
+            client.create_training_job(**{**self._request, "TrainingJobName": name})
+        except ClientError as error:
+            # An earlier try was committed, and its answer was lost.
+            if error.response["Error"]["Code"] != "ResourceInUse":
+                raise
+
+    def _runs(self, client: Any, name: str) -> bool:
+        return client.describe_training_job(TrainingJobName=name)["TrainingJobStatus"] == "InProgress"
+
+    def _until_answered(self, call: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call(self._chance.choice(self._clients))
+            except (BotoCoreError, ClientError) as error:
+                is_final = isinstance(error, ClientError) and error.response["ResponseMetadata"]["HTTPStatusCode"] < 500
+                if is_final or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+def kill_and_revive(pair: list[Service], chance: random.Random) -> None:
+    """Kill one of the services or both, and start them again."""
+    victims = pair if chance.random() < 0.2 else [chance.choice(pair)]
+    for each in victims:
+        each.kill()
+    time.sleep(chance.choice((0, 0, 1, 3)))
+    for each in victims:
+        each.start()
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.matrix)])
+def test_no_job_is_lost_or_runs_twice(kills: int, pair: list[Service], jobs_of: Any, oracle_of: Any) -> None:
+    chance = random.Random(kills)
+    jobs = jobs_of(pair[0])
+    jobs.sagemaker, jobs.s3, jobs.logs_client = (client_of(pair[0], name) for name in ("sagemaker", "s3", "logs"))
+    request = jobs.request(SCRIPT)
+    creators = [Creator(pair, request, seed) for seed in range(CLIENTS)]
+    try:
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.2, 4))
+            kill_and_revive(pair, chance)
+    finally:
+        for each in creators:
+            each.end()
+    acknowledged = [name for each in creators for name in each.acknowledged]
+    assert len(acknowledged) >= kills / 4
+    assert pair[0].log.count("standby.takes_over") > kills / 4, "the lead has changed"
+    oracle = oracle_of(jobs)
+    for name in acknowledged:
+        oracle.check(name, "Completed")
+        log = jobs.log(name)
+        assert sum(line.startswith("RUN ") for line in log) == 1, "the script ran once, no more and no less"
+        assert len(log) == len(set(log)), "every line once"
+        assert "END" in log
+    print(f"{kills} kills, {len(acknowledged)} jobs, {pair[0].log.count('standby.takes_over')} takeovers")
