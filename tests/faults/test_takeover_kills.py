@@ -112,8 +112,10 @@ class Creator:
 
 
 def kill_and_revive(pair: list[Service], chance: random.Random) -> None:
-    """Kill one of the services or both, and start them again."""
-    victims = pair if chance.random() < 0.2 else [chance.choice(pair)]
+    """Kill one of the services or both, and start them again. Mostly it is the one that leads."""
+    leader = json.loads((pair[0].state_dir / "service.json").read_text())["pid"]
+    pair = sorted(pair, key=lambda each: each.pid != leader)
+    victims = chance.choices([pair[:1], pair[1:], pair], weights=(6, 2, 2))[0]
     for each in victims:
         each.kill()
     time.sleep(chance.choice((0, 0, 1, 3)))
