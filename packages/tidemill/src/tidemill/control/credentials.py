@@ -55,6 +55,8 @@ class Credentials:
         self._records = records
         self._user_keys = UserKeys(records, clock=clock)
         self._clock = clock
+        self._found: dict[str, Credential] = {}
+        self._found_in: int | None = None
 
     def lookup(self, access_key_id: str) -> Credential | None:
         """Return the credential of ``access_key_id``, or None if the key is unknown or no longer valid."""
@@ -63,8 +65,7 @@ class Credentials:
         if access_key_id.startswith("AKIA"):
             key = self._user_keys.get(access_key_id)
             return _of_user(key) if key else None
-        record = self._records.get(_KIND, access_key_id) if access_key_id.startswith("ASIA") else None
-        return self._temporary(record) if record else None
+        return self._of_job(access_key_id) if access_key_id.startswith("ASIA") else None
 
     async def issue(self, job: TrainingJob, *, lifetime_s: float) -> TemporaryKeys:
         """Create keys for a job, replacing the previous ones.
@@ -96,6 +97,20 @@ class Credentials:
 
         await self._records.change(replace, grows=True)
         return keys
+
+    def _of_job(self, access_key_id: str) -> Credential | None:
+        """Return a temporary credential; as found before, unless keys have been issued or revoked since."""
+        generation = self._records.generation(_KIND)
+        if generation is None or generation != self._found_in:
+            self._found.clear()
+            self._found_in = generation
+        found = self._found.get(access_key_id)
+        if found is None:
+            record = self._records.get(_KIND, access_key_id)
+            found = self._temporary(record) if record else None
+            if found is not None and generation is not None:
+                self._found[access_key_id] = found
+        return found
 
     def _temporary(self, record: Record) -> Credential:
         rights = record.document if "scope" in record.document else self._rights_of_earlier(record)

@@ -39,7 +39,7 @@ from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
-_LOOK_S = 5.0
+_LOOK_S = 60.0  # reports and stops wake a job; this is for what no report tells, e.g. damaged records
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; only a growing capacity has to be looked for
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024

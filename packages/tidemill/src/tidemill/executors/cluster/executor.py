@@ -7,7 +7,6 @@ the local executor does, and reports by a small signed API, whose requests arriv
 import asyncio
 import contextlib
 import secrets
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -89,7 +88,7 @@ class ClusterExecutor:
             self._placement.release(first.job_id)
             for spec in specs:
                 self._watched.discard(spec.ref)
-                shutil.rmtree(self.instances.directory(spec.ref).path, ignore_errors=True)
+                self.instances.remove(spec.ref)
             raise
 
     def relaunch(self, ref: InstanceRef) -> None:
@@ -100,22 +99,24 @@ class ClusterExecutor:
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
         found = []
-        for ref in self.instances.known():
-            known = None if finished(ref.job_id) else self.instances.identify(ref)
-            if known is not None:
-                self._watched.add(ref)
-                found.append(known)
+        for job_id in self.instances.jobs():
+            # Jobs that are cleaned up may be very many: no more than this question for each.
+            for ref in () if finished(job_id) else self.instances.known(job_id):
+                known = self.instances.identify(ref)
+                if known is not None:
+                    self._watched.add(ref)
+                    found.append(known)
         return found
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         return self.instances.status(ref)
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        if self.instances.status(ref).running:
+        if self.instances.runs(ref):
             self.instances.request_stop(ref, reason)
 
     def kill(self, ref: InstanceRef) -> None:
-        if self.instances.status(ref).running and self._placement.kill(ref):
+        if self.instances.runs(ref) and self._placement.kill(ref):
             self.instances.end_lease(ref)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
@@ -152,8 +153,8 @@ class ClusterExecutor:
             return
         self._placement.release(job_id)
         for ref in refs:
-            self.instances.end_lease(ref)
             self._watched.discard(ref)
+        self.instances.end_job(job_id)
 
     def close(self) -> None:
         self.instances.close()
@@ -184,7 +185,7 @@ class ClusterExecutor:
 
     def _ended_leases(self) -> set[InstanceRef]:
         """Instances whose lease has ended since the last look."""
-        over = {ref for ref in list(self._watched) if not self.instances.status(ref).running}
+        over = {ref for ref in list(self._watched) if not self.instances.runs(ref)}
         self._watched -= over
         return over
 

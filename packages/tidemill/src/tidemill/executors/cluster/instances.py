@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.core.files import read_json, write_json
@@ -18,13 +20,32 @@ from tidemill.executors.base import KnownInstance, LogSink
 from tidemill.executors.cluster.reports import UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
-from tidemill.instance.spec import InstanceRef, InstanceSpec
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.instance.status import InstanceExit, InstanceStatus, Phase, StopReason
 
 __all__ = ["ClusterInstances"]
 
 _LEASE_FILE = "lease"
 _ENDED_S = 1.0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What the files of an attempt say, so that a heartbeat reads none of them.
+
+    Attributes:
+        lease_file: Its modification time tells a later service when the lease was renewed.
+        until_s: When the lease ends, by the monotonic clock.
+    """
+
+    job_name: str
+    log: StreamName
+    lease_file: str
+    phases: tuple[Phase, ...]
+    ended: bool
+    stop: StopReason | None
+    until_s: float
+    log_begin: int | None = None
 
 
 class ClusterInstances:
@@ -44,7 +65,9 @@ class ClusterInstances:
         self._logs = logs
         self._lease_s = lease_s
         self._changed = changed
+        self._attempts: dict[InstanceRef, _Attempt] = {}
         self._lock = threading.Lock()
+        self._lease_lock = threading.Lock()  # never held while files are read or written: the event loop takes it
         self._waiting: dict[InstanceRef, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
         self._closing = False
 
@@ -52,17 +75,20 @@ class ClusterInstances:
     def lease_s(self) -> float:
         return self._lease_s
 
-    def directory(self, ref: InstanceRef) -> InstanceDirectory:
-        return InstanceDirectory.of(self._root, ref)
-
     def knows(self, ref: InstanceRef) -> bool:
-        """Whether an attempt was launched and not reaped."""
-        return self.directory(ref).spec_file.exists()
+        """Whether an attempt was launched and not removed."""
+        return ref in self._attempts or self._directory(ref).spec_file.exists()
 
-    def known(self, job_id: str | None = None) -> Iterator[InstanceRef]:
-        """Yield every attempt that was launched and not reaped."""
+    def known(self, job_id: str) -> Iterator[InstanceRef]:
+        """Yield every attempt of a job that was launched and not removed."""
         for directory in InstanceDirectory.all_below(self._root, job_id):
             yield directory.ref
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the job id of every attempt that was launched and not removed."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._root / "jobs") as jobs:
+            for job in jobs:
+                yield job.name
 
     def spec(self, ref: InstanceRef) -> InstanceSpec:
         """Return the spec of an attempt, without its inputs.
@@ -70,17 +96,28 @@ class ClusterInstances:
         Raises:
             UnknownInstance: There is no such attempt.
         """
-        value = read_json(self.directory(ref).spec_file)
+        value = read_json(self._directory(ref).spec_file)
         if value is None:
             raise UnknownInstance(f"attempt {ref.attempt} of instance {ref.instance_index} of job {ref.job_id} is over")
         return spec_from_json(value)
 
     def add(self, spec: InstanceSpec) -> None:
         """Record an attempt that is about to start. Its lease begins."""
-        directory = self.directory(spec.ref)
+        directory = self._directory(spec.ref)
         directory.path.mkdir(parents=True, mode=0o700, exist_ok=True)
-        self._renew(spec.ref)
+        (directory.path / _LEASE_FILE).touch()
         write_json(directory.spec_file, {"version": 1, **spec_to_json(spec)})
+
+    def remove(self, ref: InstanceRef) -> None:
+        """Remove the record of an attempt that never ran."""
+        self._attempts.pop(ref, None)
+        shutil.rmtree(self._directory(ref).path, ignore_errors=True)
+
+    def end_job(self, job_id: str) -> None:
+        """End the leases of all attempts of a job. Their records stay, in files alone."""
+        for ref in list(self.known(job_id)):
+            self.end_lease(ref)
+            self._attempts.pop(ref, None)
 
     def identify(self, ref: InstanceRef) -> KnownInstance | None:
         """Return which job an attempt belongs to; None if its record cannot be read."""
@@ -89,35 +126,43 @@ class ClusterInstances:
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
         return None
 
+    def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
+        attempt = self._checked(ref, job_name)
+        self._renew(ref, attempt)
+        return attempt.stop
+
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:
         result = _exit(ended) if ended else None
         with self._lock:
-            directory = self._checked(ref, job_name)
-            first = result is not None and directory.read_exit() is None
+            attempt, directory = self._checked(ref, job_name), self._directory(ref)
+            first = result is not None and not attempt.ended
             news = lost or first
-            if phases and tuple(phases) != directory.read_phases():
+            if phases and tuple(phases) != attempt.phases:
                 directory.write_phases(phases)
+                attempt.phases = tuple(phases)
                 news = True
             if result is not None and first:
                 directory.write_exit(result)
+                attempt.ended = True
             if lost:
                 self.end_lease(ref)
             else:
-                self._renew(ref)
-            stop = directory.read_stop()
+                self._renew(ref, attempt)
         if news:
             self._changed(ref)
         if lost or ended:
             self._wake(ref)
-        return stop
+        return attempt.stop
 
     def request_stop(self, ref: InstanceRef, reason: StopReason) -> None:
         """Record that an attempt is to stop, unless it was asked before; its agent hears of it at once."""
-        directory = self.directory(ref)
-        if directory.read_stop() is None:
-            directory.write_stop(reason)
+        with self._lock:
+            attempt = self._attempt(ref)
+            if attempt.stop is None:
+                self._directory(ref).write_stop(reason)
+                attempt.stop = reason
         self._wake(ref)
 
     def close(self) -> None:
@@ -128,79 +173,128 @@ class ClusterInstances:
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
         if timeout_s <= 0 or self._closing:
-            return self.directory(ref).read_stop()
+            return self._stop(ref)
         waiter = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.setdefault(ref, []).append(waiter)
         try:
             # Looked at after the event is there: a stop in between sets it.
-            stop = self.directory(ref).read_stop()
-            if stop is None:
+            if self._stop(ref) is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waiter[1].wait(), timeout_s)
-                stop = self.directory(ref).read_stop()
-            return stop
+            return self._stop(ref)
         finally:
             self._waiting[ref].remove(waiter)
             if not self._waiting[ref]:
                 del self._waiting[ref]
 
     def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
-        self._checked(ref, job_name)
-        stream = self.spec(ref).log
-        begin = self._log_begin(ref)
+        attempt = self._checked(ref, job_name)
+        begin = self._log_begin(ref, attempt)
         if lines:
-            self._logs.append(stream, lines, offset=begin + offset)
-        return self._logs.received_bytes(stream) - begin
+            self._logs.append(attempt.log, lines, offset=begin + offset)
+        return self._logs.received_bytes(attempt.log) - begin
 
     def status(self, ref: InstanceRef) -> InstanceStatus:
         """Return what an attempt has reported; it runs as long as its lease lasts."""
-        directory = self.directory(ref)
-        launched, ended = directory.spec_file.exists(), directory.read_exit()
+        try:
+            attempt = self._attempt(ref)
+        except UnknownInstance:
+            return InstanceStatus(launched=False, running=False, phases=(), exit=None, attempt=ref.attempt)
         return InstanceStatus(
-            launched=launched,
-            running=launched and ended is None and self.lease_left_s(ref) > 0,
-            phases=directory.read_phases(),
-            exit=ended,
+            launched=True,
+            running=_runs(attempt),
+            phases=attempt.phases,
+            exit=self._directory(ref).read_exit() if attempt.ended else None,
             attempt=ref.attempt,
         )
 
-    def lease_left_s(self, ref: InstanceRef) -> float:
-        """Return for how long the lease of an attempt still lasts; not above 0 if it has ended."""
+    def runs(self, ref: InstanceRef) -> bool:
+        """Whether an attempt has a lease and no result: `InstanceStatus.running` for little."""
         try:
-            renewed_s = (self.directory(ref).path / _LEASE_FILE).stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
-        return renewed_s + self._lease_s - time.time()
+            return _runs(self._attempt(ref))
+        except UnknownInstance:
+            return False
 
     def end_lease(self, ref: InstanceRef) -> None:
         """End the lease of an attempt whose processes are gone."""
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(self.directory(ref).path / _LEASE_FILE, (_ENDED_S, _ENDED_S))
+        with contextlib.suppress(UnknownInstance, FileNotFoundError):
+            attempt = self._attempt(ref)
+            with self._lease_lock:
+                attempt.until_s = 0.0
+                os.utime(attempt.lease_file, (_ENDED_S, _ENDED_S))
 
-    def _checked(self, ref: InstanceRef, job_name: str) -> InstanceDirectory:
-        if self.spec(ref).job_name != job_name:
+    def _directory(self, ref: InstanceRef) -> InstanceDirectory:
+        return InstanceDirectory.of(self._root, ref)
+
+    def _attempt(self, ref: InstanceRef) -> _Attempt:
+        """Return what is known of an attempt, read from its files if an earlier service wrote them.
+
+        Raises:
+            UnknownInstance: There is no such attempt.
+        """
+        found = self._attempts.get(ref)
+        return found if found is not None else self._attempts.setdefault(ref, self._read(ref))
+
+    def _read(self, ref: InstanceRef) -> _Attempt:
+        spec, directory = self.spec(ref), self._directory(ref)
+        lease_file = directory.path / _LEASE_FILE
+        try:
+            left_s = lease_file.stat().st_mtime + self._lease_s - time.time()
+        except FileNotFoundError:
+            left_s = 0.0
+        return _Attempt(
+            job_name=spec.job_name,
+            log=spec.log,
+            lease_file=str(lease_file),
+            phases=directory.read_phases(),
+            ended=directory.read_exit() is not None,
+            stop=directory.read_stop(),
+            until_s=time.monotonic() + left_s,
+        )
+
+    def _checked(self, ref: InstanceRef, job_name: str) -> _Attempt:
+        attempt = self._attempt(ref)
+        if attempt.job_name != job_name:
             raise UnknownInstance(f"job {ref.job_id} is not {job_name!r}, whose keys signed the request")
-        directory = self.directory(ref)
-        if directory.read_exit() is None and self.lease_left_s(ref) <= 0:
-            raise UnknownInstance(f"the lease of attempt {ref.attempt} of job {job_name} has ended")
-        return directory
+        if not attempt.ended and not _runs(attempt):
+            raise _lease_over(ref, attempt)
+        return attempt
+
+    def _stop(self, ref: InstanceRef) -> StopReason | None:
+        found = self._attempts.get(ref)
+        return found.stop if found is not None else None
 
     def _wake(self, ref: InstanceRef) -> None:
         """Let the request of an agent that waits for a stop be answered."""
         for loop, event in self._waiting.get(ref, ()):
             loop.call_soon_threadsafe(event.set)
 
-    def _renew(self, ref: InstanceRef) -> None:
-        (self.directory(ref).path / _LEASE_FILE).touch()
+    def _renew(self, ref: InstanceRef, attempt: _Attempt) -> None:
+        with self._lease_lock:
+            if not attempt.ended and not _runs(attempt):
+                raise _lease_over(ref, attempt)
+            attempt.until_s = time.monotonic() + self._lease_s
+            with contextlib.suppress(FileNotFoundError):  # the job has just been removed
+                os.utime(attempt.lease_file)
 
-    def _log_begin(self, ref: InstanceRef) -> int:
-        file = self.directory(ref).path / "log.json"
-        with self._lock:
-            found = read_json(file)
-            if found is None:
-                found = {"version": 1, "begin": self._logs.received_bytes(self.spec(ref).log)}
-                write_json(file, found)
-        return int(found["begin"])
+    def _log_begin(self, ref: InstanceRef, attempt: _Attempt) -> int:
+        if attempt.log_begin is None:
+            file = self._directory(ref).path / "log.json"
+            with self._lock:
+                found = read_json(file)
+                if found is None:
+                    found = {"version": 1, "begin": self._logs.received_bytes(attempt.log)}
+                    write_json(file, found)
+            attempt.log_begin = int(found["begin"])
+        return attempt.log_begin
+
+
+def _runs(attempt: _Attempt) -> bool:
+    return not attempt.ended and attempt.until_s > time.monotonic()
+
+
+def _lease_over(ref: InstanceRef, attempt: _Attempt) -> UnknownInstance:
+    return UnknownInstance(f"the lease of attempt {ref.attempt} of job {attempt.job_name} has ended")
 
 
 def _exit(text: str) -> InstanceExit:

@@ -21,6 +21,18 @@ class InstanceReports(Protocol):
         """Length of a lease."""
         ...
 
+    def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
+        """Renew the lease, without waiting for files. Return why the instance is to stop, if it is.
+
+        Args:
+            ref: The attempt.
+            job_name: Of the job whose keys signed the request.
+
+        Raises:
+            UnknownInstance: The attempt is over, its lease has ended, or it is not of that job.
+        """
+        ...
+
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:

@@ -35,16 +35,14 @@ class InstancesService:
         """Record a report. Answers when the instance is to stop, at the latest after ``WaitSeconds``."""
         ref, job_name = _ref(request), _job_of(context)
         phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
-        ended = request.get("Exit", "")
+        ended, lost = request.get("Exit", ""), request.get("Lost", False)
         try:
-            stop = await asyncio.to_thread(
-                self._instances.report,
-                ref,
-                job_name=job_name,
-                phases=phases,
-                ended=ended,
-                lost=request.get("Lost", False),
-            )
+            if phases or ended or lost:
+                stop = await asyncio.to_thread(
+                    self._instances.report, ref, job_name=job_name, phases=phases, ended=ended, lost=lost
+                )
+            else:
+                stop = self._instances.renew(ref, job_name=job_name)
         except UnknownInstance as error:
             raise _over(error) from error
         except ValueError as error:
