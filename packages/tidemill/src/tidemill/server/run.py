@@ -25,6 +25,7 @@ from tidemill.server import events
 from tidemill.server.asgi import AsgiApp, AsgiServer, lifespan
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
+from tidemill.server.garbage import short_collections
 from tidemill.server.keys import Keys
 from tidemill.server.listener import listener_url, listening, moved_port
 from tidemill.server.public_address import PublicAddress
@@ -267,6 +268,7 @@ async def _serve_until_signal(
                 await server.listener.open(sockets.public, tls=sockets.tls)
             for sock, uses_tls in sockets.inherited:
                 await server.listener.open(sock, tls=sockets.tls if uses_tls else None)
+            await stack.enter_async_context(short_collections())
             started()
             await stop.wait()
         ending()

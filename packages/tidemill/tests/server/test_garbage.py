@@ -1,0 +1,34 @@
+import asyncio
+import gc
+import weakref
+
+from pytest import MonkeyPatch
+
+from tidemill.server import garbage
+
+
+class Node:
+    """Refers to itself, so that only a collection frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def live(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "FULL_COLLECTION_S", 0.05)
+    async with garbage.short_collections():
+        node = Node()
+        gone = weakref.ref(node)
+        gc.collect(1)
+        assert not any(each is node for each in gc.get_objects()), "collections still look at an object that lives"
+        del node
+        async with asyncio.timeout(30):
+            while gone() is not None:
+                await asyncio.sleep(0.01)
+
+
+def test_what_lives_is_set_aside_and_a_full_collection_finds_garbage(monkeypatch: MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    asyncio.run(live(monkeypatch))
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
