@@ -1,8 +1,9 @@
 """Python's garbage collector, set so that no request waits long for it.
 
 A full collection looks at all objects, while nothing else runs: 0.3 s in a service with 2,000 running instances. Most
-of these objects live for hours, so what survives two collections is set aside, and a full collection comes only every
-ten minutes. Set aside or not, an object is freed when its last reference goes; only those in cycles wait.
+of these objects live for hours, so what survives two collections is set aside, and a full collection, for which
+requests do wait, comes only every ten minutes. Set aside or not, an object is freed when its last reference goes; only
+those in cycles wait.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _THRESHOLDS = (700, 4, 1_000_000)
 async def short_collections() -> AsyncGenerator[None]:
     """Keep collections short until the end of the block."""
     before = gc.get_threshold()
-    _collect_all()
+    gc.freeze()  # without a collection, which would delay the start
     gc.set_threshold(*_THRESHOLDS)
     gc.callbacks.append(_set_aside)
     full = asyncio.create_task(_collect_regularly())

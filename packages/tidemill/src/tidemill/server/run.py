@@ -104,7 +104,7 @@ class _Sockets:
 
     @property
     def relay(self) -> tuple[str, int]:
-        """Where a standby service reaches this one."""
+        """The address at which a standby service reaches this one."""
         host, port = self.main.getsockname()[:2]
         return (socket.gethostname() if host in ("0.0.0.0", "::") else host), port  # noqa: S104 - compared, not bound
 
@@ -129,7 +129,7 @@ def _serve_in_turn(
     ready: "_Ready",
     clock: Clock,
 ) -> None:
-    """Stand by while another service leads, then serve."""
+    """Wait until no other service leads, then serve."""
     if settings.database_url is None:
         raise ConfigurationError(
             "a service can stand by only if it shares its records with the one that leads: set database_url, or start"
@@ -194,7 +194,7 @@ def _address(settings: Settings, sockets: _Sockets | None) -> str:
 def _inherited(
     stack: contextlib.ExitStack, sockets: _Sockets, *, local_url: str, relay: tuple[str, int] | None
 ) -> Generator[tuple[socket.socket, bool]]:
-    """Listen also where the service listened that led before, if it was on this machine: its jobs know no other."""
+    """Also listen on the previous leader's addresses, if it ran on this machine: its jobs know no others."""
     own = {sock.getsockname()[:2] for sock in (sockets.local, sockets.main)}
     url = urlsplit(local_url)
     local = (url.hostname, url.port) if url.hostname and url.port else None
