@@ -2,9 +2,12 @@
 
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py             # 2 processes
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py --ranks 4   # printed, for a machine with as few cores as this
+    .venvs/tf-2.21/bin/python benchmarks/allreduce.py --network 4gbit   # the step, on a network of this rate
 
-Each round times all of them once at each size; what is printed is the least and the median over the rounds. Then a
-training step whose gradients travel while the backward pass still runs, beside one that sends them after it.
+Each round times all of them once at each size, after a call that is not timed; what is printed is the least and the
+median over the rounds. Then a training step whose gradients travel while the backward pass still runs, beside one that
+sends them after it. Where memory is the network, sending is work for the processor, like the backward pass; --network
+measures the step where sending is mostly waiting: between sockets in a network namespace with a limited rate.
 """
 
 from __future__ import annotations
@@ -34,10 +37,13 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tcp", action="store_true", help="sockets instead of shared memory")
+    parser.add_argument("--network", metavar="RATE", help="only the step, at this rate: 4gbit, for example")
     options = parser.parse_args()
     if "PMI_RANK" in os.environ:
-        measure(options.rounds)
+        measure(options)
         return
+    if options.network and "BENCHMARK_NETWORK" not in os.environ:
+        enter_network(options.network)
     ports = []
     for _ in range(options.ranks):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -47,21 +53,48 @@ def main() -> None:
         "BENCHMARK_PORTS": " ".join(map(str, ports)),
         "CUDA_VISIBLE_DEVICES": "-1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "HOROVOD_TIDEMILL_TRANSPORT": "tcp" if options.tcp else "auto",
+        "HOROVOD_TIDEMILL_TRANSPORT": "tcp" if options.tcp or options.network else "auto",
     }
     mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun"
-    command = [mpirun, "-np", str(options.ranks), sys.executable, __file__, "--rounds", str(options.rounds)]
+    command = [mpirun, "-np", str(options.ranks), sys.executable, *sys.argv]
     sys.exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
-def measure(rounds: int) -> None:
+def enter_network(rate: str) -> None:
+    """Become this program in a network namespace whose loopback device sends so many bits a second."""
+    limit = 'ip link set lo up && tc qdisc add dev lo root tbf rate "$0" burst 256kb latency 100ms && exec "$@"'
+    command = ["unshare", "--net", "--map-root-user", "sh", "-c", limit, rate, sys.executable, *sys.argv]
+    os.execvpe(command[0], command, {**os.environ, "BENCHMARK_NETWORK": rate})
+
+
+def measure(options: argparse.Namespace) -> None:
     """What each rank does."""
-    import numpy as np
     import tensorflow as tf
     from mpi4py import MPI
 
+    import horovod.tensorflow as hvd
+
     everyone = MPI.COMM_WORLD
-    rank, size = everyone.Get_rank(), everyone.Get_size()
+    if options.network:
+        hvd.init()
+    else:
+        seconds = calls(everyone, hvd, tf, options.rounds)
+        if everyone.Get_rank() == 0:
+            report(seconds, everyone.Get_size())
+    steps = overlap(hvd, tf, options.rounds)
+    if everyone.Get_rank() == 0:
+        for name, values in steps.items():
+            print(f"step, {name}: {min(values) * 1e3:.1f} ms ({statistics.median(values) * 1e3:.1f})")
+    everyone.Barrier()
+    hvd.shutdown()
+    os._exit(0)  # the servers of the strategy would wait
+
+
+def calls(everyone: Any, hvd: Any, tf: Any, rounds: int) -> dict[tuple[str, str, str], list[float]]:
+    """Seconds of an allreduce by size, dtype and way, one value a round."""
+    import numpy as np
+
+    rank = everyone.Get_rank()
     workers = [f"127.0.0.1:{port}" for port in os.environ["BENCHMARK_PORTS"].split()]
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
     options = tf.distribute.experimental.CommunicationOptions(
@@ -91,20 +124,14 @@ def measure(rounds: int) -> None:
     seconds: dict[tuple[str, str, str], list[float]] = {way: [] for way in ways}
     for number in range(rounds + 1):
         for way, call in ways.items():
+            call()  # wakes what sleeps: each way comes after another
             everyone.Barrier()
             began = time.perf_counter()
             for _ in range(CALLS[way[0]]):
                 call()
             if number > 0:  # the first round traces, and allocates
                 seconds[way].append((time.perf_counter() - began) / CALLS[way[0]])
-    steps = overlap(hvd, tf, rounds)
-    if rank == 0:
-        report(seconds, size)
-        for name, values in steps.items():
-            print(f"step, {name}: {min(values) * 1e3:.1f} ms ({statistics.median(values) * 1e3:.1f})")
-    everyone.Barrier()
-    hvd.shutdown()
-    os._exit(0)  # the servers of the strategy would wait
+    return seconds
 
 
 def overlap(hvd: Any, tf: Any, rounds: int) -> dict[str, list[float]]:

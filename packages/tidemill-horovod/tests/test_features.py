@@ -38,3 +38,8 @@ def test_threads_call_at_once_and_a_shutdown_ends_the_one_that_waits() -> None:
     said = run(*MPIRUN, str(Path(__file__).parent / "jobs/threads.py"))
     assert said.count("done\n") == 2
     assert said.count("ended by ") == 2
+
+
+def test_gradients_travel_while_the_backward_pass_goes_on() -> None:
+    said = run(*MPIRUN, str(Path(__file__).parent / "jobs/overlap.py"))
+    assert said.count("done\n") == 2

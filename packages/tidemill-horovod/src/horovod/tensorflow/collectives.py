@@ -55,6 +55,7 @@ def run(
     reduction: Reduction = Reduction.SUM,
     root: int = 0,
     scale: float = 1.0,
+    in_order: bool = False,
 ) -> list[Any]:
     """Add the op of a collective, or run it eagerly.
 
@@ -66,6 +67,8 @@ def run(
         reduction: Of an allreduce.
         root: Of a broadcast, counted in all ranks.
         scale: The result of an allreduce of floats is multiplied by it.
+        in_order: In a `tf.function`, run after the stateful ops that were added before this one, and before those that
+            come later. By default the op runs as soon as its inputs are computed.
 
     Returns:
         As many tensors (one of an alltoall). Static shapes are those of the inputs, but for the first axis of an
@@ -95,6 +98,8 @@ def run(
     else:
         results = engine.collective(**arguments, name=label.replace("\n", "_"))
         _set_shapes(kind, tensors, results)
+        if not in_order:
+            _run_when_ready(results[0].op)
     return list(results[:1] if kind is Kind.ALLTOALL else results)
 
 
@@ -105,6 +110,17 @@ def _name_in_graph(label: str) -> str:
     counter[label] += 1
     place = re.sub(r"\d+", "", getattr(graph, "name", ""))
     return f"{place}.{label}.{counter[label]}".replace("\n", " ")
+
+
+def _run_when_ready(op: Any) -> None:
+    """Keep a `tf.function` from running its collectives one after the other, in the order of their creation.
+
+    It does so with all stateful ops. The gradient of the first layer, which is computed last, would travel first, and
+    no gradient during the backward pass.
+    """
+    dependencies = getattr(op.graph, "experimental_acd_manager", None)
+    if dependencies is not None:
+        dependencies.run_independently(op)
 
 
 def _set_shapes(kind: Kind, tensors: Sequence[Any], results: Sequence[Any]) -> None:

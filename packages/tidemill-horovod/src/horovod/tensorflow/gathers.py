@@ -136,7 +136,7 @@ def barrier(process_set: Any = None) -> None:
     """
     ranks = members_of("barrier", process_set)
     if current_engine() is not None:
-        run(Kind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks)
+        run(Kind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks, in_order=True)
     elif size() > 1:
         communicator().barrier()
 
@@ -152,7 +152,7 @@ def join() -> int:
     members_of("join", None)
     if size() == 1:
         return 0
-    (last,) = run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join")
+    (last,) = run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join", in_order=True)
     return int(last)
 
 
