@@ -52,6 +52,14 @@ def test_the_newest_patch_of_pyenv_is_taken_and_what_does_not_run_is_passed_over
     assert available(("3.8", "3.7")) == ("3.7",)
 
 
+def test_an_interpreter_on_the_path_is_found(bare_machine, tmp_path, monkeypatch):
+    own = Interpreter.own()
+    (tmp_path / f"python{OWN}").symlink_to(own.executable)
+    monkeypatch.setattr(Interpreter, "own", lambda: Interpreter(Path("/p/python"), "3.1.0", Path("/p")))
+    found = find_interpreter((OWN,), purpose="It")
+    assert (found.version, found.executable) == (own.version, own.executable)
+
+
 def test_an_interpreter_that_is_installed_later_is_found_by_the_same_process(bare_machine):
     with pytest.raises(MissingInterpreterError):
         find_interpreter(("3.7",), purpose="It")

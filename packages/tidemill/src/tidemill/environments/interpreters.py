@@ -131,7 +131,8 @@ def _candidates(minor: str) -> Iterator[Path]:
     with contextlib.suppress(EnvironmentBuildError, OSError, subprocess.TimeoutExpired):
         environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
         found = subprocess.run(
-            [find_uv(), "python", "find", "--system", "--no-project", "--no-python-downloads", "--quiet", minor],
+            # Not --quiet: it drops the answer, too.
+            [find_uv(), "python", "find", "--system", "--no-project", "--no-python-downloads", minor],
             env=environ | installer_variables(os.environ),
             cwd="/",
             stdin=subprocess.DEVNULL,
