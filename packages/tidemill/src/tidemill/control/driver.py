@@ -6,7 +6,7 @@ and each is made so that the second time changes nothing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -15,12 +15,11 @@ from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
+from tidemill.control.job_driver import JobDriver
+from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
-from tidemill.control.resources import job_record
 from tidemill.control.slots import Slots
-from tidemill.control.training import TRAINING_JOB
-from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.retries import (
@@ -29,12 +28,12 @@ from tidemill.core.retries import (
     run_time_left_s,
     wait_time_left_s,
 )
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
+from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
-from tidemill.store.records.base import Query, Record, RecordStore, Transaction
+from tidemill.store.records.base import RecordStore
 
 __all__ = ["TrainingDriver"]
 
@@ -56,7 +55,7 @@ _OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
 }
 
 
-class TrainingDriver:
+class TrainingDriver(JobDriver[TrainingJob]):
     """Runs the accepted training jobs.
 
     Args:
@@ -82,7 +81,7 @@ class TrainingDriver:
         service_variables: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        self._records = records
+        super().__init__(Jobs(records, TRAINING))
         self._executor = executor
         self._planner = planner
         self._publisher = publisher
@@ -90,65 +89,35 @@ class TrainingDriver:
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
-        self._queue = WorkQueue("training job", self._drive)
 
-    async def start(self) -> None:
-        """Resume every job that has not ended: running jobs first, then the oldest."""
-        jobs = [job async for job in self._unfinished()]
-        running = {job.name for job in jobs if any(self._launched(ref) for ref in instances_of(job))}
-        for job in sorted(jobs, key=lambda job: (job.name not in running, job.created_ms)):
-            self.wake(job.name)
-            await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
-
-    def wake(self, name: str) -> None:
-        """A job was created, or something about it changed."""
-        self._queue.wake(name)
-
-    def changed(self, ref: InstanceRef) -> bool:
-        """The executor reports news of an instance. Returns whether it is one of a training job."""
-        return self._queue.changed(ref)
-
-    async def close(self) -> None:
-        """Leave the jobs to themselves; their instances run on."""
-        await self._queue.close()
-
-    async def _unfinished(self) -> AsyncIterator[TrainingJob]:
-        # One status at a time: an index answers that, however many jobs have ended.
-        for status in (TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING):
-            query = Query(statuses=(status,), descending=False, limit=100)
-            while True:
-                page = await self._records.list(TRAINING_JOB, query)
-                for record in page.records:
-                    yield TrainingJob.from_document(record.document)
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
+    def _runs(self, job: TrainingJob) -> bool:
+        return any(self._launched(ref) for ref in instances_of(job))
 
     async def _drive(self, name: str) -> None:
         try:
-            await self._run(self._job(name))
+            await self._run(self._jobs.get(name))
         except ServiceUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("job.driver_failed", name=name)
             reason = f"InternalServerError: {type(error).__name__}: {error}"
-            await self._end(self._job(name), Outcome.FAILED, failure=reason)
+            await self._end(self._jobs.get(name), Outcome.FAILED, failure=reason)
 
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:
             return
         refs = instances_of(job)
         self._queue.listen(job.job_id, job.name)
-        if any(self._launched(ref) for ref in refs):
+        if self._runs(job):
             self._slots.force(len(refs))
         elif len(refs) > max(1, self._executor.capacity().instances):
             await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
             return
         elif not await self._admit(job, len(refs)):
-            await self._end(self._job(job.name), Outcome.STOPPED)
+            await self._end(self._jobs.get(job.name), Outcome.STOPPED)
             return
         try:
-            while await self._attempt(self._job(job.name)):
+            while await self._attempt(self._jobs.get(job.name)):
                 pass
         finally:
             self._slots.release(len(refs))
@@ -175,7 +144,7 @@ class TrainingDriver:
             faults.point("control.queued")
             admitted = await self._granted(job.name, place)
             if admitted:
-                await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
+                await self._enter(self._jobs.get(job.name), SecondaryStatus.STARTING, "Starting the training job")
         except BaseException:
             await self._give_up(place, count)
             raise
@@ -186,11 +155,11 @@ class TrainingDriver:
     async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
         """Wait for the slot. False: the job was stopped meanwhile."""
         while not place.done():
-            if self._job(name).stop_requested:
+            if self._jobs.get(name).stop_requested:
                 break
             await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
             self._slots.look()
-        return not self._job(name).stop_requested
+        return not self._jobs.get(name).stop_requested
 
     async def _give_up(self, place: asyncio.Task[None], count: int) -> None:
         """Leave the queue, or give back the slots that came out of it."""
@@ -216,11 +185,11 @@ class TrainingDriver:
             await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
             return False
         gang = await self._follow(job.name, refs)
-        job, ended = self._job(job.name), gang.end()
+        job, ended = self._jobs.get(job.name), gang.end()
         cause = _cause_of_restart(job, gang)
         if cause and await self._restart(job, cause):
             return True
-        job = self._job(job.name)
+        job = self._jobs.get(job.name)
         if job.status.terminal:
             return False
         if ended is None:
@@ -250,7 +219,7 @@ class TrainingDriver:
             return replace(starting, attempt=job.attempt + 1)
 
         faults.point("control.restart.before")
-        restarted = await self._update(job.name, again)
+        restarted = await self._jobs.update(job.name, again)
         faults.point("control.restart.after")
         if restarted.attempt == job.attempt:
             return False
@@ -275,7 +244,7 @@ class TrainingDriver:
         faults.point("control.launch.before")
         await asyncio.to_thread(self._executor.launch, specs)
         faults.point("control.launch.after")
-        await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
+        await self._jobs.update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     def _launched(self, ref: InstanceRef) -> bool:
         """Return whether this very attempt was launched."""
@@ -290,7 +259,7 @@ class TrainingDriver:
             if any(status.attempt < ref.attempt for status, ref in zip(statuses, refs, strict=True)):
                 await self._queue.wait(name, timeout_s=_LOOK_S)
                 continue
-            job = self._job(name)
+            job = self._jobs.get(name)
             gang = Gang(job.hosts, statuses)
             job = await self._note_phases(job, gang.phases)
             if gang.over:
@@ -329,7 +298,7 @@ class TrainingDriver:
         if advanced is job:
             return job
         reached = advanced.transitions[len(job.transitions) :]
-        job = await self._update(job.name, lambda now: now if now.stop_requested else _replay(now, reached))
+        job = await self._jobs.update(job.name, lambda now: now if now.stop_requested else _replay(now, reached))
         for transition in reached:
             faults.point(f"control.phase.{transition.status}")
         return job
@@ -343,7 +312,7 @@ class TrainingDriver:
             outcome, failure = Outcome.FAILED, str(error)
         faults.point("control.publish.after")
         found = await self._publisher.final_metrics(job) if _asks_for_metrics(job) else FoundMetrics()
-        job = await self._update(
+        job = await self._jobs.update(
             job.name,
             lambda now: replace(
                 now,
@@ -383,7 +352,7 @@ class TrainingDriver:
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
         faults.point("control.finalise.before")
-        job = await self._update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
+        job = await self._jobs.update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
         faults.point("control.finalise.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         await asyncio.to_thread(self._publisher.clean_up, job)
@@ -391,38 +360,9 @@ class TrainingDriver:
 
     async def _enter(self, job: TrainingJob, status: SecondaryStatus, message: str) -> TrainingJob:
         at_ms = self._clock.now_ms()
-        return await self._update(
+        return await self._jobs.update(
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
         )
-
-    async def _update(
-        self,
-        name: str,
-        change: Callable[[TrainingJob], TrainingJob],
-        *,
-        also: Callable[[Transaction], None] = lambda _: None,
-    ) -> TrainingJob:
-        """Change a job, and what goes with it, in one commit."""
-
-        def change_record(record: Record) -> Record | None:
-            now = TrainingJob.from_document(record.document)
-            new = change(now)
-            return None if new is now else job_record(new)
-
-        def work(transaction: Transaction) -> Record | None:
-            also(transaction)
-            return transaction.update(TRAINING_JOB, name, change_record)
-
-        record = await self._records.change(work)
-        if record is None:
-            raise LookupError(f"training job {name!r} is gone from the store")
-        return TrainingJob.from_document(record.document)
-
-    def _job(self, name: str) -> TrainingJob:
-        record = self._records.get(TRAINING_JOB, name)
-        if record is None:
-            raise LookupError(f"training job {name!r} is gone from the store")
-        return TrainingJob.from_document(record.document)
 
 
 def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
