@@ -4,6 +4,7 @@ import asyncio
 import io
 import itertools
 import os
+import secrets
 import signal
 import tarfile
 import time
@@ -40,7 +41,7 @@ SAVE = (
     "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saved', flush=True); sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, save)\n"
 )
-_numbers = itertools.count(0xE0)
+_numbers = itertools.count(1)
 short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
 
 
@@ -66,7 +67,8 @@ class Cluster:
     def spec(self, script: str, **changes: Any) -> InstanceSpec:
         number = next(_numbers)
         name = f"job-{number}"
-        self.jobs.append(f"{number:032x}")
+        # Processes are found by the id of their job on the whole machine, where other tests may run.
+        self.jobs.append(secrets.token_hex(16))
         members: dict[str, Any] = {
             "ref": InstanceRef(self.jobs[-1], 0),
             "kind": "training",

@@ -7,6 +7,7 @@ executor gets a `Rig` here and must pass as it is.
 import asyncio
 import io
 import itertools
+import secrets
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -63,7 +64,7 @@ else:
 server.serve_forever()
 """
 
-_numbers = itertools.count(0xC0)
+_numbers = itertools.count(1)
 
 
 class Closable(Executor, Protocol):
@@ -99,7 +100,8 @@ class Rig:
     def specs(self, script: str = "", *, count: int = 1, **changes: Any) -> list[InstanceSpec]:
         """The specs of a new job with ``count`` instances."""
         number = next(_numbers)
-        self.jobs.append(f"{number:032x}")
+        # Processes are found by the id of their job on the whole machine, where other tests may run.
+        self.jobs.append(secrets.token_hex(16))
         job_name = changes.get("job_name", f"job-{number}")
         members: dict[str, Any] = {
             "kind": "training",
