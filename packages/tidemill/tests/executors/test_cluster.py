@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
+from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
@@ -219,7 +219,9 @@ def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> Non
     cluster.service.away = True
     (go,) = cluster.placement.directories("ml/output/data")
     (go / "go").touch()
-    time.sleep(1.5)  # the script ends meanwhile, and its lines wait on the machine's disk
+    instance = InstanceDirectory(go.parents[2])
+    # The script has ended, and its lines wait on the machine's disk.
+    cluster.wait(lambda: any(phase.status == "Uploading" for phase in instance.read_phases()))
     cluster.service.away = False
     ended = cluster.ended(spec)
     assert ended is not None

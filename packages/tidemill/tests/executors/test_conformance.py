@@ -390,9 +390,9 @@ def test_after_a_restart_everything_is_found_as_it_was_and_goes_on(rig: Rig) -> 
     rig.wait_for_line(running, "ready")
     rig.restart()
     recovered = rig.executor.recover(finished=lambda job_id: job_id == finished.ref.job_id)
-    assert sorted((each.ref, each.kind, each.job_name) for each in recovered) == [
+    assert {(each.ref, each.kind, each.job_name) for each in recovered} == {
         (spec.ref, "training", spec.job_name) for spec in (done, running)
-    ]
+    }
     assert rig.executor.observe(done.ref).exit == ended
     assert rig.executor.observe(running.ref).running
     rig.executor.stop(running.ref, reason=StopReason.STOPPED)
