@@ -3,7 +3,8 @@
     python benchmarks/files_entered.py [--list]
 
 Whoever follows a request through the code reads these files. Counted are files of which a function runs, in all threads
-of the service, for the third request of its kind. The service runs in the main thread of this process.
+of the service, for every request of a kind after the first: other work of the service happens during some of them only.
+The service runs in the main thread of this process.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from tidemill.settings import Settings
 SOURCE = str(Path(tidemill.__file__).parent) + os.sep
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.21-cpu-py311"
 ANSWERED = "Connection._finished"
+REQUESTS = 4
 SETTLE_S = 1.0
 """Until the work that the request before left behind has ended: a commit, or a failing job."""
 
@@ -93,13 +95,16 @@ def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: boo
             secret_access_key=connection.keys.secret_access_key,
         )
         for name, send in requests(session).items():
-            for number in range(3):
+            entered: list[set[str]] = []
+            for number in range(1 + REQUESTS):
                 time.sleep(SETTLE_S)
                 recorder.start()
                 send(number)
                 recorder.answered.wait(10)
-            print(f"{name}: {len(recorder.files)} files")
-            for file in sorted(recorder.files) if lists else ():
+                entered.append(set(recorder.files))
+            files = set.intersection(*entered[1:])
+            print(f"{name}: {len(files)} files")
+            for file in sorted(files) if lists else ():
                 print(f"    {file}")
     finally:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -7,7 +7,6 @@ from typing import Any
 
 from tidemill.control.admission import check_cluster, check_mounts, check_network, check_s3_uri, check_training_request
 from tidemill.control.jobs import TRAINING, Jobs
-from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.synced import synced_uris
 from tidemill.control.tags import check_tags
 from tidemill.core import faults
@@ -19,7 +18,7 @@ from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["TRAINING_JOB", "Training"]
+__all__ = ["Training"]
 
 
 class Training(Jobs[TrainingJob]):

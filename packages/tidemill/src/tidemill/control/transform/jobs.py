@@ -19,7 +19,7 @@ from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["TRANSFORM_JOB", "TransformJobs"]
+__all__ = ["TransformJobs"]
 
 
 class TransformJobs(Jobs[TransformJob]):
