@@ -72,7 +72,7 @@ def _body(service: Service, uri: str) -> bytes:
     """The object, as soon as it is there."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     s3 = service.client("s3")
-    s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig=WAIT)
+    s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
     return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
