@@ -1,17 +1,15 @@
-"""Renew the copies of shared source before they are packed."""
+"""Renew the copies of shared source before the distribution is built."""
 
 import runpy
 from pathlib import Path
-from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+ROOT = Path(__file__).resolve().parent
+COPIES = ROOT.parents[1] / "shared" / "copies.py"
+if COPIES.is_file():  # in a checkout; a source archive contains the copies of shared source
+    runpy.run_path(str(COPIES))["main"]([str(ROOT)])
 
-class CopiesHook(BuildHookInterface):
-    """Copies what the runtime shares with the service; a source archive contains the copies."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Run in a checkout only."""
-        copies = Path(self.root).parents[1] / "shared" / "copies.py"
-        if copies.is_file():
-            runpy.run_path(str(copies))["main"]([self.root])
+class SharedSourceHook(BuildHookInterface):
+    """Changes nothing: hatchling wants a hook, and the copies are renewed when it reads this file."""

@@ -95,13 +95,13 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     async def _drive(self, name: str) -> None:
         try:
-            await self._run(self._jobs.get(name))
+            await self._run(self._job(name))
         except ServiceUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("job.driver_failed", name=name)
             reason = f"InternalServerError: {type(error).__name__}: {error}"
-            await self._end(self._jobs.get(name), Outcome.FAILED, failure=reason)
+            await self._end(self._job(name), Outcome.FAILED, failure=reason)
 
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:
@@ -114,10 +114,10 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
             return
         elif not await self._admit(job, len(refs)):
-            await self._end(self._jobs.get(job.name), Outcome.STOPPED)
+            await self._end(self._job(job.name), Outcome.STOPPED)
             return
         try:
-            while await self._attempt(self._jobs.get(job.name)):
+            while await self._attempt(self._job(job.name)):
                 pass
         finally:
             self._slots.release(len(refs))
@@ -144,7 +144,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             faults.point("control.queued")
             admitted = await self._granted(job.name, place)
             if admitted:
-                await self._enter(self._jobs.get(job.name), SecondaryStatus.STARTING, "Starting the training job")
+                await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
         except BaseException:
             await self._give_up(place, count)
             raise
@@ -155,11 +155,11 @@ class TrainingDriver(JobDriver[TrainingJob]):
     async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
         """Wait for the slot. False: the job was stopped meanwhile."""
         while not place.done():
-            if self._jobs.get(name).stop_requested:
+            if self._job(name).stop_requested:
                 break
             await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
             self._slots.look()
-        return not self._jobs.get(name).stop_requested
+        return not self._job(name).stop_requested
 
     async def _give_up(self, place: asyncio.Task[None], count: int) -> None:
         """Leave the queue, or give back the slots that came out of it."""
@@ -185,11 +185,11 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
             return False
         gang = await self._follow(job.name, refs)
-        job, ended = self._jobs.get(job.name), gang.end()
+        job, ended = self._job(job.name), gang.end()
         cause = _cause_of_restart(job, gang)
         if cause and await self._restart(job, cause):
             return True
-        job = self._jobs.get(job.name)
+        job = self._job(job.name)
         if job.status.terminal:
             return False
         if ended is None:
@@ -219,7 +219,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             return replace(starting, attempt=job.attempt + 1)
 
         faults.point("control.restart.before")
-        restarted = await self._jobs.update(job.name, again)
+        restarted = await self._update(job.name, again)
         faults.point("control.restart.after")
         if restarted.attempt == job.attempt:
             return False
@@ -244,7 +244,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         faults.point("control.launch.before")
         await asyncio.to_thread(self._executor.launch, specs)
         faults.point("control.launch.after")
-        await self._jobs.update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
+        await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     def _launched(self, ref: InstanceRef) -> bool:
         """Return whether this very attempt was launched."""
@@ -259,7 +259,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if any(status.attempt < ref.attempt for status, ref in zip(statuses, refs, strict=True)):
                 await self._queue.wait(name, timeout_s=_LOOK_S)
                 continue
-            job = self._jobs.get(name)
+            job = self._job(name)
             gang = Gang(job.hosts, statuses)
             job = await self._note_phases(job, gang.phases)
             if gang.over:
@@ -298,7 +298,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if advanced is job:
             return job
         reached = advanced.transitions[len(job.transitions) :]
-        job = await self._jobs.update(job.name, lambda now: now if now.stop_requested else _replay(now, reached))
+        job = await self._update(job.name, lambda now: now if now.stop_requested else _replay(now, reached))
         for transition in reached:
             faults.point(f"control.phase.{transition.status}")
         return job
@@ -312,7 +312,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             outcome, failure = Outcome.FAILED, str(error)
         faults.point("control.publish.after")
         found = await self._publisher.final_metrics(job) if _asks_for_metrics(job) else FoundMetrics()
-        job = await self._jobs.update(
+        job = await self._update(
             job.name,
             lambda now: replace(
                 now,
@@ -352,7 +352,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
         faults.point("control.finalise.before")
-        job = await self._jobs.update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
+        job = await self._update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
         faults.point("control.finalise.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         await asyncio.to_thread(self._publisher.clean_up, job)
@@ -360,7 +360,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     async def _enter(self, job: TrainingJob, status: SecondaryStatus, message: str) -> TrainingJob:
         at_ms = self._clock.now_ms()
-        return await self._jobs.update(
+        return await self._update(
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
         )
 

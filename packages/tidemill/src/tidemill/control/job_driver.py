@@ -20,6 +20,8 @@ class JobDriver(ABC, Generic[J]):
 
     def __init__(self, jobs: Jobs[J]) -> None:
         self._jobs = jobs
+        self._job = jobs.get
+        self._update = jobs.update
         self._queue = WorkQueue(jobs.kind.title, self._drive)
 
     async def start(self) -> None:

@@ -104,7 +104,7 @@ class TransformDriver(JobDriver[TransformJob]):
     async def _drive(self, name: str) -> None:
         status, reason = TransformStatus.COMPLETED, ""
         try:
-            await self._run(self._jobs.get(name))
+            await self._run(self._job(name))
         except ServiceUnavailable:
             raise
         except _StopRequested:
@@ -116,7 +116,7 @@ class TransformDriver(JobDriver[TransformJob]):
         except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("transform.driver_failed", name=name)
             status, reason = TransformStatus.FAILED, f"InternalServerError: {type(error).__name__}: {error}"
-        await self._end(self._jobs.get(name), status, reason=reason)
+        await self._end(self._job(name), status, reason=reason)
 
     async def _run(self, job: TransformJob) -> None:
         if job.decided:
@@ -231,7 +231,7 @@ class TransformDriver(JobDriver[TransformJob]):
                 await task
 
     def _raise_if_stopping(self, name: str) -> None:
-        if self._jobs.get(name).status is TransformStatus.STOPPING:
+        if self._job(name).status is TransformStatus.STOPPING:
             raise _StopRequested
 
     def _runs(self, job: TransformJob) -> bool:
@@ -239,7 +239,7 @@ class TransformDriver(JobDriver[TransformJob]):
 
     async def _started(self, job: TransformJob) -> None:
         at_ms = self._clock.now_ms()
-        await self._jobs.update(job.name, lambda now: now if now.started_ms else replace(now, started_ms=at_ms))
+        await self._update(job.name, lambda now: now if now.started_ms else replace(now, started_ms=at_ms))
 
     async def _end(self, job: TransformJob, status: TransformStatus, *, reason: str) -> None:
         """Decide the end, end the servers, commit the end, then clean up. A terminal state is never left again.
@@ -247,13 +247,11 @@ class TransformDriver(JobDriver[TransformJob]):
         A service that is killed here leaves servers that have ended: the next one must not take that for a failure.
         """
         if not job.status.terminal:
-            job = await self._jobs.update(
-                job.name, lambda now: now.decide(status, failure_reason=reason[:_FAILURE_LIMIT])
-            )
+            job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason[:_FAILURE_LIMIT]))
             await self._end_servers(job)
             at_ms = self._clock.now_ms()
             faults.point("control.transform.end.before")
-            job = await self._jobs.update(job.name, lambda now: now.end(at_ms=at_ms))
+            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms))
             _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         faults.point("control.transform.end.after")
         await asyncio.to_thread(self.clean_up, job)
