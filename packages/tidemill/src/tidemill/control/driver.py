@@ -108,7 +108,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             return
         refs = instances_of(job)
         self._queue.listen(job.job_id, job.name)
-        if self._runs(job):
+        if any(self._launched(ref) for ref in refs):
             self._slots.force(len(refs))
         elif len(refs) > max(1, self._executor.capacity().instances):
             await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
