@@ -18,10 +18,11 @@ SHARED = Path(__file__).resolve().parent
 PACKAGES = SHARED.parent / "packages"
 
 COPIES = {
-    "tidemill/src/tidemill": ("http",),
+    "tidemill/src/tidemill": ("descendants.py", "http"),
     "tidemill-horovod/src/horovod/tensorflow": ("mpi_library.py", "native_build"),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
     "tidemill-serving/src/tidemill_serving": ("http", "native_build"),
+    "tidemill-runtime/src/tidemill_runtime": ("descendants.py",),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": ("mpi_library.py", "native_build"),
 }

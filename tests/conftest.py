@@ -1,5 +1,6 @@
 """What the tests across packages share: one service a session, and jobs submitted as plain requests."""
 
+import contextlib
 import functools
 import io
 import json
@@ -51,8 +52,27 @@ def archive(files: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
+def poll(condition: Callable[[], Any], what: str | Callable[[], object], *, timeout_s: float = DEADLINE_S) -> Any:
+    """Wait for a condition that nobody can notify us of; its value.
+
+    Args:
+        condition: Returns a true value once it holds.
+        what: What is waited for, or a function that tells how far things are; shown on failure.
+        timeout_s: Deadline, in seconds.
+    """
+    deadline, pause_s = time.monotonic() + timeout_s, 0.01
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
+        time.sleep(pause_s)
+        pause_s = min(0.25, pause_s * 1.2)  # to ask costs the CPU that is waited for
+    return value
+
+
 class Jobs:
     """Training jobs of a service, by plain boto3."""
+
+    wait_until = staticmethod(poll)
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -95,16 +115,26 @@ class Jobs:
 
     def wait(self, name: str, *, until: tuple[str, ...] = ("Completed", "Failed", "Stopped")) -> dict[str, Any]:
         """Until the job's status or secondary status is one of ``until``."""
-        deadline, pause_s = time.monotonic() + DEADLINE_S, 0.02
-        while time.monotonic() < deadline:
+
+        def reached() -> dict[str, Any] | None:
             job = self.describe(name)
             if {job["TrainingJobStatus"], job["SecondaryStatus"]} & set(until):
                 return job
             if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"):
                 pytest.fail(f"{name} is {job['TrainingJobStatus']} before {until}: {job.get('FailureReason')}")
-            time.sleep(pause_s)
-            pause_s = min(0.25, pause_s * 1.2)  # to ask costs the CPU that the job needs
-        pytest.fail(f"{name} did not reach {until} in {DEADLINE_S} s: {self.describe(name)}")
+            return None
+
+        return self.wait_until(reached, lambda: f"{until} of {self.describe(name)}")
+
+    def wait_for_line(self, name: str, line: str, count: int = 1) -> None:
+        """Until the job's log has a line so many times."""
+
+        def logged() -> bool:
+            with contextlib.suppress(self.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
+                return self.log(name).count(line) >= count
+            return False
+
+        self.wait_until(logged, lambda: f"{count} times {line!r}; {self.describe(name)}")
 
     def run(self, script: str, **options: Any) -> dict[str, Any]:
         """Create a job and wait for its end."""
@@ -143,6 +173,11 @@ class Jobs:
 def jobs(tidemill_service: Service) -> Jobs:
     """Jobs of the session's service."""
     return Jobs(tidemill_service)
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., Any]:
+    return poll
 
 
 @pytest.fixture(scope="session")

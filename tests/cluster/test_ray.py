@@ -59,16 +59,6 @@ def found(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("FOUND ")) for line in lines if line.startswith("FOUND ")]
 
 
-def wait_for_line(jobs: Any, name: str, line: str, *, timeout_s: float = 120) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):
-            if line in jobs.log(name):
-                return
-        time.sleep(0.2)
-    pytest.fail(f"{name} did not print {line!r}: {jobs.describe(name)}")
-
-
 def node_of(nodes: list[Node]) -> Node:
     """The machine on which the one job of the cluster runs."""
     (busy,) = (node for node in nodes if agents(node))
@@ -150,7 +140,7 @@ def test_a_job_goes_on_while_the_service_is_killed_and_started_again(
     name = jobs.create(
         "import time\nprint('HERE', flush=True)\nfor i in range(50): print('LINE', i, flush=True); time.sleep(0.1)"
     )
-    wait_for_line(jobs, name, "HERE")
+    jobs.wait_for_line(name, "HERE")
     service.kill()
     service.start()
     jobs = jobs_of(service)
@@ -166,11 +156,8 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
     jobs = jobs_of(service)
     prefix = f"checkpoints-{how}"
     name = jobs.create(textwrap.dedent(STEPS), CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{prefix}"})
-    wait_for_line(jobs, name, "FROM 0")
-    deadline_s = time.monotonic() + 60
-    while checkpoints(jobs, prefix) < 5:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
+    jobs.wait_for_line(name, "FROM 0")
+    jobs.wait_until(lambda: checkpoints(jobs, prefix) >= 5, "five checkpoints")
     lost = node_of(nodes)
     lost_s = time.time()
     if how == "killed":

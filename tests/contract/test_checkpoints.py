@@ -1,9 +1,7 @@
 """Checkpoints: restored before the script starts, in S3 at every end, and seen by the next attempt of a lost job."""
 
-import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,17 +52,6 @@ def jobs(service: Service, jobs_of: Any) -> Any:
     return jobs_of(service)
 
 
-def await_line(jobs: Any, name: str, line: str, count: int = 1) -> None:
-    """Until a line stands in the log so many times."""
-    deadline = time.monotonic() + 90
-    while True:
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
-            if jobs.log(name).count(line) >= count:
-                return
-        assert time.monotonic() < deadline, f"not {count} times within 90 s: {line!r}; {jobs.describe(name)}"
-        time.sleep(0.05)
-
-
 def stored(jobs: Any, prefix: str) -> dict[str, str]:
     listed = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/").get("Contents", ())
     return {
@@ -93,7 +80,7 @@ def test_checkpoints_are_restored_and_complete_at_the_end(jobs: Any, local_path:
 def test_checkpoints_are_complete_when_the_script_fails_or_is_stopped(jobs: Any, end: str) -> None:
     name = jobs.create(WRITER, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{end}"}, Environment={"END": end})
     if end == "stop":
-        await_line(jobs, name, "WRITTEN")
+        jobs.wait_for_line(name, "WRITTEN")
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
     job = jobs.wait(name)
     assert job["TrainingJobStatus"] == {"fail": "Failed", "stop": "Stopped"}[end]
@@ -148,7 +135,7 @@ def test_an_interrupted_job_goes_on_from_its_checkpoints(service: Service, jobs:
         StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 900},
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": instances, "VolumeSizeInGB": 1},
     )
-    await_line(jobs, name, "HERE", instances)
+    jobs.wait_for_line(name, "HERE", instances)
     told = run_verb(service, "interrupt", name)
     assert told.returncode == 0, told.stderr
     job = jobs.wait(name)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,17 +100,6 @@ def directories(service: Service, name: str) -> list[InstanceDirectory]:
     return [each for each in every if read_json(each.spec_file)["job_name"] == name]  # type: ignore[index]
 
 
-def await_lines(jobs: Any, name: str, line: str, count: int) -> None:
-    """Until so many instances have logged a line."""
-    deadline = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
-            if jobs.log(name).count(line) == count:
-                return
-        assert time.monotonic() < deadline, f"not {count} times within 60 s: {line!r}"
-        time.sleep(0.05)
-
-
 def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_first_one_has_the_model(
     service: Service, gangs: Any
 ) -> None:
@@ -135,10 +123,7 @@ def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_firs
     assert gangs.model_files(job) == {"weights": b"algo-1"}
     made = directories(service, name)
     assert len(made) == 3
-    deadline = time.monotonic() + 60
-    while not (made[0].path.parent / "published.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    gangs.wait_until((made[0].path.parent / "published.json").exists, "the clean-up")
     assert not any(each.shared.exists() or each.ml.exists() for each in made)
 
 
@@ -185,12 +170,12 @@ def test_all_instances_start_again_when_one_is_killed_from_outside_and_none_is_l
     service: Service, gangs: Any
 ) -> None:
     name = gangs.create(ENDLESS, ResourceConfig=resources(2))
-    await_lines(gangs, name, "READY", 2)
+    gangs.wait_for_line(name, "READY", 2)
     second = directories(service, name)[1]
     shim = second.read_run()
     assert shim is not None
     os.kill(shim.pid, signal.SIGKILL)
-    await_lines(gangs, name, "READY", 4)
+    gangs.wait_for_line(name, "READY", 4)
     assert [list_.count("READY") for list_ in lines(gangs, name).values()] == [2, 2]
     gangs.sagemaker.stop_training_job(TrainingJobName=name)
     job = gangs.wait(name)
@@ -198,10 +183,7 @@ def test_all_instances_start_again_when_one_is_killed_from_outside_and_none_is_l
     statuses = [(each["Status"], each["StatusMessage"]) for each in job["SecondaryStatusTransitions"]]
     restarting = statuses.index(("Restarting", "Attempt 1 has ended: algo-2 was lost"))
     assert statuses[restarting + 1] == ("Starting", "Starting attempt 2 of 3")
-    deadline = time.monotonic() + 60
-    while not (second.path.parent / "published.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    gangs.wait_until((second.path.parent / "published.json").exists, "the clean-up")
     for process in (each.read_run() for each in directories(service, name)):
         assert process is not None
         assert not process.alive
@@ -211,7 +193,7 @@ def test_a_service_of_tests_leaves_no_network_behind(jobs_of: Any) -> None:
     with Service(settings={"max_instances": 2}) as service:
         jobs = jobs_of(service)
         name = jobs.create(ENDLESS, ResourceConfig=resources(2))
-        await_lines(jobs, name, "READY", 2)
+        jobs.wait_for_line(name, "READY", 2)
         job_id = directories(service, name)[0].path.parent.name
         assert processes_marked(f"{job_id}/network/1")
     assert not processes_marked(f"{job_id}/network/1")
@@ -219,7 +201,7 @@ def test_a_service_of_tests_leaves_no_network_behind(jobs_of: Any) -> None:
 
 def test_a_stop_reaches_all_instances(gangs: Any) -> None:
     name = gangs.create(ENDLESS, ResourceConfig=resources(2))
-    await_lines(gangs, name, "READY", 2)
+    gangs.wait_for_line(name, "READY", 2)
     gangs.sagemaker.stop_training_job(TrainingJobName=name)
     job = gangs.wait(name)
     assert job["TrainingJobStatus"] == "Stopped"

@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -146,13 +146,15 @@ def test_searches_that_cannot_be_honoured_are_refused(
     assert reason in refused.value.response["Error"]["Message"]
 
 
-def test_groups_are_listed_page_by_page_and_by_name(logs: Any, names: list[str], service: Service) -> None:
+def test_groups_are_listed_page_by_page_and_by_name(
+    logs: Any, names: list[str], service: Service, wait_until: Callable[..., Any]
+) -> None:
     endpoints = [f"/aws/sagemaker/Endpoints/{name}" for name in deploy_broken(service, count=2)]
     expected = sorted([GROUP, *endpoints])
-    deadline = time.monotonic() + 60
-    while [group["logGroupName"] for group in logs.describe_log_groups()["logGroups"]] != expected:
-        assert time.monotonic() < deadline, logs.describe_log_groups()
-        time.sleep(0.1)
+    wait_until(
+        lambda: [group["logGroupName"] for group in logs.describe_log_groups()["logGroups"]] == expected,
+        logs.describe_log_groups,
+    )
     pages = logs.get_paginator("describe_log_groups").paginate(PaginationConfig={"PageSize": 1})
     assert [group["logGroupName"] for page in pages for group in page["logGroups"]] == expected
     (training,) = logs.describe_log_groups(logGroupNamePrefix="/aws/sagemaker/Train")["logGroups"]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import textwrap
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -72,11 +71,8 @@ class Watched:
         return [point["Average"] for point in points for _ in range(int(point["SampleCount"]))]
 
     def wait_for(self, metric: str, count: int) -> list[float]:
-        deadline = time.monotonic() + 120
-        while len(found := self.samples(metric)) < count:
-            assert time.monotonic() < deadline, "\n".join(self.jobs.log(self.name))
-            time.sleep(0.1)
-        return found
+        self.jobs.wait_until(lambda: len(self.samples(metric)) >= count, lambda: "\n".join(self.jobs.log(self.name)))
+        return self.samples(metric)
 
     def by_peer(self, root: Path, *command: str) -> str:
         """Output of a client in the environment of AWS's clients."""

@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -286,12 +285,10 @@ class Holding:
         return self.jobs.wait(self.name)
 
     def _keys(self) -> list[str]:
-        for _ in range(600):
-            line = next((line for line in self.jobs.log(self.name) if line.startswith("KEYS ")), None)
-            if line is not None:
-                return line.split()[1:]
-            time.sleep(0.1)
-        raise AssertionError("the job did not print its keys")
+        def printed() -> str | None:
+            return next((line for line in self.jobs.log(self.name) if line.startswith("KEYS ")), None)
+
+        return self.jobs.wait_until(printed, "the keys in the job's log").split()[1:]
 
 
 def test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like(jobs: Any, victim: str) -> None:

@@ -1,7 +1,6 @@
 """What a script writes for TensorBoard and to output/intermediate is in S3 while it runs."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,13 +43,6 @@ def jobs(service: Service, jobs_of: Any) -> Any:
     return jobs_of(service)
 
 
-def wait_for(condition: Callable[[], bool], jobs: Any, name: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "\n".join(jobs.log(name))
-        time.sleep(0.1)
-
-
 def test_files_are_in_s3_while_the_script_writes_them(service: Service, jobs: Any) -> None:
     board = {"S3OutputPath": f"s3://{BUCKET}/boards/"}
     intermediate = {"sagemaker_s3_output": f'"s3://{BUCKET}/parts"'}
@@ -65,13 +57,13 @@ def test_files_are_in_s3_while_the_script_writes_them(service: Service, jobs: An
             assert error.response["Error"]["Code"] == "NoSuchKey"
             return b""
 
-    wait_for(lambda: bool(stored(events)), jobs, name)
+    jobs.wait_until(lambda: bool(stored(events)), lambda: "\n".join(jobs.log(name)))
     assert stored(events).startswith(b"0\n1\n")
-    wait_for(lambda: stored(part) == b"p" * 20_000_000, jobs, name)
+    jobs.wait_until(lambda: stored(part) == b"p" * 20_000_000, lambda: "\n".join(jobs.log(name)))
     service.kill()
     service.start()
     before = stored(events)
-    wait_for(lambda: len(stored(events)) > len(before), jobs, name)
+    jobs.wait_until(lambda: len(stored(events)) > len(before), lambda: "\n".join(jobs.log(name)))
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
     *numbers, end = stored(events).split()

@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -59,8 +58,9 @@ def interrupt(process: "subprocess.Popen[str]") -> str:
 class Board:
     """A TensorBoard that `tidemill tensorboard` serves."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", port: int, *, wait_until: Callable[..., Any]) -> None:
         self._process = process
+        self._wait_until = wait_until
         self._port = port
 
     def get(self, path: str, **query: str) -> Any:
@@ -75,11 +75,11 @@ class Board:
                 return None
 
     def wait_for_steps(self, expected: Mapping[str, list[int]]) -> None:
-        deadline = time.monotonic() + 120
-        while (found := self._steps()) != expected:
+        def shown() -> bool:
             assert self._process.poll() is None, self._process.communicate()[0]
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
+            return self._steps() == expected
+
+        self._wait_until(shown, self._steps)
 
     def _steps(self) -> dict[str, list[int]]:
         steps = {}
@@ -116,7 +116,7 @@ def test_jobs_are_shown_while_they_run_and_to_their_end(
 ) -> None:
     plain, synced = running
     process = tidemill(tidemill_service, "tensorboard", plain, synced, "--port", str(free_port))
-    board = Board(process, free_port)
+    board = Board(process, free_port, wait_until=jobs.wait_until)
     try:
         board.wait_for_steps({f"{plain}/output/data/logs": [1], synced: [1]})
         for name in running:
@@ -130,7 +130,7 @@ def test_jobs_are_shown_while_they_run_and_to_their_end(
     assert "Traceback (most recent call last)" not in output
     again = tidemill(tidemill_service, "tensorboard", plain, "--port", str(free_port))
     try:
-        Board(again, free_port).wait_for_steps({f"{plain}/output/data/logs": [1, 2]})
+        Board(again, free_port, wait_until=jobs.wait_until).wait_for_steps({f"{plain}/output/data/logs": [1, 2]})
     finally:
         again.terminate()
         output = again.communicate(timeout=60)[0]

@@ -71,13 +71,9 @@ def _create(service: Service, saved_model: Path) -> None:
 def _body(service: Service, uri: str) -> bytes:
     """The object, as soon as it is there."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
-    s3, deadline = service.client("s3"), time.monotonic() + 60
-    while True:
-        try:
-            return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-        except s3.exceptions.NoSuchKey:
-            assert time.monotonic() < deadline, f"{uri} did not come"
-            time.sleep(0.05)
+    s3 = service.client("s3")
+    s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
+    return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
 def _invoke(service: Service, body: bytes | None, **members: Any) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """A Keras job that is interrupted goes on at the epoch it had reached, and trains as many steps as one that is not."""
 
-import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,13 +58,7 @@ def test_an_interrupted_job_trains_what_an_uninterrupted_one_does(service: Servi
         )
 
     whole, interrupted = create("whole", "0"), create("interrupted", "1")
-    deadline = time.monotonic() + 120
-    log: list[str] = []
-    while "HERE" not in log:
-        assert time.monotonic() < deadline, log
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):
-            log = jobs.log(interrupted)
-        time.sleep(0.1)
+    jobs.wait_for_line(interrupted, "HERE")
     command = [sys.executable, "-m", "tidemill.cli", "interrupt", interrupted, "--state-dir", str(service.state_dir)]
     subprocess.run(command, check=True, capture_output=True)
     for name in (whole, interrupted):

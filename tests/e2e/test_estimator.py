@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -342,10 +341,7 @@ def test_a_stopped_job_gets_its_time_and_its_model(jobs: Any) -> None:
         """
     )
     jobs.wait(name, until=("Training",))
-    deadline = time.monotonic() + 60
-    while "ready" not in jobs.log(name):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    jobs.wait_for_line(name, "ready")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     job = jobs.wait(name)
     assert job["TrainingJobStatus"] == "Stopped"

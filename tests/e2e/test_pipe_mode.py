@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -154,8 +153,7 @@ def test_a_job_that_waits_for_an_epoch_nobody_feeds_can_be_stopped(jobs: Any, pu
     """
     name = jobs.create(reading(script), InputDataConfig=[pipe("train", uri)])
     jobs.wait(name, until=("Training",))
-    while "reading" not in jobs.log(name):
-        time.sleep(0.05)
+    jobs.wait_for_line(name, "reading")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
 
@@ -316,11 +314,8 @@ def test_a_warm_script_reads_a_stream_in_every_isolation(isolation: str, jobs_of
     print("READ", warm, *(b" ".join(list(stream.as_numpy_iterator())).decode() for _ in range(2)), flush=True)
     """
     with Service(settings={"warm": True, "isolation": isolation}) as service:
-        deadline = time.monotonic() + 120
-        while not list((service.state_dir / "warm").glob("*.sock")):
-            assert time.monotonic() < deadline, "no process became warm"
-            time.sleep(0.1)
         jobs = jobs_of(service)
+        jobs.wait_until(lambda: list((service.state_dir / "warm").glob("*.sock")), "a warm process")
         jobs.s3.put_object(Bucket=BUCKET, Key="warm/a", Body=b"one\ntwo\nthree")
         job = jobs.run(textwrap.dedent(script), InputDataConfig=[pipe("train", f"s3://{BUCKET}/warm/a")])
         assert job["TrainingJobStatus"] == "Completed", job

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import time
+from collections.abc import Callable
 from typing import Any
 
 from tidemill.testing import Service
@@ -15,7 +15,7 @@ def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_ser
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/recorded/"}
     job = jobs.run("print()", InputDataConfig=[{"ChannelName": "train", "DataSource": {"S3DataSource": source}}])
     name = job["TrainingJobName"]
-    record = recorded(tidemill_service, name)
+    record = recorded(tidemill_service, name, jobs.wait_until)
     code = json.loads(job["HyperParameters"]["sagemaker_submit_directory"])
     assert record["code"] == {"uri": code, "sha256": hashlib.sha256(jobs.object(code)).hexdigest()}
     assert record["inputs"]["train"]["objects"] == 1
@@ -26,13 +26,11 @@ def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_ser
     assert record["request"]["TrainingJobName"] == name
 
 
-def recorded(service: Service, name: str) -> dict[str, Any]:
+def recorded(service: Service, name: str, wait_until: Callable[..., Any]) -> dict[str, Any]:
     """The record of a job, which is written in the moment after its end has been committed."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for file in (service.state_dir / "jobs").glob("*/record.json"):
-            record = json.loads(file.read_text())
-            if record["name"] == name:
-                return dict(record)
-        time.sleep(0.02)
-    raise AssertionError(f"{name} left no record")
+
+    def found() -> dict[str, Any] | None:
+        records = (json.loads(file.read_text()) for file in (service.state_dir / "jobs").glob("*/record.json"))
+        return next((record for record in records if record["name"] == name), None)
+
+    return wait_until(found, f"the record of {name}")

@@ -3,7 +3,6 @@
 import gzip
 import struct
 import textwrap
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -86,19 +85,11 @@ def test_a_job_copies_remote_files(far: Far) -> None:
     assert "FILES 20 190 True" in far.jobs.log(job["TrainingJobName"])
 
 
-def await_line(far: Far, name: str, line: str) -> None:
-    far.jobs.wait(name, until=("Training",))
-    deadline = time.monotonic() + 120
-    while line not in far.jobs.log(name):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_job_reads_on_while_the_service_is_dead(far: Far) -> None:
     far.put("outlive/a", record_io(*range(100)))
     script = COUNT + "    for epoch in range(200):\n        print('SUM', epoch, sum(numbers()), flush=True)\n"
     name = far.jobs.create(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/outlive/")])
-    await_line(far, name, "SUM 0 4950")
+    far.jobs.wait_for_line(name, "SUM 0 4950")
     far.jobs.service.kill()
     far.jobs.service.start()
     job = far.jobs.wait(name)
@@ -111,7 +102,7 @@ def test_a_dataset_raises_once_an_object_is_another_one(far: Far) -> None:
     uri = far.put("replaced/b", record_io(3))
     script = COUNT + "    while True:\n        print('READ', numbers(), flush=True)\n"
     name = far.jobs.create(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/replaced/")])
-    await_line(far, name, "READ [1, 2, 3]")
+    far.jobs.wait_for_line(name, "READ [1, 2, 3]")
     far.put("replaced/b", record_io(4))
     job = far.jobs.wait(name)
     assert job["TrainingJobStatus"] == "Failed"

@@ -4,7 +4,7 @@ import contextlib
 import io
 import tarfile
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def _variant(**members: Any) -> dict[str, Any]:
     }
 
 
-def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path) -> None:
+def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path, wait_until: Callable[..., Any]) -> None:
     with Service(settings={"serverless_idle_s": 1.0}) as service:
         sagemaker = service.client("sagemaker")
         service.client("s3").put_object(Bucket=BUCKET, Key="m/model.tar.gz", Body=_archive(saved_model))
@@ -59,7 +59,7 @@ def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path) ->
         sagemaker.create_endpoint_config(EndpointConfigName="asleep", ProductionVariants=[_variant()])
         sagemaker.create_endpoint(EndpointName="asleep", EndpointConfigName="asleep")
         sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="asleep", WaiterConfig=WAIT)
-        _asleep(sagemaker)
+        _asleep(sagemaker, wait_until)
         config = Config(read_timeout=300, retries={"total_max_attempts": 1})
         runtime = service.boto3_session().client("sagemaker-runtime", config=config)
 
@@ -79,25 +79,24 @@ def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path) ->
         refused = _refusal(lambda: invoke(b"0.0"), while_alive=slow)
         slow.join()
         assert (refused["Error"]["Code"], refused["ResponseMetadata"]["HTTPStatusCode"]) == ("ThrottlingException", 429)
-        _asleep(sagemaker)
+        _asleep(sagemaker, wait_until)
         service.kill()  # what sleeps still sleeps afterwards, and wakes
         service.start()
         assert invoke(b"0.0") == b"0.0"
         sagemaker.delete_endpoint(EndpointName="asleep")
 
 
-def _asleep(sagemaker: Any) -> None:
+def _asleep(sagemaker: Any, wait_until: Callable[..., Any]) -> None:
     """Until the endpoint has no instance; it stays InService."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def asleep() -> bool:
         endpoint = sagemaker.describe_endpoint(EndpointName="asleep")
         [variant] = endpoint["ProductionVariants"]
         assert endpoint["EndpointStatus"] == "InService"
         assert variant["CurrentServerlessConfig"]["MaxConcurrency"] == 1
-        if variant["CurrentInstanceCount"] == 0:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return variant["CurrentInstanceCount"] == 0
+
+    wait_until(asleep, "the endpoint to have no instance")
 
 
 def _refusal(call: Any, *, while_alive: threading.Thread) -> Any:

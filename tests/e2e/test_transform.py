@@ -6,9 +6,8 @@ import json
 import struct
 import tarfile
 import textwrap
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,9 @@ INFERENCE = """
 class Transforms:
     """Transform jobs of a service, by plain boto3."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, wait_until: Callable[..., Any]) -> None:
         self.service = service
+        self.wait_until = wait_until
         session = service.boto3_session()
         self.sagemaker = session.client("sagemaker")
         self.s3 = session.client("s3")
@@ -88,11 +88,11 @@ class Transforms:
 
     def wait(self, name: str) -> dict[str, Any]:
         """Until the job has ended; its description."""
-        deadline = time.monotonic() + 120
-        while (job := self.describe(name))["TransformJobStatus"] in ("InProgress", "Stopping"):
-            assert time.monotonic() < deadline, job
-            time.sleep(0.05)
-        return job
+        self.wait_until(
+            lambda: self.describe(name)["TransformJobStatus"] not in ("InProgress", "Stopping"),
+            lambda: self.describe(name),
+        )
+        return self.describe(name)
 
     def results(self, name: str) -> dict[str, bytes]:
         """The results of a job by the rest of their key."""
@@ -139,8 +139,10 @@ def scripted(saved_model: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def transforms(tidemill_service: Service, saved_model: Path, scripted: bytes) -> Transforms:
-    transforms = Transforms(tidemill_service)
+def transforms(
+    tidemill_service: Service, saved_model: Path, scripted: bytes, wait_until: Callable[..., Any]
+) -> Transforms:
+    transforms = Transforms(tidemill_service, wait_until)
     transforms.model("plain", saved_model.read_bytes())
     transforms.model("scripted", scripted, Environment={"WORD": "model"})
     return transforms
@@ -307,9 +309,7 @@ def test_a_job_is_stopped_and_keeps_the_results_it_has(transforms: Transforms) -
     name = transforms.create(
         "scripted", inputs, TransformInput={"ContentType": "text/csv"}, Environment={"DELAY_S": "0.3"}
     )
-    while not transforms.results(name):
-        assert transforms.describe(name)["TransformJobStatus"] == "InProgress", transforms.describe(name)
-        time.sleep(0.02)
+    transforms.wait_until(lambda: transforms.results(name), lambda: transforms.describe(name))
     transforms.sagemaker.stop_transform_job(TransformJobName=name)
     job = transforms.wait(name)
     assert job["TransformJobStatus"] == "Stopped"

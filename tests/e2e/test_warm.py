@@ -1,8 +1,7 @@
 """Warm starts through the whole stack: the same script, cold and warm, sees the same world."""
 
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,12 +26,9 @@ SCRIPT = """
 
 
 @pytest.fixture(scope="module", params=["auto", "plain"])
-def warm_service(request: pytest.FixtureRequest) -> Iterator[Service]:
+def warm_service(request: pytest.FixtureRequest, wait_until: Callable[..., Any]) -> Iterator[Service]:
     with Service(settings={"warm": True, "isolation": request.param}) as service:
-        deadline = time.monotonic() + 120
-        while not list((service.state_dir / "warm").glob("*.sock")):
-            assert time.monotonic() < deadline, "no process became warm"
-            time.sleep(0.1)
+        wait_until(lambda: list((service.state_dir / "warm").glob("*.sock")), "a warm process")
         yield service
 
 
@@ -86,10 +82,7 @@ def test_a_warm_script_gets_its_time_to_stop(warm_service: Service, jobs_of: Any
         """
     )
     jobs.wait(name, until=("Training",))
-    deadline = time.monotonic() + 60
-    while "ready True" not in jobs.log(name):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    jobs.wait_for_line(name, "ready True")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     job = jobs.wait(name)
     assert job["TrainingJobStatus"] == "Stopped"

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,16 +33,6 @@ from deployments import Deployments, make_archives
 
 TERMINAL = ("Completed", "Failed", "Stopped")
 WAIT_S = 60.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition that nobody can notify us of; its value."""
-    deadline, pause_s = time.monotonic() + WAIT_S, 0.01
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(pause_s)
-        pause_s = min(0.2, pause_s * 1.2)
-    return value
 
 
 @dataclass(frozen=True)
@@ -92,10 +81,6 @@ class Oracle:
         directory = self.directory(name)
         found = marked_processes(f"{directory.ref.job_id}/") if directory else []
         return [each for each in found if not script or each.command[-1:] == ("train.py",)]
-
-    def await_line(self, name: str, line: str) -> None:
-        """Until the job has logged ``line``."""
-        until(lambda: line in self.log(name), f"{line!r} in the log of {name}")
 
     def log(self, name: str) -> list[str]:
         """The lines of a job's log so far."""
@@ -155,7 +140,7 @@ class Oracle:
         directory = self.directory(name)
         if directory is None:
             return
-        until((directory.path.parent / "published.json").exists, f"the clean-up of {name}")
+        self._jobs.wait_until((directory.path.parent / "published.json").exists, f"the clean-up of {name}")
         assert not marked_processes(f"{directory.ref.job_id}/")
         for gone in (directory.ml, directory.home, directory.tmp, directory.artifacts):
             assert not gone.exists()
@@ -171,11 +156,6 @@ def oracle_of() -> type[Oracle]:
 def processes_of() -> Callable[[str], list[Process]]:
     """Find the live processes of a job by its id: those of its instances, and the one that holds its network."""
     return lambda job_id: marked_processes(f"{job_id}/")
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[[Callable[[], Any], str], Any]:
-    return until
 
 
 @pytest.fixture(scope="session")

@@ -125,7 +125,7 @@ def test_a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on(
 ) -> None:
     sagemaker, s3 = impatient("sagemaker"), impatient("s3")
     running = jobs.create(SLEEPER)
-    oracle.await_line(running, "RUN")
+    jobs.wait_for_line(running, "RUN")
     refused = jobs.request("print('RUN')")
     name = refused["TrainingJobName"]
     s3.put_object(Bucket=BUCKET, Key="kept", Body=b"kept")

@@ -68,7 +68,7 @@ def oracle(jobs: Any, oracle_of: Any) -> Iterator[Any]:
 def start(jobs: Any, oracle: Any, script: str = SLEEPER) -> str:
     """A job whose script runs."""
     name = jobs.create(script)
-    oracle.await_line(name, "RUN")
+    jobs.wait_for_line(name, "RUN")
     return name
 
 

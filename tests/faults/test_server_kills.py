@@ -104,10 +104,7 @@ def check_finished(victim: Victim, name: str, status: str = "Completed") -> None
     assert len(ends) == 1
     directory = victim.state_dir / "jobs" / job_directory(victim, name)
     assert not processes_of(directory.name)
-    deadline = time.monotonic() + 60
-    while not (directory / "published.json").exists():
-        assert time.monotonic() < deadline, "the job was not cleaned up"
-        time.sleep(0.02)
+    victim.jobs.wait_until((directory / "published.json").exists, "the clean-up")
     assert not list(directory.rglob("*.tmp")), "nothing half written is left"
 
 
@@ -138,10 +135,7 @@ def kill_while_stopping(victim: Victim, point: str) -> None:
     name = request["TrainingJobName"]
     victim.jobs.sagemaker.create_training_job(**request)
     victim.jobs.wait(name, until=("Training",))
-    deadline = time.monotonic() + 60
-    while "RUN" not in victim.jobs.log(name):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    victim.jobs.wait_for_line(name, "RUN")
     with dying():
         victim.jobs.sagemaker.stop_training_job(TrainingJobName=name)
     victim.await_death(point)
@@ -194,10 +188,9 @@ def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(
     variant = {"VariantName": "v", "ModelName": "half", "InstanceType": "local", "InitialInstanceCount": 1}
     sagemaker.create_endpoint_config(EndpointConfigName="half", ProductionVariants=[variant])
     sagemaker.create_endpoint(EndpointName="half", EndpointConfigName="half")
-    deadline = time.monotonic() + 60
-    while sagemaker.describe_endpoint(EndpointName="half")["EndpointStatus"] == "Creating":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    victim.jobs.wait_until(
+        lambda: sagemaker.describe_endpoint(EndpointName="half")["EndpointStatus"] != "Creating", "the endpoint"
+    )
     servers = model_servers(victim)
     assert servers
     victim.service.kill()
@@ -250,16 +243,10 @@ def test_a_job_that_starts_again_survives_the_servers_death(stage: str, victim: 
     point, skipping = RESTARTS[stage]
     victim.start(point, skipping=skipping)
     name = victim.jobs.create(RESUMING, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/resume"})
-    deadline = time.monotonic() + 60
-    log: list[str] = []
-    while "FIRST" not in log:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(ClientError):
-            log = victim.jobs.log(name)
-        time.sleep(0.05)
-    while not victim.jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix="resume/seen").get("Contents"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    victim.jobs.wait_for_line(name, "FIRST")
+    victim.jobs.wait_until(
+        lambda: victim.jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix="resume/seen").get("Contents"), "a checkpoint"
+    )
     (first,) = InstanceDirectory.all_below(victim.state_dir)
     shim = first.read_run()
     assert shim is not None

@@ -2,7 +2,7 @@
 
 import io
 import tarfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,13 @@ def _archive(saved_model: Path) -> bytes:
     return buffer.getvalue()
 
 
-def _ended(sagemaker: Any) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
-    while (job := sagemaker.describe_transform_job(TransformJobName="killed"))["TransformJobStatus"] == "InProgress":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return job
+def _status(sagemaker: Any) -> str:
+    return sagemaker.describe_transform_job(TransformJobName="killed")["TransformJobStatus"]
 
 
-def test_objects_with_a_result_are_not_done_again_after_a_kill(saved_model: Path, tmp_path: Path) -> None:
+def test_objects_with_a_result_are_not_done_again_after_a_kill(
+    saved_model: Path, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
     hits = tmp_path / "hits"
     # Once behind the third result, once before the fifth is there, and once before the end is committed.
     points = ("object.after:exit:1:1:2", "object.before:exit:1:1:1", "end.before:exit")
@@ -63,7 +61,8 @@ def test_objects_with_a_result_are_not_done_again_after_a_kill(saved_model: Path
         service._variables = {}
         service.start()
         sagemaker, s3 = service.client("sagemaker"), service.client("s3")
-        assert _ended(sagemaker)["TransformJobStatus"] == "Completed"
+        wait_until(lambda: _status(sagemaker) != "InProgress", "the end of the job")
+        assert _status(sagemaker) == "Completed"
         found = s3.list_objects_v2(Bucket=BUCKET, Prefix="out/")["Contents"]
         assert [each["Key"] for each in found] == [f"out/{index}.out" for index in range(8)]
         assert s3.get_object(Bucket=BUCKET, Key="out/7.out")["Body"].read() == b"done"

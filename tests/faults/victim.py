@@ -1,8 +1,10 @@
 """A service that dies at a fault point."""
 
-import time
+import subprocess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tidemill.testing import Service
 
@@ -28,10 +30,12 @@ class Victim:
 
     def await_death(self, point: str) -> None:
         """Until the server has killed itself, at that point and no other."""
-        deadline = time.monotonic() + 60
-        while self.service.pid is not None:
-            assert time.monotonic() < deadline, f"the server never passed {point}"
-            time.sleep(0.02)
+        process = self.service._process
+        assert process is not None
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the server never passed {point}")
         assert self.log.read_text().split()[:2] == [point, "exit"]
         self.log.unlink()
 

@@ -13,7 +13,7 @@ import tidemill_runtime
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(tidemill_runtime.__path__, "tidemill_runtime.")
-    if not module.name.endswith("__main__")
+    if not module.name.endswith(("__main__", "_shared"))  # which has no names of its own
 )
 
 

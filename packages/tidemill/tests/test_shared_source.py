@@ -53,6 +53,7 @@ def test_a_changed_copy_is_renewed_and_one_without_a_source_is_removed(tmp_path:
     [
         ("tidemill-horovod", "horovod/tensorflow", "mpi_library.py"),
         ("tidemill-serving", "tidemill_serving", "http/connection.py"),
+        ("tidemill-runtime", "tidemill_runtime", "descendants.py"),
     ],
 )
 def test_a_wheel_built_from_a_source_archive_has_the_copies(

@@ -15,10 +15,10 @@ import select
 import selectors
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidemill_runtime._shared.descendants import kill_descendants
 from tidemill_runtime.errors import LaunchError
 from tidemill_runtime.tee import Tail
 
@@ -38,15 +38,12 @@ __all__ = [
     "begin_afresh",
     "die_with_parent",
     "exit_code_of",
-    "kill_descendants",
     "signal_numbers",
     "stop_requested",
     "supervise",
 ]
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
-KILL_ROUNDS = 200
-KILL_ROUND_S = 0.01
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -228,46 +225,6 @@ def begin_afresh(parent_pid: int) -> Callable[[], None]:
         arrange()
 
     return begin
-
-
-def kill_descendants() -> None:
-    """SIGKILL to everything below this process, and reap it, until nothing is left."""
-    for _ in range(KILL_ROUNDS):
-        pids = _descendants(os.getpid())
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if _reap_all() and not pids:
-            return
-        time.sleep(KILL_ROUND_S)  # the kernel reports an exit to the parent only, which may be another process
-
-
-def _descendants(root: int) -> list[int]:
-    """Live processes below ``root``, by /proc."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - hot path
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - hot path
-                fields = file.read().rpartition(b")")[2].split()
-                if fields[0] not in b"ZX":
-                    children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
-    level = [root]
-    while level:
-        level = [child for pid in level for child in children.get(pid, ())]
-        found += level
-    return found
-
-
-def _reap_all() -> bool:
-    """Reap ended children; whether none is left."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if pid == 0:
-            return False
 
 
 @contextlib.contextmanager

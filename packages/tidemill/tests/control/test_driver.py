@@ -13,9 +13,9 @@ from separate_executor import SeparateExecutor
 from tidemill.control.credentials import Credentials
 from tidemill.control.driver import TrainingDriver
 from tidemill.control.plan import DataMissing, instances_of
-from tidemill.control.resources import job_record
+from tidemill.control.resources import TRAINING_JOB, job_record
 from tidemill.control.slots import Slots
-from tidemill.control.training import TRAINING_JOB, Training
+from tidemill.control.training import Training
 from tidemill.core.clock import SystemClock
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import LaunchError, ResourceInUse, ServiceUnavailable, ValidationException

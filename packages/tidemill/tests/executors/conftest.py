@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import itertools
+import secrets
 import shutil
 import socket
 import ssl
@@ -80,8 +81,8 @@ class Stage:
     service_url: str | None = None
 
     def spec(self, script: str = "", **changes: Any) -> InstanceSpec:
-        number = next(_numbers)
-        ref = InstanceRef(f"{number:032x}", 0)
+        # Processes are found by the id of their job on the whole machine, where other tests may run.
+        ref, number = InstanceRef(secrets.token_hex(16), 0), next(_numbers)
         self.refs.append(ref)
         defaults: dict[str, Any] = {
             "ref": ref,
@@ -89,7 +90,7 @@ class Stage:
             "job_name": f"job-{number}",
             "hosts": ("algo-1", "algo-2"),
             "framework_version": "2.21",
-            "log": StreamName("jobs", f"{number}"),
+            "log": StreamName("jobs", ref.job_id),
             "config": {"hyperparameters": {"script": script}},
             "grace_s": 20.0,
         }
@@ -124,8 +125,8 @@ class Stage:
         self.wait(ref, lambda: line in self.lines(ref) or not self.executor.observe(ref).running)
         assert line in self.lines(ref), (self.lines(ref), self.executor.observe(ref))
 
-    def lines(self, ref: InstanceRef) -> list[str]:
-        directory = stream_directory(self.state_dir / "logs", "jobs", f"{int(ref.job_id, 16)}")
+    def lines(self, ref: InstanceRef, *, stream: str | None = None) -> list[str]:
+        directory = stream_directory(self.state_dir / "logs", "jobs", stream or ref.job_id)
         data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
         return [line.split(b" ", 1)[1].decode() for line in data.split(b"\n")[:-1]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tidemill.executors.local import LocalExecutor
 from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 
-state_dir, environments_dir, script = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+state_dir, environments_dir, job_id, script = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 executor = LocalExecutor(
     state_dir=state_dir,
     environments_dir=environments_dir,
@@ -16,12 +16,12 @@ executor = LocalExecutor(
     logs=state_dir / "logs",
 )
 spec = InstanceSpec(
-    ref=InstanceRef("abc", 0),
+    ref=InstanceRef(job_id, 0),
     kind="training",
     job_name="job",
     hosts=("algo-1",),
     framework_version="2.21",
-    log=StreamName("jobs", str(0xABC)),
+    log=StreamName("jobs", job_id),
     config={"hyperparameters": {"script": script}},
 )
 executor.launch([spec])

@@ -4,9 +4,9 @@ import asyncio
 import io
 import itertools
 import os
+import secrets
 import signal
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
+from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
@@ -40,7 +41,7 @@ SAVE = (
     "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saved', flush=True); sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, save)\n"
 )
-_numbers = itertools.count(0xE0)
+_numbers = itertools.count(1)
 short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
 
 
@@ -66,7 +67,8 @@ class Cluster:
     def spec(self, script: str, **changes: Any) -> InstanceSpec:
         number = next(_numbers)
         name = f"job-{number}"
-        self.jobs.append(f"{number:032x}")
+        # Processes are found by the id of their job on the whole machine, where other tests may run.
+        self.jobs.append(secrets.token_hex(16))
         members: dict[str, Any] = {
             "ref": InstanceRef(self.jobs[-1], 0),
             "kind": "training",
@@ -217,7 +219,9 @@ def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> Non
     cluster.service.away = True
     (go,) = cluster.placement.directories("ml/output/data")
     (go / "go").touch()
-    time.sleep(1.5)  # the script ends meanwhile, and its lines wait on the machine's disk
+    instance = InstanceDirectory(go.parents[2])
+    # The script has ended, and its lines wait on the machine's disk.
+    cluster.wait(lambda: any(phase.status == "Uploading" for phase in instance.read_phases()))
     cluster.service.away = False
     ended = cluster.ended(spec)
     assert ended is not None

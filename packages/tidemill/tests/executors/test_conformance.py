@@ -7,6 +7,7 @@ executor gets a `Rig` here and must pass as it is.
 import asyncio
 import io
 import itertools
+import secrets
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -63,7 +64,7 @@ else:
 server.serve_forever()
 """
 
-_numbers = itertools.count(0xC0)
+_numbers = itertools.count(1)
 
 
 class Closable(Executor, Protocol):
@@ -99,7 +100,8 @@ class Rig:
     def specs(self, script: str = "", *, count: int = 1, **changes: Any) -> list[InstanceSpec]:
         """The specs of a new job with ``count`` instances."""
         number = next(_numbers)
-        self.jobs.append(f"{number:032x}")
+        # Processes are found by the id of their job on the whole machine, where other tests may run.
+        self.jobs.append(secrets.token_hex(16))
         job_name = changes.get("job_name", f"job-{number}")
         members: dict[str, Any] = {
             "kind": "training",
@@ -388,9 +390,9 @@ def test_after_a_restart_everything_is_found_as_it_was_and_goes_on(rig: Rig) -> 
     rig.wait_for_line(running, "ready")
     rig.restart()
     recovered = rig.executor.recover(finished=lambda job_id: job_id == finished.ref.job_id)
-    assert sorted((each.ref, each.kind, each.job_name) for each in recovered) == [
+    assert {(each.ref, each.kind, each.job_name) for each in recovered} == {
         (spec.ref, "training", spec.job_name) for spec in (done, running)
-    ]
+    }
     assert rig.executor.observe(done.ref).exit == ended
     assert rig.executor.observe(running.ref).running
     rig.executor.stop(running.ref, reason=StopReason.STOPPED)

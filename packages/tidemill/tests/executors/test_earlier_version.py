@@ -1,6 +1,7 @@
 """Files of the version before attempts had numbers: what it launched is taken over, and what it wrote is read."""
 
 import json
+import secrets
 
 import pytest
 
@@ -9,7 +10,7 @@ from tidemill.executors.base import KnownInstance
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Artifact, Outcome
 
-REF = InstanceRef("0e", 0)
+REF = InstanceRef(secrets.token_hex(16), 0)
 SCRIPT = "import os, pathlib; base = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'])\n" + (
     "print((base / '.tidemill/sourcedir.tar.gz').read_text(), (base / 'input/data/train/a').read_text())\n"
     "(base / 'model/m').write_text('x')"

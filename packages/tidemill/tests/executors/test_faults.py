@@ -1,6 +1,7 @@
 """The server killed, the shim killed at each of its stages, the disk full."""
 
 import asyncio
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tidemill.instance.status import Outcome, StopReason
 
 POINTS = ("started", "environment", "downloaded", "launched", "packed", "exit")
 DRIVER = Path(__file__).with_name("server_driver.py")
+REF = InstanceRef(secrets.token_hex(16), 0)
 
 
 @pytest.fixture
@@ -27,16 +29,16 @@ def killed_server(make_stage):
         "while not os.path.exists('/opt/ml/go'): time.sleep(0.01)\n"
         "print('done')\n"
     )
-    command = [sys.executable, str(DRIVER), str(stage.state_dir), str(stage.environments_dir), script]
+    command = [sys.executable, str(DRIVER), str(stage.state_dir), str(stage.environments_dir), REF.job_id, script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout.readline() == "launched\n"
         server.send_signal(signal.SIGKILL)
-    stage.refs.append(InstanceRef("abc", 0))
+    stage.refs.append(REF)
     return stage
 
 
 def test_a_job_outlives_its_server_and_is_attached_again(killed_server):
-    stage, ref = killed_server, InstanceRef("abc", 0)
+    stage, ref = killed_server, REF
     stage.reopen()
     recovered = stage.executor.recover(finished=lambda job_id: False)
     assert recovered == [KnownInstance(ref=ref, kind="training", job_name="job")]
@@ -50,7 +52,7 @@ def test_a_job_outlives_its_server_and_is_attached_again(killed_server):
 
 
 def test_a_job_that_ended_while_no_server_ran_is_found_ended(killed_server):
-    stage, ref = killed_server, InstanceRef("abc", 0)
+    stage, ref = killed_server, REF
     directory = stage.directory(ref)
     asyncio.run(until((directory.ml / "model/m").exists))
     (directory.ml / "go").touch()
@@ -62,7 +64,7 @@ def test_a_job_that_ended_while_no_server_ran_is_found_ended(killed_server):
 
 
 def test_a_job_can_be_stopped_after_its_server_was_killed(killed_server):
-    stage, ref = killed_server, InstanceRef("abc", 0)
+    stage, ref = killed_server, REF
     stage.reopen()
     stage.executor.relaunch(ref)
     stage.wait(ref, lambda: (stage.directory(ref).ml / "model/m").exists())

@@ -180,14 +180,19 @@ def _answer(address: str, port: int) -> bytes:
 def two(stage, script, **changes):
     """Launch a job of two instances."""
     first = stage.spec(script, **changes)
-    stream = StreamName("jobs", f"{int(first.ref.job_id, 16) + 10**6}")
-    second = replace(first, ref=replace(first.ref, instance_index=1), log=stream)
+    second = replace(
+        first, ref=replace(first.ref, instance_index=1), log=StreamName("jobs", _stream_of_second(first.ref))
+    )
     stage.executor.launch([first, second])
     return first.ref, second.ref
 
 
 def log_of_second(stage, ref) -> list[str]:
-    return stage.lines(InstanceRef(f"{int(ref.job_id, 16) + 10**6:032x}", 0))
+    return stage.lines(ref, stream=_stream_of_second(ref))
+
+
+def _stream_of_second(ref: InstanceRef) -> str:
+    return f"{ref.job_id}-2"
 
 
 def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(full_stage):

@@ -13,13 +13,13 @@ import tidemill.store.objects.schema
 from tidemill.store.database.schema import metadata
 
 PACKAGE = Path(tidemill.__file__).parent
-DATABASES = (PACKAGE / "store/database/sqlite", PACKAGE / "store/database/postgresql")
+DATABASES = {file.parent for file in PACKAGE.glob("store/database/*/database.py")}
 OWN_MODULES = ("sqlite3", "psycopg", "alembic.ddl", "sqlalchemy.dialects")
 SQL_TEXT = ("exec_driver_sql", "text", "literal_column", "TextClause")
 
 
 def sources() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if not set(DATABASES) & set(path.parents))
+    return sorted(path for path in PACKAGE.rglob("*.py") if not DATABASES & set(path.parents))
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidemill_runtime import channel
+from tidemill_runtime._shared.descendants import kill_descendants
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.events import emit
-from tidemill_runtime.process import adopt_orphans, exit_code_of, kill_descendants
+from tidemill_runtime.process import adopt_orphans, exit_code_of
 from tidemill_runtime.warm import namespaces
 from tidemill_runtime.warm.interpreter import Interpreter
 from tidemill_runtime.warm.peer import Peer, Refused

@@ -6,7 +6,7 @@ and each is made so that the second time changes nothing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -15,12 +15,11 @@ from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
+from tidemill.control.job_driver import JobDriver
+from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
-from tidemill.control.resources import job_record
 from tidemill.control.slots import Slots
-from tidemill.control.training import TRAINING_JOB
-from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.retries import (
@@ -29,12 +28,12 @@ from tidemill.core.retries import (
     run_time_left_s,
     wait_time_left_s,
 )
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
+from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
-from tidemill.store.records.base import Query, Record, RecordStore, Transaction
+from tidemill.store.records.base import RecordStore
 
 __all__ = ["TrainingDriver"]
 
@@ -56,7 +55,7 @@ _OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
 }
 
 
-class TrainingDriver:
+class TrainingDriver(JobDriver[TrainingJob]):
     """Runs the accepted training jobs.
 
     Args:
@@ -82,7 +81,7 @@ class TrainingDriver:
         service_variables: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        self._records = records
+        super().__init__(Jobs(records, TRAINING))
         self._executor = executor
         self._planner = planner
         self._publisher = publisher
@@ -90,39 +89,9 @@ class TrainingDriver:
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
-        self._queue = WorkQueue("training job", self._drive)
 
-    async def start(self) -> None:
-        """Resume every job that has not ended: running jobs first, then the oldest."""
-        jobs = [job async for job in self._unfinished()]
-        running = {job.name for job in jobs if any(self._launched(ref) for ref in instances_of(job))}
-        for job in sorted(jobs, key=lambda job: (job.name not in running, job.created_ms)):
-            self.wake(job.name)
-            await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
-
-    def wake(self, name: str) -> None:
-        """A job was created, or something about it changed."""
-        self._queue.wake(name)
-
-    def changed(self, ref: InstanceRef) -> bool:
-        """The executor reports news of an instance. Returns whether it is one of a training job."""
-        return self._queue.changed(ref)
-
-    async def close(self) -> None:
-        """Leave the jobs to themselves; their instances run on."""
-        await self._queue.close()
-
-    async def _unfinished(self) -> AsyncIterator[TrainingJob]:
-        # One status at a time: an index answers that, however many jobs have ended.
-        for status in (TrainingStatus.IN_PROGRESS, TrainingStatus.STOPPING):
-            query = Query(statuses=(status,), descending=False, limit=100)
-            while True:
-                page = await self._records.list(TRAINING_JOB, query)
-                for record in page.records:
-                    yield TrainingJob.from_document(record.document)
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
+    def _runs(self, job: TrainingJob) -> bool:
+        return any(self._launched(ref) for ref in instances_of(job))
 
     async def _drive(self, name: str) -> None:
         try:
@@ -394,35 +363,6 @@ class TrainingDriver:
         return await self._update(
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
         )
-
-    async def _update(
-        self,
-        name: str,
-        change: Callable[[TrainingJob], TrainingJob],
-        *,
-        also: Callable[[Transaction], None] = lambda _: None,
-    ) -> TrainingJob:
-        """Change a job, and what goes with it, in one commit."""
-
-        def change_record(record: Record) -> Record | None:
-            now = TrainingJob.from_document(record.document)
-            new = change(now)
-            return None if new is now else job_record(new)
-
-        def work(transaction: Transaction) -> Record | None:
-            also(transaction)
-            return transaction.update(TRAINING_JOB, name, change_record)
-
-        record = await self._records.change(work)
-        if record is None:
-            raise LookupError(f"training job {name!r} is gone from the store")
-        return TrainingJob.from_document(record.document)
-
-    def _job(self, name: str) -> TrainingJob:
-        record = self._records.get(TRAINING_JOB, name)
-        if record is None:
-            raise LookupError(f"training job {name!r} is gone from the store")
-        return TrainingJob.from_document(record.document)
 
 
 def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:

@@ -15,6 +15,7 @@ from tidemill.control.resources import (
     ENDPOINT_CONFIG,
     MODEL,
     endpoint_record,
+    page_of,
     removal_record,
     resource_record,
 )
@@ -261,11 +262,7 @@ class Hosting:
         Raises:
             ValidationException: The service has not issued this token for this query.
         """
-        try:
-            page = await self._records.list(kind, query)
-        except ValueError as error:
-            raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
-        return page.records, page.next_token
+        return await page_of(self._records, kind, query)
 
     def _resource(self, kind: str, name: str, request: Mapping[str, Any]) -> Resource:
         return Resource(

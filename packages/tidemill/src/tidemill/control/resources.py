@@ -1,4 +1,4 @@
-"""Convert domain objects to records."""
+"""The records of resources: made of domain objects, and listed by pages."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.hosting import Endpoint, Resource
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
-from tidemill.store.records.base import Record
+from tidemill.errors import ValidationException
+from tidemill.store.records.base import Query, Record, RecordStore
 
 __all__ = [
     "ASYNC_INVOCATION",
@@ -19,6 +20,7 @@ __all__ = [
     "async_invocation_record",
     "endpoint_record",
     "job_record",
+    "page_of",
     "removal_record",
     "resource_record",
     "transform_record",
@@ -33,6 +35,19 @@ TRAINING_JOB = "training-job"
 TRANSFORM_JOB = "transform-job"
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
+
+
+async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
+    """Return one page of records and the token of the next page.
+
+    Raises:
+        ValidationException: The token was not issued for this query.
+    """
+    try:
+        page = await records.list(kind, query)
+    except ValueError as error:
+        raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
+    return page.records, page.next_token
 
 
 def job_record(job: TrainingJob) -> Record:

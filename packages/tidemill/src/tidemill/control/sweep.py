@@ -6,15 +6,12 @@ from dataclasses import replace
 import structlog
 
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.jobs import TRAINING, TRANSFORM, J, Jobs
 from tidemill.control.publish import Publisher
 from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL
-from tidemill.control.training import TRAINING_JOB
 from tidemill.control.transform.driver import TransformDriver
-from tidemill.control.transform.jobs import TRANSFORM_JOB
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint
-from tidemill.core.training import TrainingJob
-from tidemill.core.transform import TransformJob
 from tidemill.executors.base import Executor
 from tidemill.store.records.base import Query, RecordStore
 
@@ -47,12 +44,12 @@ async def sweep(
     # Instances and attempts of one job are cleaned up together.
     for job_id, known in {each.ref.job_id: each for each in recovered}.items():
         if known.kind == "training":
-            job = _job(records, known.job_name, job_id)
+            job = _found(Jobs(records, TRAINING), known.job_name, job_id)
             if job is not None and job.status.terminal:
                 await asyncio.to_thread(publisher.clean_up, job)
             orphaned = job is None
         elif known.kind == "transform":
-            transform = _transform(records, known.job_name, job_id)
+            transform = _found(Jobs(records, TRANSFORM), known.job_name, job_id)
             if transform is not None and transform.status.terminal:
                 await asyncio.to_thread(transforms.clean_up, transform)
             orphaned = transform is None
@@ -64,15 +61,8 @@ async def sweep(
             archive.finish(job_id, name=known.job_name, ended_ms=clock.now_ms())
 
 
-def _job(records: RecordStore, name: str, job_id: str) -> TrainingJob | None:
-    record = records.get(TRAINING_JOB, name)
-    job = TrainingJob.from_document(record.document) if record else None
-    return job if job is not None and job.job_id == job_id else None
-
-
-def _transform(records: RecordStore, name: str, job_id: str) -> TransformJob | None:
-    record = records.get(TRANSFORM_JOB, name)
-    job = TransformJob.from_document(record.document) if record else None
+def _found(jobs: Jobs[J], name: str, job_id: str) -> J | None:
+    job = jobs.find(name)
     return job if job is not None and job.job_id == job_id else None
 
 

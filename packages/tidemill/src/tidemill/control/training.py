@@ -6,22 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import check_cluster, check_mounts, check_network, check_s3_uri, check_training_request
-from tidemill.control.resources import TRAINING_JOB, job_record
+from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.synced import synced_uris
-from tidemill.control.tags import check_tags, insert_tags
+from tidemill.control.tags import check_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
-from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.base import RecordStore
 
-__all__ = ["TRAINING_JOB", "Training"]
+__all__ = ["Training"]
 
 
-class Training:
+class Training(Jobs[TrainingJob]):
     """The training jobs of the account.
 
     Args:
@@ -47,7 +47,7 @@ class Training:
         mounts: bool = True,
         clustered: bool = False,
     ) -> None:
-        self._records = records
+        super().__init__(records, TRAINING)
         self._objects = objects
         self._region = region
         self._clock = clock
@@ -78,49 +78,11 @@ class Training:
         self._check_bucket(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
         for member, uri in synced_uris(request):
             self._check_bucket(uri, member)
-        job = self._new_job(request)
-
-        def insert(transaction: Transaction) -> None:
-            transaction.insert(job_record(job))
-            insert_tags(transaction, job.arn, checked_tags, at_ms=job.created_ms)
-
-        try:
-            await self._records.change(insert, grows=True)
-        except RecordExists as error:
-            raise ResourceInUse(
-                f"Training job names must be unique: there is already a training job {job.name!r} ({job.arn});"
-                " choose another name"
-            ) from error
+        new = self._new_job(request)
+        job = await self.insert(lambda _: new, tags=checked_tags)
         faults.point("control.created")
         self._wake(job.name)
         return job
-
-    def get(self, name: str) -> TrainingJob:
-        """Return a job.
-
-        Raises:
-            ValidationException: There is no job of that name. SageMaker answers with the same code.
-        """
-        return TrainingJob.from_document(self.record(name).document)
-
-    def record(self, name: str) -> Record:
-        """Return the stored record of a job; raises the errors of `get`."""
-        record = self._records.get(TRAINING_JOB, name)
-        if record is None:
-            raise ValidationException(f"Requested resource not found: there is no training job {name!r}")
-        return record
-
-    async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """Return one page of records and the token of the next page.
-
-        Raises:
-            ValidationException: The token was not issued for this query.
-        """
-        try:
-            page = await self._records.list(TRAINING_JOB, query)
-        except ValueError as error:
-            raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
-        return page.records, page.next_token
 
     async def stop(self, name: str) -> None:
         """Ask a job to stop: it is Stopping from now on, and Stopped after its script has ended.
@@ -128,14 +90,9 @@ class Training:
         Raises:
             ValidationException: There is no such job, or it has ended.
         """
-        job = self.get(name)
-        if job.status.terminal:
-            raise ValidationException(
-                f"The request was rejected because the training job {name!r} is in status {job.status}; only a job that"
-                " is InProgress can be stopped"
-            )
+        self.refuse_ended(name)
         at_ms = self._clock.now_ms()
-        await self._records.update(TRAINING_JOB, name, lambda record: _stopping(record, at_ms))
+        await self.update(name, lambda job: _stopping(job, at_ms))
         faults.point("control.stopping")
         self._wake(name)
 
@@ -156,7 +113,7 @@ class Training:
                 f"The training job {name!r} cannot be interrupted: it is in status {job.status}; only a job that is"
                 " InProgress can be interrupted"
             )
-        await self._records.update(TRAINING_JOB, name, _interrupted)
+        await self.update(name, _interrupted)
         self._wake(name)
 
     def _new_job(self, request: Mapping[str, Any]) -> TrainingJob:
@@ -182,16 +139,14 @@ class Training:
             )
 
 
-def _interrupted(record: Record) -> Record | None:
-    job = TrainingJob.from_document(record.document)
+def _interrupted(job: TrainingJob) -> TrainingJob:
     if job.status is not TrainingStatus.IN_PROGRESS or job.interrupted:
-        return None
-    return job_record(replace(job, interrupted_attempt=job.attempt))
+        return job
+    return replace(job, interrupted_attempt=job.attempt)
 
 
-def _stopping(record: Record, at_ms: int) -> Record | None:
-    job = TrainingJob.from_document(record.document)
+def _stopping(job: TrainingJob, at_ms: int) -> TrainingJob:
     if job.status is not TrainingStatus.IN_PROGRESS:
-        return None
+        return job
     stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message="Stopping the training job")
-    return job_record(replace(stopping, stop_requested=True))
+    return replace(stopping, stop_requested=True)

@@ -1,4 +1,4 @@
-"""Finding and killing processes: by descent from one process, or by the mark that every process of an instance bears.
+"""Find and kill the processes of an instance by the mark that each of them bears.
 
 The mark is the variable ``TIDEMILL_INSTANCE`` in a process's environment. It finds what has left its process group,
 its session and its parent; a pid namespace needs neither, since it dies as a whole.
@@ -10,44 +10,14 @@ import signal
 import time
 from pathlib import Path
 
-__all__ = ["MARK", "descendants", "kill_descendants", "kill_marked", "namespace_init", "reap_all"]
+from tidemill._shared.descendants import descendants
+
+__all__ = ["MARK", "kill_marked", "namespace_init"]
 
 MARK = "TIDEMILL_INSTANCE"
 
 _ROUNDS = 500
 _ROUND_S = 0.01
-
-
-def descendants(root: int) -> list[int]:
-    """Live processes below ``root``, parents before their children, older before younger."""
-    children: dict[int, list[tuple[int, int]]] = {}
-    for pid in _all_pids():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] not in (b"Z", b"X"):
-            children.setdefault(int(fields[1]), []).append((int(fields[19]), pid))
-    found: list[int] = []
-    level = [root]
-    while level:
-        level = [child for pid in level for _, child in sorted(children.get(pid, ()))]
-        found += level
-    return found
-
-
-def kill_descendants() -> None:
-    """SIGKILL to everything below the calling process, and reap it, until nothing is left.
-
-    The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans stay below it.
-    """
-    for _ in range(_ROUNDS):
-        pids = descendants(os.getpid())
-        for pid in pids:
-            _kill(pid)
-        if reap_all() and not pids:
-            return
-        time.sleep(_ROUND_S)  # only parents are told of a death, and the parent may be another process
 
 
 def kill_marked(mark: str) -> None:
@@ -70,17 +40,6 @@ def namespace_init(root: int) -> int | None:
                 if line.startswith("NSpid:") and line.split()[-1] == "1" and len(line.split()) > 2:
                     return pid
     return None
-
-
-def reap_all() -> bool:
-    """Reap children that have ended; whether no child is left."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if pid == 0:
-            return False
 
 
 def _all_pids() -> list[int]:

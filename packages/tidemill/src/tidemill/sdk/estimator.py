@@ -385,13 +385,11 @@ class TensorFlow:
         instance_type: str = "local",
         *,
         endpoint_type: str | None = None,
-        endpoint_name: str | None = None,
         model_name: str | None = None,
         entry_point: str | None = None,
         source_dir: str | None = None,
         dependencies: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        wait: bool = True,
         **arguments: Any,
     ) -> Any:
         """Serve the latest job's model at an endpoint.
@@ -400,14 +398,12 @@ class TensorFlow:
             initial_instance_count: How many instances serve.
             instance_type: Of these instances; ``local`` is this machine.
             endpoint_type: ``tensorflow-serving`` (default) or ``python``.
-            endpoint_name: Made up if None.
-            model_name: The same for the model.
+            model_name: Made up if None.
             entry_point: Script with handlers.
             source_dir: Its directory.
             dependencies: Further files and directories.
             env: Environment of the server.
-            wait: Return when the endpoint serves, not before.
-            **arguments: As of `Model.deploy`: serializer, deserializer, tags, update_endpoint, ...
+            **arguments: As of `Model.deploy`: endpoint_name, wait, serializer, tags, update_endpoint, ...
 
         Returns:
             A `TensorFlowPredictor`.
@@ -423,9 +419,7 @@ class TensorFlow:
             env=env,
             name=model_name,
         )
-        predictor = model.deploy(
-            initial_instance_count, instance_type, endpoint_name=endpoint_name, wait=wait, **arguments
-        )
+        predictor = model.deploy(initial_instance_count, instance_type, **arguments)
         self._endpoint_name = model.endpoint_name
         return predictor
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from tidemill.errors import JobFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.interruption import on_interrupt
+from tidemill.sdk.job import raise_if_failed
 from tidemill.sdk.logs import LogLine, LogTail
 
 __all__ = ["TERMINAL", "Follower", "patiently"]
@@ -161,8 +161,7 @@ def check_end(description: dict[str, Any]) -> dict[str, Any]:
         JobFailed: The job failed.
     """
     name, status = description["TrainingJobName"], description["TrainingJobStatus"]
-    if status == "Failed":
-        raise JobFailed(f"training job {name} failed:\n{description.get('FailureReason', '(no reason was given)')}")
+    raise_if_failed("training job", name, status, description)
     if status == "Stopped":
         _logger.warning(
             "training job %s was stopped before it had completed (%s); check whether its model is what you expect",

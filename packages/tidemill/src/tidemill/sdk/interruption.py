@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tidemill.sdk.console import Console
 
-__all__ = ["on_interrupt"]
+__all__ = ["on_interrupt", "say_detached"]
 
 _QUESTION = "Ctrl-C: [d]etach and let the training job go on, or [s]top it? [d] "
 _STOP = frozenset({"s", "stop"})
@@ -34,10 +34,22 @@ def on_interrupt(session: Any, job_name: str, *, console: Console, answers: Text
         console.say(f"Stopping training job {job_name}; the model that it has saved is kept.")
         console.say(f"  follow: tidemill logs -f {job_name}")
     else:
-        console.say(f"\nNo longer waiting; training job {job_name} goes on.")
-        console.say(f"  attach: TensorFlow.attach({job_name!r}), or tidemill logs -f {job_name}")
-        console.say(f"  stop:   tidemill stop {job_name}")
+        say_detached(console, "training job", job_name, attach="TensorFlow.attach")
     return _without_traceback()
+
+
+def say_detached(console: Console, title: str, job_name: str, *, attach: str) -> None:
+    """Print that the wait ended and the job did not, and how to follow or stop the job.
+
+    Args:
+        console: Prints the lines.
+        title: ``training job`` or ``transform job``.
+        job_name: The job.
+        attach: Function of the SDK that attaches to the job.
+    """
+    console.say(f"\nNo longer waiting; {title} {job_name} goes on.")
+    console.say(f"  attach: {attach}({job_name!r}), or tidemill logs -f {job_name}")
+    console.say(f"  stop:   tidemill stop {job_name}")
 
 
 def _wants_to_stop(console: Console, answers: TextIO | None) -> bool:

@@ -1,13 +1,12 @@
 """A submitted training job, as `TensorFlow.latest_training_job` gives it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import Follower
+from tidemill.sdk.job import Job
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
-from tidemill.sdk.session import Session
 
 __all__ = ["TrainingJob"]
 
@@ -15,22 +14,8 @@ _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """One training job of the service.
-
-    Attributes:
-        session: The session that reaches it.
-        name: Its name.
-    """
-
-    session: Session
-    name: str
-
-    @property
-    def job_name(self) -> str:
-        """The name, under its other name."""
-        return self.name
+class TrainingJob(Job):
+    """One training job of the service."""
 
     def describe(self) -> dict[str, Any]:
         """What DescribeTrainingJob answers now."""

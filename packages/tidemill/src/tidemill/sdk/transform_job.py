@@ -1,14 +1,13 @@
 """A submitted batch transform job, as `Transformer.latest_transform_job` gives it."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from tidemill.errors import JobFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, patiently
+from tidemill.sdk.interruption import say_detached
+from tidemill.sdk.job import Job, raise_if_failed
 from tidemill.sdk.logs import LogTail
-from tidemill.sdk.session import Session
 
 __all__ = ["TransformJob"]
 
@@ -16,22 +15,8 @@ _GROUP = "/aws/sagemaker/TransformJobs"
 _POLL_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class TransformJob:
-    """One batch transform job of the service.
-
-    Attributes:
-        session: The session that reaches it.
-        name: Its name.
-    """
-
-    session: Session
-    name: str
-
-    @property
-    def job_name(self) -> str:
-        """The name, under its other name."""
-        return self.name
+class TransformJob(Job):
+    """One batch transform job of the service."""
 
     def describe(self) -> dict[str, Any]:
         """Return what DescribeTransformJob answers now."""
@@ -58,13 +43,9 @@ class TransformJob:
         try:
             description = self._watch(console, logs=logs)
         except KeyboardInterrupt:
-            console.say(f"\nNo longer waiting; transform job {self.name} goes on.")
-            console.say(f"  attach: Transformer.attach({self.name!r}), or tidemill logs -f {self.name}")
-            console.say(f"  stop:   tidemill stop {self.name}")
+            say_detached(console, "transform job", self.name, attach="Transformer.attach")
             raise
-        if description["TransformJobStatus"] == "Failed":
-            reason = description.get("FailureReason", "(no reason was given)")
-            raise JobFailed(f"transform job {self.name} failed:\n{reason}")
+        raise_if_failed("transform job", self.name, description["TransformJobStatus"], description)
         return description
 
     def _watch(self, console: Console, *, logs: bool) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The composition root: every part is made here, once, and handed what it needs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
@@ -36,7 +37,6 @@ from tidemill.executors.local import LocalExecutor
 from tidemill.executors.split import SplitExecutor
 from tidemill.instance.spec import Isolation
 from tidemill.server.database import open_postgresql, open_sqlite
-from tidemill.server.health import answer_health, is_health_request
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.services.authorization import Authorization
@@ -118,8 +118,8 @@ class Application:
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif is_health_request(scope):
-            await answer_health(self._health, send)
+        elif _asks_for_health(scope):
+            await _answer_health(self._health, send)
         elif self._gateway is not None:
             await self._gateway(scope, receive, send)
 
@@ -295,6 +295,26 @@ class Application:
         for driver in drivers:
             await driver.start()
         _background(stack, _dispatch(executor, drivers), "executor changes")
+
+
+def _asks_for_health(scope: Mapping[str, Any]) -> bool:
+    """Return whether this is ``GET /healthz``, the one request that need not be signed.
+
+    It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.
+    """
+    return (
+        scope.get("path") == "/healthz"
+        and scope.get("method") in ("GET", "HEAD")
+        and not scope.get("query_string")
+        and not any(name == b"authorization" for name, _ in scope["headers"])
+    )
+
+
+async def _answer_health(health: Mapping[str, str], send: _Send) -> None:
+    body = json.dumps({"status": "ok", **health}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _dispatch(executor: Executor, drivers: Sequence[_Driver]) -> None:

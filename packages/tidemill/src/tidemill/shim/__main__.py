@@ -9,13 +9,13 @@ import time
 import traceback
 from pathlib import Path
 
+from tidemill._shared.descendants import kill_descendants
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import read_json
 from tidemill.core.process import ProcessId
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
-from tidemill.instance.process_tree import kill_descendants
 from tidemill.instance.records import SpecRecord
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
 from tidemill.sandbox import sandbox_named

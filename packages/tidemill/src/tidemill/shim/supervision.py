@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tidemill._shared.descendants import descendants, kill_descendants
 from tidemill.core.clock import Clock
-from tidemill.instance.process_tree import descendants, kill_descendants, namespace_init
+from tidemill.instance.process_tree import namespace_init
 from tidemill.instance.status import StopReason
 from tidemill.sandbox import Launch
 from tidemill.sandbox.network import enter

@@ -21,14 +21,12 @@ from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.guard import Guard
-from tidemill.wire.match import Match, match
-from tidemill.wire.operations import Operation, has_operation, operation, validation_code
+from tidemill.wire.match import Match, RestRouter, match
+from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
-from tidemill.wire.reply import HttpReply, header_pairs
+from tidemill.wire.reply import HttpReply, Send, header_pairs, send_reply
 from tidemill.wire.request import Request
-from tidemill.wire.router import RestRouter
-from tidemill.wire.send import Send, send_reply
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 from tidemill.wire.validation.validate import refuse_invalid
@@ -83,7 +81,7 @@ class Gateway:
         limits: BodyLimits | None = None,
         strict_region: bool = False,
     ) -> None:
-        self._services = services
+        self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
         self._region = region
         self._guard = Guard(allowed_hosts)
@@ -95,11 +93,11 @@ class Gateway:
     @property
     def operations(self) -> frozenset[tuple[str, str]]:
         """Service and name of every operation that has a handler."""
-        return frozenset((name, each) for name, service in self._services.items() for each in service.handlers)
+        return frozenset((name, each) for name, handlers in self._handlers.items() for each in handlers)
 
     def warm(self) -> None:
         """Load the models of all services now, so that no first request waits for them."""
-        for service in self._services:
+        for service in self._handlers:
             service_model(service)
         self._router("s3")
 
@@ -234,7 +232,7 @@ class Gateway:
         members = spec.read(request, fields, body, unknown)
         if unknown:
             _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown)
-        refuse_invalid(spec.check, members, code=validation_code(spec.service))
+        refuse_invalid(spec.check, members, code=spec.code)
         spec.refuse(members)
         context = Context(
             request_id=visit.request_id,
@@ -255,9 +253,8 @@ class Gateway:
         return reply
 
     def _operation(self, found: Match, name: str, request: Request) -> tuple[Handler, Operation]:
-        service = self._services.get(found.service)
-        handler = service.handlers.get(name) if service is not None else None
-        if handler is None or not has_operation(found.service, name):
+        handler = self._handlers.get(found.service, {}).get(name)
+        if handler is None:
             raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}")
         return handler, operation(found.service, name, found.form, found.json_version)
 
@@ -301,8 +298,7 @@ class Gateway:
     def _router(self, service: str) -> RestRouter:
         router = self._routers.get(service)
         if router is None:
-            known = self._services.get(service)
-            router = RestRouter(service, handled=known.handlers if known is not None else ())
+            router = RestRouter(service, handled=self._handlers.get(service, ()))
             self._routers[service] = router
         return router
 

@@ -1,17 +1,20 @@
 """Select the service of a request by its target header, content type, path, in this order; the rest is S3.
 
-Never by a fixed protocol per service: a model's protocol changes between releases of a client.
+Never by a fixed protocol per service: a model's protocol changes between releases of a client. Method, path, query and
+headers select the operation of a REST service, as in its model.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
 
-from tidemill.wire.protocols.models import JSON_TARGETS
+from botocore.model import OperationModel
+
+from tidemill.wire.protocols.models import JSON_TARGETS, service_model
 from tidemill.wire.request import Request, media_type
-from tidemill.wire.router import RestRouter
 
-__all__ = ["SIGNING_NAMES", "Form", "Match", "match"]
+__all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "match"]
 
 Form = str
 """How errors are written: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
@@ -22,6 +25,7 @@ SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
 _METRICS_PATH = re.compile(r"/BatchPutMetrics|/FeatureGroup/.*|/BatchGetRecord")
+_PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request")
 
 
@@ -43,6 +47,85 @@ class Match:
     def signing_name(self) -> str:
         """The service's name in a signature's scope."""
         return SIGNING_NAMES.get(self.service, self.service)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """One operation and the properties that a request for it must have."""
+
+    operation: str
+    literals: tuple[tuple[str, str], ...]
+    """Query parameters that the model's path names, with their value or an empty text."""
+    parameters: tuple[str, ...]
+    """Query parameters that the operation requires."""
+    headers: tuple[str, ...]
+    """Headers that the operation requires."""
+    handled: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        """More specific routes come first; of equal ones, the one that has a handler."""
+        return len(self.literals), len(self.parameters) + len(self.headers), self.handled
+
+    def fits(self, request: Request) -> bool:
+        """Whether the request has all that the route asks for."""
+        query, headers = request.query_map, request.headers
+        return (
+            all(name in query and value in ("", query[name]) for name, value in self.literals)
+            and all(name in query for name in self.parameters)
+            and all(name in headers for name in self.headers)
+        )
+
+
+@dataclass(slots=True)
+class _Place:
+    pattern: re.Pattern[str]
+    routes: list[_Route] = field(default_factory=list)
+
+
+class RestRouter:
+    """The operations of one REST service by method, path, query and headers.
+
+    Args:
+        service: botocore's name.
+        handled: Operations that have a handler.
+    """
+
+    def __init__(self, service: str, *, handled: Collection[str]) -> None:
+        self._places: dict[str, dict[str, _Place]] = {}
+        model = service_model(service)
+        for name in model.operation_names:
+            self._add(model.operation_model(name), handled=name in handled)
+        for places in self._places.values():
+            for place in places.values():
+                place.routes.sort(key=lambda route: route.rank, reverse=True)
+
+    def find(self, request: Request) -> tuple[str, Mapping[str, str]] | None:
+        """The operation's name and its path parameters, or None."""
+        for place in self._places.get(request.method, {}).values():
+            found = place.pattern.fullmatch(request.raw_path)
+            if found is None:
+                continue
+            for route in place.routes:
+                if route.fits(request):
+                    return route.operation, {
+                        name: request.decode(text) for name, text in found.groupdict().items() if text is not None
+                    }
+        return None
+
+    def knows(self, method: str) -> bool:
+        """Whether any operation is asked for by ``method``."""
+        return method in self._places
+
+    def _add(self, operation: OperationModel, *, handled: bool) -> None:
+        path, _, query = str(operation.http["requestUri"]).partition("?")
+        places = self._places.setdefault(operation.http["method"], {})
+        place = places.get(path)
+        if place is None:
+            place = places[path] = _Place(_path_pattern(path))
+        parameters, headers = _required(operation)
+        literals = tuple(parse_qsl(query, keep_blank_values=True))
+        place.routes.append(_Route(operation.name, literals, parameters, headers, handled))
 
 
 def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
@@ -99,3 +182,26 @@ def _scope(request: Request) -> str | None:
         text = f"Credential={request.query_map.get('X-Amz-Credential', '')}"
     found = _SCOPE.search(text[:4096]) if text is not None else None
     return found[1] if found is not None else None
+
+
+def _required(operation: OperationModel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    shape = operation.input_shape
+    found: dict[str, list[str]] = {"querystring": [], "header": []}
+    for name in shape.required_members if shape is not None else ():
+        member = shape.members[name].serialization if shape is not None else {}
+        location = member.get("location")
+        if location in found:
+            found[location].append(member.get("name", name))
+    return tuple(found["querystring"]), tuple(name.lower() for name in found["header"])
+
+
+def _path_pattern(path: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    position = 0
+    for found in _PARAMETER.finditer(path):
+        parts.append(re.escape(path[position : found.start()]))
+        parts.append(f"(?P<{found[1]}>{'.+' if found[2] else '[^/]+'})")
+        position = found.end()
+    parts.append(re.escape(path[position:]))
+    text = "".join(parts)
+    return re.compile(text if text.endswith("/") else f"{text}/?" if not text.endswith(".+)") else text, re.DOTALL)

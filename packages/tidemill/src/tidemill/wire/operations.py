@@ -9,12 +9,11 @@ from botocore.model import OperationModel, StructureShape
 
 from tidemill.wire.bodies.body import BodyStream
 from tidemill.wire.bodies.checksums import MEMBERS
-from tidemill.wire.protocols import strict_json
 from tidemill.wire.protocols.models import service_model
-from tidemill.wire.protocols.parse_json import compile_json
+from tidemill.wire.protocols.parse_json import compile_json_body
 from tidemill.wire.protocols.parse_query import compile_query
 from tidemill.wire.protocols.parse_rest import compile_rest
-from tidemill.wire.protocols.serialize_json import compile_to_json, dump
+from tidemill.wire.protocols.serialize_json import compile_json_reply
 from tidemill.wire.protocols.serialize_query import compile_query_reply
 from tidemill.wire.protocols.serialize_rest import compile_rest_reply
 from tidemill.wire.reply import HttpReply
@@ -22,7 +21,7 @@ from tidemill.wire.request import Request
 from tidemill.wire.validation.refusals import Refuse, compile_refusals
 from tidemill.wire.validation.validate import Check, compile_check
 
-__all__ = ["Operation", "has_operation", "operation", "validation_code"]
+__all__ = ["Operation", "operation"]
 
 Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
 """Request, path parameters or form fields, body, and a list that collects unknown members."""
@@ -49,6 +48,8 @@ class Operation:
     service: str
     name: str
     read: Read
+    code: str
+    """Error code for members that are not allowed."""
     check: Check
     refuse: Refuse
     """Refuses members that the service cannot honour."""
@@ -57,21 +58,6 @@ class Operation:
     """Whether the handler gets the body as a stream."""
     checks_digest: bool
     """Whether checksum headers speak of this request's body; in some they speak of an object made elsewhere."""
-
-
-def validation_code(service: str) -> str:
-    """The code under which a service refuses members that are not allowed."""
-    return _VALIDATION_CODES.get(service, "ValidationException")
-
-
-@lru_cache(maxsize=64)
-def _names(service: str) -> frozenset[str]:
-    return frozenset(service_model(service).operation_names)
-
-
-def has_operation(service: str, name: str) -> bool:
-    """Whether the model of ``service`` has an operation of that name."""
-    return name in _names(service)
 
 
 @lru_cache(maxsize=1024)
@@ -84,6 +70,7 @@ def operation(service: str, name: str, form: str, json_version: str = "1.1") -> 
         form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as the request speaks.
         json_version: Version of the JSON protocol in the reply's content type.
     """
+    code = _VALIDATION_CODES.get(service, "ValidationException")
     model = service_model(service).operation_model(name)
     shape = model.input_shape
     payload = shape.serialization.get("payload") if shape is not None else None
@@ -92,44 +79,28 @@ def operation(service: str, name: str, form: str, json_version: str = "1.1") -> 
     return Operation(
         service=service,
         name=name,
-        read=_reader(shape, service, form),
+        read=_reader(shape, form, code),
+        code=code,
         check=compile_check(shape),
-        refuse=compile_refusals(service, name, shape, code=_REFUSAL_CODES.get(service, validation_code(service))),
+        refuse=compile_refusals(service, name, shape, code=_REFUSAL_CODES.get(service, code)),
         write=_writer(model, form, json_version),
         streams_input=streams,
         checks_digest=streams or not about_object,
     )
 
 
-def _reader(shape: StructureShape | None, service: str, form: str) -> Read:
+def _reader(shape: StructureShape | None, form: str, code: str) -> Read:
     if form == "query":
         from_form = compile_query(shape)
         return lambda request, fields, body, unknown: from_form(fields)
-    if form == "rest-json":
-        return compile_rest(shape, form="json", code=validation_code(service))
-    if form == "rest-xml":
-        return compile_rest(shape, form="xml", code=validation_code(service))
-    if shape is None:
-        return lambda request, fields, body, unknown: {}
-    from_json = compile_json(shape)
-
-    def read(request: Request, fields: Mapping[str, str], body: bytes | BodyStream, unknown: list[str]) -> Any:
-        text = body if isinstance(body, bytes) else b""
-        return from_json(strict_json.loads(text) if text else {}, None, unknown)
-
-    return read
+    if form in ("rest-json", "rest-xml"):
+        return compile_rest(shape, form="json" if form == "rest-json" else "xml", code=code)
+    return compile_json_body(shape)
 
 
 def _writer(model: OperationModel, form: str, json_version: str) -> Write:
     if form == "query":
         return compile_query_reply(model)
     if form in ("rest-json", "rest-xml"):
-        write_rest = compile_rest_reply(model, form="json" if form == "rest-json" else "xml")
-        return lambda members, request_id: write_rest(members)
-    to_json = compile_to_json(model.output_shape)
-    content_type = f"application/x-amz-json-{json_version}".encode()
-
-    def write(members: Mapping[str, Any], request_id: str) -> HttpReply:
-        return HttpReply(200, [(b"content-type", content_type)], dump(to_json(members)))
-
-    return write
+        return compile_rest_reply(model, form="json" if form == "rest-json" else "xml")
+    return compile_json_reply(model.output_shape, version=json_version)

@@ -5,7 +5,7 @@ each job that has not ended, finds its servers running, and goes on with the obj
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,9 @@ import structlog
 from tidemill.control.channels import Channels
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.job_driver import JobDriver
+from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
-from tidemill.control.resources import TRANSFORM_JOB, transform_record
 from tidemill.control.slots import Slots
 from tidemill.control.transform.model_server import ModelServer, Patience
 from tidemill.control.transform.one_object import Assembly
@@ -26,7 +27,6 @@ from tidemill.control.transform.processing import Processing
 from tidemill.control.transform.records import splitter
 from tidemill.control.transform.rights import Rights
 from tidemill.control.transform.run import Transformed, TransformRun
-from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.remotes import RemoteS3
@@ -38,7 +38,7 @@ from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import Query, Record, RecordStore
+from tidemill.store.records.base import RecordStore
 
 __all__ = ["TransformDriver"]
 
@@ -60,7 +60,7 @@ class _StopRequested(Exception):
     """The user asked for a stop."""
 
 
-class TransformDriver:
+class TransformDriver(JobDriver[TransformJob]):
     """Runs the accepted transform jobs.
 
     Args:
@@ -90,7 +90,7 @@ class TransformDriver:
         logs: Path,
         clock: Clock,
     ) -> None:
-        self._records = records
+        super().__init__(Jobs(records, TRANSFORM))
         self._objects = objects
         self._executor = executor
         self._planner = planner
@@ -100,37 +100,6 @@ class TransformDriver:
         self._remotes = remotes
         self._logs = logs
         self._clock = clock
-        self._queue = WorkQueue("transform job", self._drive)
-
-    async def start(self) -> None:
-        """Resume every job that has not ended: running jobs first, then the oldest."""
-        jobs = [job async for job in self._unfinished()]
-        for job in sorted(jobs, key=lambda job: (not self._launched(job), job.created_ms)):
-            self.wake(job.name)
-            await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
-
-    def wake(self, name: str) -> None:
-        """A job was created, or something about it changed."""
-        self._queue.wake(name)
-
-    def changed(self, ref: InstanceRef) -> bool:
-        """The executor reports news of an instance. Returns whether it is one of a transform job."""
-        return self._queue.changed(ref)
-
-    async def close(self) -> None:
-        """Leave the jobs to themselves; their servers run on, and the next service goes on with their objects."""
-        await self._queue.close()
-
-    async def _unfinished(self) -> AsyncIterator[TransformJob]:
-        for status in (TransformStatus.IN_PROGRESS, TransformStatus.STOPPING):
-            query = Query(statuses=(status,), descending=False, limit=100)
-            while True:
-                page = await self._records.list(TRANSFORM_JOB, query)
-                for record in page.records:
-                    yield TransformJob.from_document(record.document)
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
 
     async def _drive(self, name: str) -> None:
         status, reason = TransformStatus.COMPLETED, ""
@@ -154,7 +123,7 @@ class TransformDriver:
             return
         self._queue.listen(job.job_id, job.name)
         count = len(job.log_streams)
-        if self._launched(job):
+        if self._runs(job):
             self._slots.force(count)
         else:
             await self._admitted(job, count)
@@ -181,7 +150,7 @@ class TransformDriver:
 
     async def _launch(self, job: TransformJob) -> None:
         refs = _refs(job)
-        if self._launched(job):
+        if self._runs(job):
             for ref in refs:
                 self._executor.relaunch(ref)
             return
@@ -265,7 +234,7 @@ class TransformDriver:
         if self._job(name).status is TransformStatus.STOPPING:
             raise _StopRequested
 
-    def _launched(self, job: TransformJob) -> bool:
+    def _runs(self, job: TransformJob) -> bool:
         return all(self._executor.observe(ref).launched for ref in _refs(job))
 
     async def _started(self, job: TransformJob) -> None:
@@ -309,23 +278,6 @@ class TransformDriver:
             record = {"name": job.name, "status": str(job.status), "request": job.request, "model": job.model}
             self._archive.keep(job.job_id, {**record, **(ended.record if ended else {})})
             self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)
-
-    async def _update(self, name: str, change: Callable[[TransformJob], TransformJob]) -> TransformJob:
-        def change_record(record: Record) -> Record | None:
-            now = TransformJob.from_document(record.document)
-            new = change(now)
-            return None if new is now else transform_record(new)
-
-        record = await self._records.update(TRANSFORM_JOB, name, change_record)
-        if record is None:
-            raise LookupError(f"transform job {name!r} is gone from the store")
-        return TransformJob.from_document(record.document)
-
-    def _job(self, name: str) -> TransformJob:
-        record = self._records.get(TRANSFORM_JOB, name)
-        if record is None:
-            raise LookupError(f"transform job {name!r} is gone from the store")
-        return TransformJob.from_document(record.document)
 
 
 def _refs(job: TransformJob) -> list[InstanceRef]:

@@ -7,21 +7,22 @@ from typing import Any
 
 from tidemill.control.admission import refusal
 from tidemill.control.hosting import MODEL
-from tidemill.control.resources import TRANSFORM_JOB, transform_record
-from tidemill.control.tags import check_tags, insert_tags
+from tidemill.control.jobs import TRANSFORM, Jobs
+from tidemill.control.resources import TRANSFORM_JOB
+from tidemill.control.tags import check_tags
 from tidemill.control.transform.admission import check_transform_model, check_transform_request
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import S3Uri, sagemaker_arn
 from tidemill.core.transform import TransformJob, TransformStatus
-from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["TRANSFORM_JOB", "TransformJobs"]
+__all__ = ["TransformJobs"]
 
 
-class TransformJobs:
+class TransformJobs(Jobs[TransformJob]):
     """The transform jobs of the account.
 
     Args:
@@ -41,7 +42,7 @@ class TransformJobs:
         clock: Clock,
         wake: Callable[[str], None],
     ) -> None:
-        self._records = records
+        super().__init__(records, TRANSFORM)
         self._objects = objects
         self._region = region
         self._clock = clock
@@ -67,46 +68,10 @@ class TransformJobs:
                 str(output),
                 f"the bucket {output.bucket!r} does not exist; create it first",
             )
-
-        def insert(transaction: Transaction) -> TransformJob:
-            job = self._new_job(request, self._model(transaction, request["ModelName"]))
-            transaction.insert(transform_record(job))
-            insert_tags(transaction, job.arn, checked_tags, at_ms=job.created_ms)
-            return job
-
-        try:
-            job = await self._records.change(insert, grows=True)
-        except RecordExists as error:
-            name = request["TransformJobName"]
-            raise ResourceInUse(
-                f"Transform job names must be unique: there is already a transform job {name!r}; choose another name"
-            ) from error
+        job = await self.insert(lambda transaction: self._new_job(request, transaction), tags=checked_tags)
         faults.point("control.transform.created")
         self._wake(job.name)
         return job
-
-    def record(self, name: str) -> Record:
-        """Return the stored record of a job.
-
-        Raises:
-            ValidationException: There is no job of that name. SageMaker answers with the same code.
-        """
-        record = self._records.get(TRANSFORM_JOB, name)
-        if record is None:
-            raise ValidationException(f"Could not find requested job with name: {name}")
-        return record
-
-    async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """Return one page of records and the token of the next.
-
-        Raises:
-            ValidationException: The token was not issued for this query.
-        """
-        try:
-            page = await self._records.list(TRANSFORM_JOB, query)
-        except ValueError as error:
-            raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
-        return page.records, page.next_token
 
     async def stop(self, name: str) -> None:
         """Ask a job to stop; it is Stopping until its servers have ended. Existing results are kept.
@@ -114,13 +79,8 @@ class TransformJobs:
         Raises:
             ValidationException: There is no such job, or it has ended.
         """
-        job = TransformJob.from_document(self.record(name).document)
-        if job.status.terminal:
-            raise ValidationException(
-                f"The request was rejected because the transform job {name!r} is in status {job.status}; only a job"
-                " that is InProgress can be stopped"
-            )
-        await self._records.update(TRANSFORM_JOB, name, _stopping)
+        self.refuse_ended(name)
+        await self.update(name, _stopping)
         faults.point("control.transform.stopping")
         self._wake(name)
 
@@ -132,7 +92,8 @@ class TransformJobs:
         check_transform_model(model)
         return model
 
-    def _new_job(self, request: Mapping[str, Any], model: Mapping[str, Any]) -> TransformJob:
+    def _new_job(self, request: Mapping[str, Any], transaction: Transaction) -> TransformJob:
+        model = self._model(transaction, request["ModelName"])
         now_ms, name = self._clock.now_ms(), request["TransformJobName"]
         return TransformJob(
             name=name,
@@ -148,8 +109,5 @@ class TransformJobs:
         )
 
 
-def _stopping(record: Record) -> Record | None:
-    job = TransformJob.from_document(record.document)
-    if job.status is not TransformStatus.IN_PROGRESS:
-        return None
-    return transform_record(replace(job, status=TransformStatus.STOPPING))
+def _stopping(job: TransformJob) -> TransformJob:
+    return replace(job, status=TransformStatus.STOPPING) if job.status is TransformStatus.IN_PROGRESS else job

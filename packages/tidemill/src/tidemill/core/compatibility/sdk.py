@@ -303,7 +303,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     },
     "TensorFlow.deploy": {
         **_TYPES,
-        **_honoured("endpoint_name", "model_name", "entry_point", "wait"),
+        **_honoured("model_name", "entry_point"),
         **_CODE,
         "env": Sent("PrimaryContainer.Environment", "CreateModel"),
         "endpoint_type": _ENDPOINT_TYPE,

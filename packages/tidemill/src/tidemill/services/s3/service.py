@@ -6,18 +6,20 @@ Versioning, policies, access control lists, replication and the like have no han
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError, StateCorrupt
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
-from tidemill.services.s3.ownership import check_owners
 from tidemill.services.s3.reading import ReadOperations
 from tidemill.services.s3.writing import WriteOperations
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["S3Service"]
+
+_OWNER_MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
 
 
 class S3Service:
@@ -47,10 +49,22 @@ class S3Service:
 
 def _checked(handler: Handler) -> Handler:
     async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
-        check_owners(request)
+        _check_owners(request)
         try:
             return await handler(request, context)
         except StateCorrupt as error:
             raise AwsError(str(error), code="InternalError", status=500) from error
 
     return handle
+
+
+def _check_owners(request: Mapping[str, Any]) -> None:
+    """Refuse a request that expects its bucket, or that of a copy's source, to belong to another account."""
+    for member in _OWNER_MEMBERS:
+        owner = request.get(member)
+        if owner is not None and owner != ACCOUNT_ID:
+            raise AwsError(
+                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}",
+                code="AccessDenied",
+                status=403,
+            )

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
+from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
-from tidemill.control.transform.jobs import TRANSFORM_JOB, TransformJobs
+from tidemill.control.transform.jobs import TransformJobs
 from tidemill.errors import ValidationException
 from tidemill.wire.exchange import Context, Handler
 
@@ -19,7 +20,7 @@ class TagHandlers:
     def __init__(self, tags: Tags, training: Training, hosting: Hosting, transform: TransformJobs) -> None:
         self._tags = tags
         self._lookups: Mapping[str, Callable[[str], object]] = {
-            "training-job": training.record,
+            TRAINING_JOB: training.record,
             TRANSFORM_JOB: transform.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),

@@ -49,7 +49,7 @@ class TransformHandlers:
         return {"TransformJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        job = TransformJob.from_document(self._jobs.record(request["TransformJobName"]).document)
+        job = self._jobs.get(request["TransformJobName"])
         return {
             **{member: job.request[member] for member in _ECHOED if member in job.request},
             **_state(job),

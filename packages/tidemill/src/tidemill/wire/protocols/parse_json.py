@@ -12,13 +12,16 @@ from typing import Any, NoReturn
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
+from tidemill.wire.bodies.body import BodyStream
+from tidemill.wire.protocols import strict_json
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
 from tidemill.wire.protocols.wording import Path
 from tidemill.wire.protocols.wording import render as _render
+from tidemill.wire.request import Request
 from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
 
-__all__ = ["Convert", "compile_json"]
+__all__ = ["Convert", "compile_json", "compile_json_body"]
 
 Convert = Callable[[Any, Path, list[str]], Any]
 """Value, its path, and a list that collects the paths of unknown members."""
@@ -43,6 +46,25 @@ _NAMES = {
 def compile_json(shape: Shape) -> Convert:
     """Make the converter of a shape."""
     return fold(shape, _Converters())
+
+
+def compile_json_body(
+    shape: StructureShape | None,
+) -> Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]:
+    """Make the reader of an operation's input that is the body alone; an empty body has no members.
+
+    Returns:
+        A function of the request, its path parameters, its body, and a list that collects unknown members.
+    """
+    if shape is None:
+        return lambda request, path, body, unknown: {}
+    convert = compile_json(shape)
+
+    def read(request: Request, path: Mapping[str, str], body: bytes | BodyStream, unknown: list[str]) -> dict[str, Any]:
+        text = body if isinstance(body, bytes) else b""
+        return convert(strict_json.loads(text) if text else {}, None, unknown)
+
+    return read
 
 
 class _Converters(Functions):

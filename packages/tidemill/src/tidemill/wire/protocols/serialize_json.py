@@ -9,9 +9,10 @@ from typing import Any
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.wire.protocols.shapes import Functions, Path, fold
+from tidemill.wire.reply import HttpReply
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["ToJson", "compile_to_json", "dump"]
+__all__ = ["ToJson", "compile_json_reply", "compile_to_json", "dump"]
 
 ToJson = Callable[[Any], Any]
 
@@ -37,6 +38,22 @@ def compile_to_json(shape: Shape | None, *, body_only: bool = False) -> ToJson:
     if shape is None:
         return lambda value: {}
     return fold(shape, _Writers(body_only))
+
+
+def compile_json_reply(shape: Shape | None, *, version: str) -> Callable[[Mapping[str, Any], str], HttpReply]:
+    """Make the writer of an operation's output: a function of the members and the request id.
+
+    Args:
+        shape: The operation's output; None writes an empty object.
+        version: Version of the JSON protocol in the content type.
+    """
+    to_json = compile_to_json(shape)
+    content_type = f"application/x-amz-json-{version}".encode()
+
+    def write(members: Mapping[str, Any], request_id: str) -> HttpReply:
+        return HttpReply(200, [(b"content-type", content_type)], dump(to_json(members)))
+
+    return write
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ _Head = tuple[str, str, Shape]
 
 def compile_rest_reply(
     operation: OperationModel, *, form: Literal["json", "xml"]
-) -> Callable[[Mapping[str, Any]], HttpReply]:
-    """Make the writer of an operation's output: a function of the members that returns an HttpReply."""
+) -> Callable[[Mapping[str, Any], str], HttpReply]:
+    """Make the writer of an operation's output: a function of the members and the request id."""
     status = int(operation.http.get("responseCode", 200))
     shape = operation.output_shape
     if shape is None:
-        return lambda members: HttpReply(status, [])
+        return lambda members, request_id: HttpReply(status, [])
     head, prefixes, status_member = _head_members(shape)
     write_body = _body_writer(shape, form, operation.name)
 
-    def write(members: Mapping[str, Any]) -> HttpReply:
+    def write(members: Mapping[str, Any], request_id: str) -> HttpReply:
         headers: list[tuple[str, str]] = []
         length: int | None = None
         for name, wire_name, member in head:

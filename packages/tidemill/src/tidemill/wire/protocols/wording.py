@@ -12,11 +12,11 @@ Path = tuple[Any, str] | None
 
 
 def render(path: Path) -> str:
-    """Write a path with dots, e.g. ``inputDataConfig.1.member.channelName``."""
+    """Write a path with dots, e.g. ``inputDataConfig.1.member.channelName``; a key of a map is cut to a length."""
     names: list[str] = []
     while path is not None:
         path, name = path
-        names.append(name)
+        names.append(shorten(name))
     return ".".join(reversed(names))
 
 

@@ -11,7 +11,7 @@ from tidemill.errors import AwsError
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 
-__all__ = ["is_sigv2_presigned", "verify_sigv2"]
+__all__ = ["verify_sigv2"]
 
 _METHODS = ("GET", "PUT")
 _SUBRESOURCES = frozenset(
@@ -55,13 +55,13 @@ _SUBRESOURCES = frozenset(
 )
 
 
-def is_sigv2_presigned(request: Request) -> bool:
-    """Whether the query carries a signature of the old form."""
-    return "AWSAccessKeyId=" in request.query_string and "AWSAccessKeyId" in request.query_map
-
-
 def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int) -> Credential:
     """Verify the request's signature and return its signer.
+
+    Args:
+        request: Has the query parameter ``AWSAccessKeyId``.
+        credentials: Finds the secret.
+        now_ms: Wall time.
 
     Raises:
         AwsError: AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, or a token's error.

@@ -19,7 +19,7 @@ from tidemill.errors import AwsError
 from tidemill.wire.request import Request
 from tidemill.wire.signing.canonical import canonical_query, canonical_request, path_candidates
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
-from tidemill.wire.signing.sigv2 import is_sigv2_presigned, verify_sigv2
+from tidemill.wire.signing.sigv2 import verify_sigv2
 from tidemill.wire.timestamps import parse_rfc822
 
 __all__ = ["ALGORITHM", "MAX_SKEW_S", "UNSIGNED_PAYLOAD", "Claim", "Verifier", "signing_key"]
@@ -91,7 +91,7 @@ class Verifier:
         presigned = "X-Amz-" in request.query_string and any(
             name in request.query_map for name in ("X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential")
         )
-        old_presigned = service == "s3" and is_sigv2_presigned(request)
+        old_presigned = service == "s3" and "AWSAccessKeyId" in request.query_map
         if authorization is None and not presigned and not old_presigned:
             _refuse("MissingAuthenticationToken", f"The request is not signed; {_HEADER_FORM}.", status=403)
         if authorization is None:

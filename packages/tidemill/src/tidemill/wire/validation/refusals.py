@@ -94,7 +94,7 @@ class _Compiler:
 
         def check(entries: Any, path: Path) -> None:
             for name, each in entries.items():
-                value(each, ((path, shorten(name)), "member"))
+                value(each, ((path, name), "member"))
 
         return check
 

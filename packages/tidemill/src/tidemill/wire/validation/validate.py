@@ -120,9 +120,9 @@ class _Checks(Functions):
                 if value is None:
                     continue
                 if type(one) in (dict, list):
-                    value(one, ((path, _shorten(name)), "member"), errors)
+                    value(one, ((path, name), "member"), errors)
                 else:
-                    _nested(value, one, (path, _shorten(name)), errors, label="Map value must satisfy constraint")
+                    _nested(value, one, (path, name), errors, label="Map value must satisfy constraint")
 
         return check
 

@@ -1,0 +1,177 @@
+"""The stored jobs of one kind, training or transform jobs: look up, list, insert, change."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB, job_record, page_of, transform_record
+from tidemill.control.tags import insert_tags
+from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
+from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+
+__all__ = ["TRAINING", "TRANSFORM", "J", "JobKind", "Jobs"]
+
+J = TypeVar("J", TrainingJob, TransformJob)
+
+_UNFINISHED = ("InProgress", "Stopping")
+_PAGE_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind(Generic[J]):
+    """What distinguishes the stored jobs of one kind.
+
+    Attributes:
+        kind: Of their records.
+        title: In messages, e.g. ``training job``.
+        missing: Message for a name without a job, with ``{name}``. SageMaker's differ, and clients look for them.
+        read: Makes a job of a record's document.
+        write: Makes the record of a job.
+    """
+
+    kind: str
+    title: str
+    missing: str
+    read: Callable[[Mapping[str, Any]], J]
+    write: Callable[[J], Record]
+
+
+TRAINING = JobKind(
+    kind=TRAINING_JOB,
+    title="training job",
+    missing="Requested resource not found: there is no training job {name!r}",
+    read=TrainingJob.from_document,
+    write=job_record,
+)
+TRANSFORM = JobKind(
+    kind=TRANSFORM_JOB,
+    title="transform job",
+    missing="Could not find requested job with name: {name}",
+    read=TransformJob.from_document,
+    write=transform_record,
+)
+
+
+class Jobs(Generic[J]):
+    """The stored jobs of one kind.
+
+    Args:
+        records: Stores the jobs.
+        kind: `TRAINING` or `TRANSFORM`.
+    """
+
+    def __init__(self, records: RecordStore, kind: JobKind[J]) -> None:
+        self._records = records
+        self.kind = kind
+
+    def record(self, name: str) -> Record:
+        """Return the stored record of a job.
+
+        Raises:
+            ValidationException: There is no job of that name. SageMaker answers with the same code.
+        """
+        record = self._records.get(self.kind.kind, name)
+        if record is None:
+            raise self._missing(name)
+        return record
+
+    def get(self, name: str) -> J:
+        """Return a job; raises the errors of `record`."""
+        return self.kind.read(self.record(name).document)
+
+    def find(self, name: str) -> J | None:
+        """Return a job, or None if there is no job of that name."""
+        record = self._records.get(self.kind.kind, name)
+        return None if record is None else self.kind.read(record.document)
+
+    async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
+        """Return one page of records and the token of the next page.
+
+        Raises:
+            ValidationException: The token was not issued for this query.
+        """
+        return await page_of(self._records, self.kind.kind, query)
+
+    async def unfinished(self) -> AsyncIterator[J]:
+        """Yield the jobs that have not ended, those that are being stopped last."""
+        # One status at a time: an index answers that, however many jobs have ended.
+        for status in _UNFINISHED:
+            query = Query(statuses=(status,), descending=False, limit=_PAGE_ROWS)
+            while True:
+                page = await self._records.list(self.kind.kind, query)
+                for record in page.records:
+                    yield self.kind.read(record.document)
+                if page.next_token is None:
+                    break
+                query = replace(query, after=page.next_token)
+
+    async def insert(self, make: Callable[[Transaction], J], *, tags: Mapping[str, str]) -> J:
+        """Store a new job and its tags in one commit.
+
+        Args:
+            make: Returns the job, and may look at other records for it.
+            tags: Values by key, checked.
+
+        Raises:
+            ResourceInUse: The name is taken.
+        """
+
+        def work(transaction: Transaction) -> J:
+            job = make(transaction)
+            try:
+                transaction.insert(self.kind.write(job))
+            except RecordExists as error:
+                raise ResourceInUse(
+                    f"{self.kind.title.capitalize()} names must be unique: there is already a {self.kind.title}"
+                    f" {job.name!r} ({job.arn}); choose another name"
+                ) from error
+            insert_tags(transaction, job.arn, tags, at_ms=job.created_ms)
+            return job
+
+        return await self._records.change(work, grows=True)
+
+    async def update(
+        self, name: str, change: Callable[[J], J], *, also: Callable[[Transaction], None] = lambda _: None
+    ) -> J:
+        """Change a job, and what goes with it, in one commit; return the stored job.
+
+        Args:
+            name: Of the job.
+            change: Returns the changed job, or the same object if nothing changes.
+            also: Further changes of the same commit.
+
+        Raises:
+            ValidationException: There is no job of that name.
+        """
+
+        def change_record(record: Record) -> Record | None:
+            now = self.kind.read(record.document)
+            new = change(now)
+            return None if new is now else self.kind.write(new)
+
+        def work(transaction: Transaction) -> Record | None:
+            also(transaction)
+            return transaction.update(self.kind.kind, name, change_record)
+
+        record = await self._records.change(work)
+        if record is None:
+            raise self._missing(name)
+        return self.kind.read(record.document)
+
+    def refuse_ended(self, name: str) -> None:
+        """Refuse to stop a job that has ended.
+
+        Raises:
+            ValidationException: There is no such job, or it has ended.
+        """
+        status = self.get(name).status
+        if status.terminal:
+            raise ValidationException(
+                f"The request was rejected because the {self.kind.title} {name!r} is in status {status}; only a job"
+                " that is InProgress can be stopped"
+            )
+
+    def _missing(self, name: str) -> ValidationException:
+        return ValidationException(self.kind.missing.format(name=name))

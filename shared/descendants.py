@@ -1,0 +1,56 @@
+"""The processes below a process: find them, kill them, reap them. Standard library only; Python 3.7 or newer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+__all__ = ["descendants", "kill_descendants", "reap_all"]
+
+_ROUNDS = 500
+_ROUND_S = 0.01
+
+
+def descendants(root: int) -> list[int]:
+    """Return the live processes below ``root``, parents before their children, older before younger."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - called often
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - called often
+                fields = file.read().rpartition(b")")[2].split()
+                if fields[0] not in (b"Z", b"X"):
+                    children.setdefault(int(fields[1]), []).append((int(fields[19]), int(name)))
+    found: list[int] = []
+    level = [root]
+    while level:
+        level = [child for pid in level for _, child in sorted(children.get(pid, ()))]
+        found += level
+    return found
+
+
+def kill_descendants() -> None:
+    """Send SIGKILL to everything below the calling process, and reap it, until nothing is left.
+
+    The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans stay below it.
+    """
+    for _ in range(_ROUNDS):
+        pids = descendants(os.getpid())
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if reap_all() and not pids:
+            return
+        time.sleep(_ROUND_S)  # the kernel reports an exit to the parent only, which may be another process
+
+
+def reap_all() -> bool:
+    """Reap the children that have ended. Return whether no child is left."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            return False
