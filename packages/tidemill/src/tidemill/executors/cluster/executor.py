@@ -15,6 +15,7 @@ from pathlib import Path
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.instances import ClusterInstances
+from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import Placement
 from tidemill.instance.assignment import Assignment
 from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
@@ -59,9 +60,9 @@ class ClusterExecutor:
         self._isolation = isolation
         self._lock = threading.Lock()
         self._news: set[InstanceRef] = set()
-        self._watched: set[InstanceRef] = set()
         self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.instances = ClusterInstances(root, logs=logs, lease_s=lease_s, changed=self._note)
+        self._leases = LeaseWatch(self.instances.lease_end_s)
 
     def capacity(self) -> Capacity:
         return self._placement.capacity()
@@ -87,7 +88,7 @@ class ClusterExecutor:
         except Exception:
             self._placement.release(first.job_id)
             for spec in specs:
-                self._watched.discard(spec.ref)
+                self._leases.discard(spec.ref)
                 self.instances.remove(spec.ref)
             raise
 
@@ -95,7 +96,7 @@ class ClusterExecutor:
         # A service that died between the record and the start leaves a lease without an agent. It ends, and the job
         # has its next attempt.
         if self.instances.knows(ref):
-            self._watched.add(ref)
+            self._leases.add(ref)
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
         found = []
@@ -104,7 +105,7 @@ class ClusterExecutor:
             for ref in () if finished(job_id) else self.instances.known(job_id):
                 known = self.instances.identify(ref)
                 if known is not None:
-                    self._watched.add(ref)
+                    self._leases.add(ref)
                     found.append(known)
         return found
 
@@ -118,6 +119,8 @@ class ClusterExecutor:
     def kill(self, ref: InstanceRef) -> None:
         if self.instances.runs(ref) and self._placement.kill(ref):
             self.instances.end_lease(ref)
+            self._leases.discard(ref)
+            self._note(ref)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
@@ -125,7 +128,7 @@ class ClusterExecutor:
         deadline_s = loop.time() + timeout_s
         while True:
             arrived.clear()
-            news = self._ended_leases()
+            news = self._leases.ended()
             with self._lock:
                 news |= self._news
                 self._news.clear()
@@ -153,7 +156,7 @@ class ClusterExecutor:
             return
         self._placement.release(job_id)
         for ref in refs:
-            self._watched.discard(ref)
+            self._leases.discard(ref)
         self.instances.end_job(job_id)
 
     def close(self) -> None:
@@ -166,7 +169,7 @@ class ClusterExecutor:
             spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
         )
         self._placement.start(spec.ref, assignment.to_bytes())
-        self._watched.add(spec.ref)
+        self._leases.add(spec.ref)
 
     def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
         """The secret of the instances that were started already, else a new one."""
@@ -182,12 +185,6 @@ class ClusterExecutor:
         if waiting is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 waiting[0].call_soon_threadsafe(waiting[1].set)
-
-    def _ended_leases(self) -> set[InstanceRef]:
-        """Instances whose lease has ended since the last look."""
-        over = {ref for ref in list(self._watched) if not self.instances.runs(ref)}
-        self._watched -= over
-        return over
 
     def _newest_attempt(self, job_id: str) -> int:
         return max((ref.attempt for ref in self.instances.known(job_id)), default=0)
