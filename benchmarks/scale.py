@@ -1,6 +1,6 @@
 """What a large cluster costs the service: 10,000 simulated instances and 1,000,000 finished jobs.
 
-    python benchmarks/scale.py [--instances 10000] [--finished 1000000] [--seconds 60]
+    python benchmarks/scale.py [--instances 10000] [--finished 1000000] [--seconds 60] [--nice -15]
 
 The service is the real one, with the executor for clusters; only the placement is simulated: instead of agents on
 machines, one client process holds a connection for each instance and reports as an agent does, a signed request every
@@ -10,12 +10,13 @@ killed and started again.
 
 Both clients share the machine with the service; CPU is that of the service's process alone. On a machine that does
 other work, the latencies are those of its scheduler: compare them with the row of requests that ask for nothing, and
-with the CPU a request.
+with the CPU a request. ``--nice`` lets the service and both clients go first while they are measured.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import sys
@@ -147,6 +148,7 @@ class Agents:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self.pid = process.pid
         self.counts: dict[str, int] = {}
         self._reading = asyncio.create_task(self._read())
 
@@ -337,9 +339,18 @@ def pss_mb(pid: int) -> float:
     return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
 
 
+def set_priority(pid: int, nice: int) -> None:
+    """Set the priority of all threads of a process."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
+
+
 async def measure(service: Service, agents: Agents, options: argparse.Namespace) -> None:
     """Print what the instances cost while nothing else happens, and then the latencies of questions."""
     pid = pid_of(service)
+    if options.nice is not None:
+        for each in (pid, agents.pid, os.getpid()):
+            set_priority(each, options.nice)
     await asyncio.sleep(2 * BEAT_S)
     begun, cpu, reports = time.monotonic(), cpu_s(pid), agents.counts["reports"]
     await asyncio.sleep(options.seconds)
@@ -409,6 +420,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10_000)
     parser.add_argument("--finished", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--nice", type=int, help="priority of the service and its clients while they are measured")
     parser.add_argument("--simulate", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
