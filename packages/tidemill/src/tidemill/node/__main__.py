@@ -28,12 +28,6 @@ def main(arguments: list[str]) -> int:
         return 0
     own = ProcessId.own()
     write_json(directory / PROCESS_FILE, {"id": [own.boot_id, own.pid, own.start_ticks]})
-    # The shim's requests to the service's S3 are signed with the keys of the job, which boto3 finds here.
-    os.environ |= {
-        name: value
-        for name, value in assignment.spec.variables.items()
-        if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
-    }
     asyncio.run(Agent(assignment, directory, environments_dir=Settings().environments_dir).run())
     shutil.rmtree(directory, ignore_errors=True)
     return 0

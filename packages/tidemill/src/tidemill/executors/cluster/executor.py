@@ -194,8 +194,3 @@ def _refuse_what_clusters_lack(spec: InstanceSpec) -> None:
     for channel in spec.channels:
         if "/" in channel.name or "\0" in channel.name:
             raise LaunchError(f"channel name {channel.name!r} cannot name a file")
-    if spec.remotes:
-        raise LaunchError(
-            f"data of remote_s3 ({', '.join(sorted(spec.remotes))}) is not read on a cluster: copy it into a bucket of"
-            ' the service, or set executor = "local"'
-        )
