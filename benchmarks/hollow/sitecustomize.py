@@ -20,9 +20,9 @@ class RayPlacement:
 
         return Capacity(instances=1_000_000, cpus=1_000_000, gpus=0)
 
-    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
+    def reserve(self, job_id: str, attempt: int, shares: Any) -> tuple[str, ...]:
         del job_id, attempt
-        return ("127.0.0.1",) * count
+        return ("127.0.0.1",) * len(shares)
 
     def start(self, ref: Any, assignment: bytes) -> None:
         partial = self._directory / f"{ref.job_id}-{ref.attempt}.partial"

@@ -30,7 +30,7 @@ from tidemill.core.retries import (
     wait_time_left_s,
 )
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
-from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
@@ -41,9 +41,13 @@ __all__ = ["TrainingDriver"]
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; this is for what no report tells, e.g. damaged records
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; only a growing capacity has to be looked for
+_BUSY_S = 10.0
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
 _OURS = "InternalServerError"
+_NO_CAPACITY = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type"
+)
 
 _OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
     Outcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
@@ -157,8 +161,7 @@ class TrainingDriver:
         """SageMaker's words, and what there is here."""
         capacity = self._executor.capacity().instances
         return (
-            "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
-            f" instance type: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
+            f"{_NO_CAPACITY}: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
             f" Ask for at most {capacity}, or raise the setting max_instances"
         )
 
@@ -207,10 +210,14 @@ class TrainingDriver:
             await self._end(job, Outcome.STOPPED)
             return False
         try:
-            with delayed_by_full_disk(f"training job {job.name}"):
-                await self._launch(job, refs)
+            if not await self._launch_when_free(job, refs):
+                await self._end(self._job(job.name), Outcome.STOPPED)
+                return False
         except DataMissing as error:
             await self._end(job, Outcome.FAILED, failure=str(error))
+            return False
+        except CapacityError as error:
+            await self._end(job, Outcome.FAILED, failure=f"{_NO_CAPACITY}: {error}")
             return False
         except LaunchError as error:
             await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
@@ -258,6 +265,24 @@ class TrainingDriver:
         pause_s = pause_before_restart_s(restarted)
         if pause_s:
             await self._queue.wait(job.name, timeout_s=pause_s)
+        return True
+
+    async def _launch_when_free(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> bool:
+        """Launch the instances; wait while the machines that fit them are busy. False: the job was stopped."""
+        while True:
+            try:
+                with delayed_by_full_disk(f"training job {job.name}"):
+                    await self._launch(job, refs)
+                break
+            except MachinesBusy as busy:
+                _log.info("job.waits_for_machines", name=job.name, reason=str(busy))
+            if self._job(job.name).secondary_status is not SecondaryStatus.PENDING:
+                await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other training jobs")
+            await self._queue.wait(job.name, timeout_s=_BUSY_S)
+            if self._job(job.name).stop_requested:
+                return False
+        if self._job(job.name).secondary_status is SecondaryStatus.PENDING:
+            await self._enter(job, SecondaryStatus.STARTING, "Starting the training job")
         return True
 
     async def _launch(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> None:

@@ -117,7 +117,8 @@ def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None) -> An
         if not remote.anonymous and session.get_credentials() is None:
             raise RemoteUnusable(
                 f"there are no credentials for {remote.endpoint_url}. Give the service AWS_ACCESS_KEY_ID and"
-                " AWS_SECRET_ACCESS_KEY or a profile (and each machine of a cluster: `ray start` with them), or set anonymous = true for this entry of remote_s3"
+                " AWS_SECRET_ACCESS_KEY or a profile, and each machine of a cluster likewise (before `ray"
+                " start`), or set anonymous = true for this entry of remote_s3"
             )
         return session.client("s3", endpoint_url=remote.endpoint_url, config=config, verify=_certificates())
     except (BotoCoreError, ValueError) as error:

@@ -59,7 +59,5 @@ class RemoteStores:
     def _client(self, name: str) -> Any:
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = remote_client(
-                    self._remotes[name], self._job_keys if name == SERVICE else None
-                )
+                self._clients[name] = remote_client(self._remotes[name], self._job_keys if name == SERVICE else None)
             return self._clients[name]

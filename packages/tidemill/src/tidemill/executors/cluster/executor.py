@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.instances import ClusterInstances
@@ -37,6 +38,7 @@ class ClusterExecutor:
         service_url: The service as the machines of the cluster reach it.
         lease_s: Time without an answer of the service after which an instance ends itself.
         isolation: The setting of that name, for the machines.
+        shares: What instances take of their machines, by instance type or pattern.
 
     Methods may be called from several threads; `changed` from one event loop.
     """
@@ -53,11 +55,13 @@ class ClusterExecutor:
         service_url: Callable[[], str],
         lease_s: float,
         isolation: str = "auto",
+        shares: Mapping[str, MachineShare] | None = None,
     ) -> None:
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._placement = placement
         self._service_url = service_url
         self._isolation = isolation
+        self._shares = shares or {}
         self._lock = threading.Lock()
         self._news: set[InstanceRef] = set()
         self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
@@ -80,7 +84,7 @@ class ClusterExecutor:
         if all(self.instances.knows(spec.ref) for spec in specs):
             return
         try:
-            addresses = self._placement.reserve(first.job_id, first.attempt, len(specs[0].hosts))
+            addresses = self._placement.reserve(first.job_id, first.attempt, self._shares_of(specs))
             secret = self._peer_secret(specs)
             for spec in specs:
                 if not self.instances.knows(spec.ref):
@@ -170,6 +174,12 @@ class ClusterExecutor:
         )
         self._placement.start(spec.ref, assignment.to_bytes())
         self._leases.add(spec.ref)
+
+    def _shares_of(self, specs: Sequence[InstanceSpec]) -> tuple[MachineShare, ...]:
+        """What each instance of an attempt takes of its machine."""
+        groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
+        shares = {host: share_of(each["instance_type"], self._shares) for each in groups for host in each["hosts"]}
+        return tuple(shares.get(host, MachineShare()) for host in specs[0].hosts)
 
     def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
         """The secret of the instances that were started already, else a new one."""
