@@ -10,7 +10,7 @@ killed and started again.
 
 Both clients share the machine with the service; CPU is that of the service's process alone. On a machine that does
 other work, the latencies are those of its scheduler: compare them with the row of requests that ask for nothing, and
-with the CPU a request. ``--nice`` lets the service and both clients go first while they are measured.
+with the CPU a request. ``--nice`` sets the priority of the service and of both clients.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import uvloop
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -148,7 +149,6 @@ class Agents:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self.pid = process.pid
         self.counts: dict[str, int] = {}
         self._reading = asyncio.create_task(self._read())
 
@@ -339,18 +339,9 @@ def pss_mb(pid: int) -> float:
     return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
 
 
-def set_priority(pid: int, nice: int) -> None:
-    """Set the priority of all threads of a process."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
-
-
 async def measure(service: Service, agents: Agents, options: argparse.Namespace) -> None:
     """Print what the instances cost while nothing else happens, and then the latencies of questions."""
     pid = pid_of(service)
-    if options.nice is not None:
-        for each in (pid, agents.pid, os.getpid()):
-            set_priority(each, options.nice)
     await asyncio.sleep(2 * BEAT_S)
     begun, cpu, reports = time.monotonic(), cpu_s(pid), agents.counts["reports"]
     await asyncio.sleep(options.seconds)
@@ -420,14 +411,15 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10_000)
     parser.add_argument("--finished", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--nice", type=int, help="priority of the service and its clients while they are measured")
+    parser.add_argument("--nice", type=int, help="priority of the service and of both clients")
     parser.add_argument("--simulate", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.simulate is not None:
-        asyncio.run(simulate(options.simulate, options.url))
-    else:
-        asyncio.run(run(options))
+    if options.nice is not None:
+        os.setpriority(os.PRIO_PROCESS, 0, options.nice)  # the processes below this one inherit it
+    work = run(options) if options.simulate is None else simulate(options.simulate, options.url)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 if __name__ == "__main__":

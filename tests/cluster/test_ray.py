@@ -123,7 +123,10 @@ def of_type(instance_type: str, count: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("resources", "words"),
     [
-        (of_type("ml.m5.large", 5), "5 instances need a machine each, with 1 CPU; of the 4 machines of the cluster 4 can"),
+        (
+            of_type("ml.m5.large", 5),
+            "5 instances need a machine each, with 1 CPU; of the 4 machines of the",
+        ),
         (of_type("ml.g4dn.xlarge"), "1 instances need a machine each, with 1 CPU, 9 GPUs; of the 4 machines of the"),
         (of_type("ml.p3.2xlarge", 2), "with 2 CPUs, 1 GPU, label disk=fast; of the 4 machines of the cluster 1 can"),
     ],
@@ -145,22 +148,21 @@ def test_a_type_gets_its_gpus_on_a_machine_with_its_labels_and_waits_while_that_
     first = jobs.create(
         "import os, socket, time\n"
         "address = socket.gethostbyname(os.environ['SM_CURRENT_HOST'])\n"
-        "print('ON', address, os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n"
+        "print('ON', address, os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "print('READY', flush=True)\n"
         "while not os.path.exists('/opt/ml/output/go'): time.sleep(0.1)",
         ResourceConfig=of_type("ml.p3.2xlarge"),
     )
-    deadline_s = time.monotonic() + 120
-    while not any(line.startswith("ON") for line in jobs.log_so_far(first)):
-        assert time.monotonic() < deadline_s, jobs.describe(first)
-        time.sleep(0.2)
+    wait_for_line(jobs, first, "READY")
     (line,) = [line for line in jobs.log(first) if line.startswith("ON")]
     assert line.split()[1] == SPECIAL_ADDRESS
     assert line.split()[2] in ("0", "1")
     second = jobs.create("print('SECOND')", ResourceConfig=of_type("ml.p3.2xlarge"))
+    deadline_s = time.monotonic() + 60
     while jobs.describe(second)["SecondaryStatus"] != "Pending":
         assert time.monotonic() < deadline_s, jobs.describe(second)
         time.sleep(0.2)
-    jobs.client.stop_training_job(TrainingJobName=first)
+    jobs.sagemaker.stop_training_job(TrainingJobName=first)
     assert jobs.wait(second)["TrainingJobStatus"] == "Completed"
 
 
