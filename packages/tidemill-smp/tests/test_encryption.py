@@ -30,6 +30,7 @@ class Wiretap:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._target = socket.create_server(("127.0.0.1", 0))
         self._threads = []
+        self._passed_on = []
 
     def ends(self):
         """The two ends of a tapped connection."""
@@ -37,6 +38,7 @@ class Wiretap:
         tapped, _ = self._listener.accept()
         onward = socket.create_connection(self._target.getsockname())
         far, _ = self._target.accept()
+        self._passed_on += [tapped, onward]
         for source, target, way in ((tapped, onward, "to"), (onward, tapped, "from")):
             self._threads.append(threading.Thread(target=self._pass_on, args=(source, target, way)))
             self._threads[-1].start()
@@ -46,8 +48,8 @@ class Wiretap:
         for thread in self._threads:
             thread.join(WAIT_S)
             assert not thread.is_alive()
-        self._listener.close()
-        self._target.close()
+        for each in (self._listener, self._target, *self._passed_on):
+            each.close()
 
     def _pass_on(self, source, target, way):
         with contextlib.suppress(OSError):
