@@ -328,6 +328,13 @@ async def ask_around(service: Service, options: argparse.Namespace, *, idle: flo
         )
 
 
+def prefer(pid: int, nice: int | None) -> None:
+    """Set the priority of a process's session, among which Linux shares the CPU before it looks at processes."""
+    file = Path(f"/proc/{pid}/autogroup")
+    if nice is not None and file.exists():
+        file.write_text(str(nice))
+
+
 def pid_of(service: Service) -> int:
     if service.pid is None:
         raise RuntimeError(f"the service has ended:\n{service.log}")
@@ -362,6 +369,7 @@ async def restart(service: Service, agents: Agents, options: argparse.Namespace)
     begun = time.monotonic()
     await asyncio.to_thread(service.start)
     started_s = time.monotonic() - begun
+    prefer(pid_of(service), options.nice)
     reports = agents.counts["reports"]
     while agents.counts["reports"] < reports + options.instances:
         await asyncio.sleep(0.2)
@@ -392,6 +400,7 @@ async def run(options: argparse.Namespace) -> None:
         with service:
             seconds, memory_mb = time.monotonic() - begun, pss_mb(pid_of(service))
             print(f"the service answers {seconds:.1f} s after its start, PSS {memory_mb:.0f} MB", flush=True)
+            prefer(pid_of(service), options.nice)
             service.client("s3").create_bucket(Bucket="bucket")
             agents = await Agents.start(assignments, service.url)
             try:
@@ -417,6 +426,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.nice is not None:
         os.setpriority(os.PRIO_PROCESS, 0, options.nice)  # the processes below this one inherit it
+        prefer(os.getpid(), options.nice)
     work = run(options) if options.simulate is None else simulate(options.simulate, options.url)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)

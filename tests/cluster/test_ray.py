@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 from nodes import HEAD, LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
 
 from tidemill.core.machine_share import MachineShare
@@ -46,6 +48,7 @@ STEPS = """
     from pathlib import Path
     directory = Path("/opt/ml/checkpoints")
     done = [int(file.name) for file in directory.glob("[0-9]*")]
+    print("KEYS", *(os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")))
     print("FROM", max(done, default=0), flush=True)
     for step in range(max(done, default=0) + 1, 1000):
         (directory / f"{step}").write_text("x")
@@ -218,12 +221,17 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
     lost = node_of(nodes)
+    (keys,) = (line.split()[1:] for line in jobs.log(name) if line.startswith("KEYS"))
     lost_s = time.time()
     if how == "killed":
         lost.kill()
     else:
         lost.cut()
     try:
+        while not [line for line in jobs.log(name) if line.startswith("FROM") and line != "FROM 0"]:
+            assert time.time() < lost_s + 180, jobs.describe(name)
+            time.sleep(0.2)
+        assert refusal_of_writes(service, keys, prefix) in ("SignatureDoesNotMatch", "InvalidAccessKeyId")
         job = jobs.wait(name)
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
         started = [each for each in job["SecondaryStatusTransitions"] if each["Status"] == "Starting"]
@@ -244,3 +252,22 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
         lost.mend()
         if how == "killed":
             lost.join()
+    deadline_s = time.monotonic() + 60
+    while left := [file for node in nodes if node is not lost or how == "cut" for file in files_of_instances(node)]:
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.2)
+
+
+def refusal_of_writes(service: Service, keys: list[str], prefix: str) -> str:
+    """The code with which the service refuses a write with the keys of an earlier attempt."""
+    access_key_id, secret, token = keys
+    zombie = boto3.session.Session(access_key_id, secret, token, region_name="us-west-2")
+    client = zombie.client("s3", endpoint_url=service.url)
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=BUCKET, Key=f"{prefix}/999", Body=b"of a zombie")
+    return str(refused.value.response["Error"]["Code"])
+
+
+def files_of_instances(node: Node) -> list[Path]:
+    """What is left of instances on a machine."""
+    return list(node.root.glob("instances/*/*"))
