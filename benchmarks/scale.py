@@ -367,9 +367,13 @@ async def restart(service: Service, agents: Agents, options: argparse.Namespace)
     """Kill the service and start it again; print how long it is away."""
     service.kill()
     begun = time.monotonic()
-    await asyncio.to_thread(service.start)
+    starting = asyncio.create_task(asyncio.to_thread(service.start))
+    while not starting.done():
+        if service.pid is not None:
+            prefer(service.pid, options.nice)
+        await asyncio.sleep(0.05)
+    await starting
     started_s = time.monotonic() - begun
-    prefer(pid_of(service), options.nice)
     reports = agents.counts["reports"]
     while agents.counts["reports"] < reports + options.instances:
         await asyncio.sleep(0.2)

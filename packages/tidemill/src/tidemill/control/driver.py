@@ -276,12 +276,13 @@ class TrainingDriver:
                 break
             except MachinesBusy as busy:
                 _log.info("job.waits_for_machines", name=job.name, reason=str(busy))
-            if self._job(job.name).secondary_status is not SecondaryStatus.PENDING:
+            if job.secondary_status is not SecondaryStatus.PENDING:
                 await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other training jobs")
             await self._queue.wait(job.name, timeout_s=_BUSY_S)
-            if self._job(job.name).stop_requested:
+            job = self._job(job.name)
+            if job.stop_requested:
                 return False
-        if self._job(job.name).secondary_status is SecondaryStatus.PENDING:
+        if job.secondary_status is SecondaryStatus.PENDING:
             await self._enter(job, SecondaryStatus.STARTING, "Starting the training job")
         return True
 
