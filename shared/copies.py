@@ -19,12 +19,12 @@ PACKAGES = SHARED.parent / "packages"
 
 COPIES = {
     "tidemill/src/tidemill": ("descendants.py", "http"),
-    "tidemill-horovod/src/horovod/tensorflow": ("mpi_library.py", "native_build"),
+    "tidemill-horovod/src/horovod/tensorflow": ("encryption", "mpi_library.py", "native_build"),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
     "tidemill-serving/src/tidemill_serving": ("http", "native_build"),
-    "tidemill-runtime/src/tidemill_runtime": ("descendants.py",),
+    "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption"),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
-    "tidemill-smp/src/smdistributed/modelparallel/tensorflow": ("mpi_library.py", "native_build"),
+    "tidemill-smp/src/smdistributed/modelparallel/tensorflow": ("encryption", "mpi_library.py", "native_build"),
 }
 """The shared files and directories of each distribution, by the directory that holds its ``_shared``."""
 

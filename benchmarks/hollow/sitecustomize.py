@@ -1,6 +1,6 @@
 """Puts a cluster without machines in the place of Ray's, in a service whose PYTHONPATH has this directory.
 
-Assignments are left in the directory that `ray_address` names, for a client that simulates agents.
+Assignments are left in the directory that `ray_address` names, for a client that simulates agents and removes them.
 """
 
 import sys
@@ -20,21 +20,21 @@ class RayPlacement:
 
         return Capacity(instances=1_000_000, cpus=1_000_000, gpus=0)
 
-    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
+    def reserve(self, job_id: str, attempt: int, shares: Any) -> tuple[str, ...]:
         del job_id, attempt
-        return ("127.0.0.1",) * count
+        return ("127.0.0.1",) * len(shares)
 
     def start(self, ref: Any, assignment: bytes) -> None:
-        partial = self._directory / f"{ref.job_id}.partial"
+        partial = self._directory / f"{ref.job_id}-{ref.attempt}.partial"
         partial.write_bytes(assignment)
-        partial.rename(self._directory / ref.job_id)
+        partial.rename(partial.with_suffix(""))
 
     def kill(self, ref: Any) -> bool:
         del ref
         return True
 
     def release(self, job_id: str) -> None:
-        (self._directory / job_id).unlink(missing_ok=True)
+        del job_id
 
     def close(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 
@@ -14,6 +15,7 @@ __all__ = ["Listener"]
 
 _BACKLOG = 2048
 _TICK_S = 1.0
+_CHECKED_AT_ONCE = 500
 _HANDSHAKE_S = 15.0
 
 
@@ -32,6 +34,8 @@ class Listener:
         self._loop = loop
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.AbstractServer] = []
+        self._unchecked: list[Connection] = []
+        self._pause_s = _TICK_S
         self._ticker: asyncio.TimerHandle | None = None
 
     def connect(self) -> Connection:
@@ -82,9 +86,14 @@ class Listener:
         return in_time
 
     def _tick(self) -> None:
-        """Enforce the time limits of all connections, once a second while there are any."""
-        self.traffic.renew_date()
+        """Enforce the time limits: of each connection once a second, of few at once, so that no request waits long."""
+        if not self._unchecked:
+            self.traffic.renew_date()
+            self._unchecked = list(self._connections)
+            self._pause_s = _TICK_S / max(1, math.ceil(len(self._unchecked) / _CHECKED_AT_ONCE))
         now_s = self.traffic.now_s()
-        for connection in list(self._connections):
-            connection.tick(now_s)
-        self._ticker = self._loop.call_later(_TICK_S, self._tick) if self._connections else None
+        for connection in self._unchecked[-_CHECKED_AT_ONCE:]:
+            if connection in self._connections:
+                connection.tick(now_s)
+        del self._unchecked[-_CHECKED_AT_ONCE:]
+        self._ticker = self._loop.call_later(self._pause_s, self._tick) if self._connections else None

@@ -70,6 +70,7 @@ def _settings() -> dict[str, object]:
         "allow_plain_http": True,
         "lease_s": LEASE_S,
         "stop_grace_s": 5,
+        "ray_instance_types": {"ml.p3.*": {"cpus": 2, "gpus": 1, "labels": {"disk": "fast"}}, "ml.g4dn.*": {"gpus": 9}},
     }
 
 

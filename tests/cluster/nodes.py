@@ -14,6 +14,9 @@ from pathlib import Path
 HEAD = "10.88.0.1"
 RAY_PORT = 6379
 LEASE_S = 20.0
+SPECIAL_ADDRESS = "10.88.0.12"
+SPECIAL = ("--num-gpus=2", "--labels=disk=fast")
+"""What one machine has. Its GPUs exist in Ray's count alone."""
 _MEMORY_BYTES = 80_000_000
 
 
@@ -57,7 +60,8 @@ class Node:
 
     def join(self) -> None:
         """Start Ray."""
-        start = ray_start(f"--address={HEAD}:{RAY_PORT}", address=self.address, root=self.root, cpus=2)
+        special = SPECIAL if self.address == SPECIAL_ADDRESS else ()
+        start = ray_start(f"--address={HEAD}:{RAY_PORT}", *special, address=self.address, root=self.root, cpus=2)
         # Nor does it share Ray's files, in which its processes leave each other notes.
         hide = f'mount -t tmpfs tmpfs "{self._hidden}" && mount -t tmpfs tmpfs /tmp/ray && exec "$@"'
         command = ["ip", "netns", "exec", self.name, "unshare", "--mount", "sh", "-c", hide, "sh", *start]

@@ -1,12 +1,17 @@
 """Jobs under mpirun whose instances run on different machines: Horovod, model parallelism, and a rank that fails."""
 
+import contextlib
 import json
+import socket
+import threading
 from typing import Any
 
+import pytest
 from nodes import Node
 
 from tidemill.testing import Service
 
+_ALL_PROTOCOLS = 3
 TWO_MACHINES = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
 HOROVOD = """
     import hashlib, json, os
@@ -81,6 +86,7 @@ CUT = """
 
     losses = [float(train_step(x[at : at + 100], y[at : at + 100])) for _ in range(5) for at in range(0, 800, 100)]
     held = sum(variable.shape.num_elements() for variable in smp.local_variables(model))
+    assert smp.allgather("OBJECTS IN THE CLEAR", smp.WORLD) == ["OBJECTS IN THE CLEAR"] * 2
     found = {"rank": smp.rank(), "host": os.environ["SM_CURRENT_HOST"], "held": held, "losses": losses}
     print("FOUND", json.dumps(found), flush=True)
 """
@@ -92,6 +98,35 @@ FAILING = """
         raise KeyError("tide")
     world.barrier()
 """
+
+
+class Wiretap:
+    """Hears what goes over the network of the machines, and counts the packets in which a text is."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        self._thread = threading.Thread(target=self._listen)
+        self._ended = threading.Event()
+        self.packets = self.found = 0
+
+    def __enter__(self) -> "Wiretap":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _listen(self) -> None:
+        self._socket.settimeout(0.1)
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                packet = self._socket.recv(1 << 16)
+                self.packets += 1
+                self.found += self._text in packet
 
 
 def under_mpi(per_machine: int = 1, **more: str) -> dict[str, str]:
@@ -121,22 +156,33 @@ def test_horovod_ranks_on_two_machines_train_one_model(cluster: tuple[Service, l
     assert first["accuracy"] == second["accuracy"] > 0.85
 
 
-def test_a_model_cut_over_two_machines_trains_as_on_one(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
+@pytest.mark.parametrize("encrypted", [False, True], ids=["clear", "encrypted"])
+def test_a_model_cut_over_two_machines_trains_as_on_one(
+    encrypted: bool, cluster: tuple[Service, list[Node]], jobs_of: Any
+) -> None:
     jobs = jobs_of(cluster[0])
     parameters = {"mp_parameters": json.dumps({"partitions": 2, "microbatches": 2})}
-    names = [
-        jobs.create(CUT, HyperParameters=under_mpi(**parameters), ResourceConfig=TWO_MACHINES),
-        jobs.create(CUT, HyperParameters=under_mpi(2, **parameters)),
-    ]
-    ends = [jobs.wait(name) for name in names]
-    logs = [jobs.log(name) for name in names]
-    assert [end["TrainingJobStatus"] for end in ends] == ["Completed"] * 2, (ends, logs)
-    on_two, on_one = (found(lines) for lines in logs)
+    with Wiretap(b"OBJECTS IN THE CLEAR") as tap:
+        job = jobs.run(
+            CUT,
+            HyperParameters=under_mpi(**parameters),
+            ResourceConfig=TWO_MACHINES,
+            EnableInterContainerTrafficEncryption=encrypted,
+        )
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job, lines)
+    assert tap.packets > 100
+    assert bool(tap.found) != encrypted
+    on_two = found(lines)
     assert [each["host"] for each in on_two] == ["algo-1", "algo-2"]
-    assert [each["host"] for each in on_one] == ["algo-1", "algo-1"]
     assert [each["held"] for each in on_two] == [64 * 32 + 32, 32 * 10 + 10], "each machine holds its own part"
-    assert [each["losses"] for each in on_two] == [each["losses"] for each in on_one]
+    assert on_two[0]["losses"] == on_two[1]["losses"]
     assert on_two[0]["losses"][-1] < 0.5 * on_two[0]["losses"][0]
+    if encrypted:
+        alone = jobs.run(CUT, HyperParameters=under_mpi(2, **parameters))
+        on_one = found(jobs.log(alone["TrainingJobName"]))
+        assert [each["host"] for each in on_one] == ["algo-1", "algo-1"]
+        assert [each["losses"] for each in on_two] == [each["losses"] for each in on_one]
 
 
 def test_the_rank_that_failed_on_another_machine_is_named(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:

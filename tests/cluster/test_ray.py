@@ -8,9 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from nodes import HEAD, LEASE_S, RAY_PORT, Node
+from botocore.exceptions import ClientError
+from nodes import HEAD, LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
 
+from tidemill.core.machine_share import MachineShare
 from tidemill.errors import LaunchError
 from tidemill.executors.ray.placement import RayPlacement
 from tidemill.instance.spec import InstanceRef
@@ -45,6 +48,7 @@ STEPS = """
     from pathlib import Path
     directory = Path("/opt/ml/checkpoints")
     done = [int(file.name) for file in directory.glob("[0-9]*")]
+    print("KEYS", *(os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")))
     print("FROM", max(done, default=0), flush=True)
     for step in range(max(done, default=0) + 1, 1000):
         (directory / f"{step}").write_text("x")
@@ -105,20 +109,64 @@ def test_two_mirrored_workers_on_two_machines_train_as_one(cluster: tuple[Servic
     assert first["accuracy"] > 0.85
 
 
-def test_more_instances_than_machines_are_refused_in_words(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
-    jobs = jobs_of(cluster[0])
-    resources = {"InstanceType": "ml.m5.large", "InstanceCount": 5, "VolumeSizeInGB": 1}
-    job = jobs.run("print(1)", ResourceConfig=resources)
+def of_type(instance_type: str, count: int = 1) -> dict[str, Any]:
+    return {"InstanceType": instance_type, "InstanceCount": count, "VolumeSizeInGB": 1}
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (
+            of_type("ml.m5.large", 5),
+            "5 instances need a machine each, with 1 CPU; of the 4 machines of the",
+        ),
+        (of_type("ml.g4dn.xlarge"), "1 instances need a machine each, with 1 CPU, 9 GPUs; of the 4 machines of the"),
+        (of_type("ml.p3.2xlarge", 2), "with 2 CPUs, 1 GPU, label disk=fast; of the 4 machines of the cluster 1 can"),
+    ],
+)
+def test_instances_for_which_there_are_no_machines_are_refused_in_words(
+    resources: dict[str, Any], words: str, cluster: tuple[Service, list[Node]], jobs_of: Any
+) -> None:
+    job = jobs_of(cluster[0]).run("print(1)", ResourceConfig=resources)
     assert job["TrainingJobStatus"] == "Failed"
-    assert "5 machines with a free CPU were asked for" in job["FailureReason"]
+    assert job["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity.")
+    assert words in job["FailureReason"]
+    assert f"{SPECIAL_ADDRESS} (2 CPUs, 2 GPUs, disk=fast)" in job["FailureReason"]
+
+
+def test_a_type_gets_its_gpus_on_a_machine_with_its_labels_and_waits_while_that_is_busy(
+    cluster: tuple[Service, list[Node]], jobs_of: Any
+) -> None:
+    jobs = jobs_of(cluster[0])
+    first = jobs.create(
+        "import os, socket, time\n"
+        "address = socket.gethostbyname(os.environ['SM_CURRENT_HOST'])\n"
+        "print('ON', address, os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "print('READY', flush=True)\n"
+        "while not os.path.exists('/opt/ml/output/go'): time.sleep(0.1)",
+        ResourceConfig=of_type("ml.p3.2xlarge"),
+    )
+    wait_for_line(jobs, first, "READY")
+    (line,) = [line for line in jobs.log(first) if line.startswith("ON")]
+    assert line.split()[1] == SPECIAL_ADDRESS
+    assert line.split()[2] in ("0", "1")
+    second = jobs.create("print('SECOND')", ResourceConfig=of_type("ml.p3.2xlarge"))
+    deadline_s = time.monotonic() + 60
+    while jobs.describe(second)["SecondaryStatus"] != "Pending":
+        assert time.monotonic() < deadline_s, jobs.describe(second)
+        time.sleep(0.2)
+    jobs.sagemaker.stop_training_job(TrainingJobName=first)
+    assert jobs.wait(second)["TrainingJobStatus"] == "Completed"
 
 
 def test_a_machine_is_asked_to_kill_while_another_job_waits_for_machines(cluster: tuple[Service, list[Node]]) -> None:
     placement = RayPlacement(f"{HEAD}:{RAY_PORT}", reserve_s=60)
-    job_id = "ab" * 16
+    job_id, everywhere = "ab" * 16, "ef" * 16
+    whole = [MachineShare(cpus=2)] * len(cluster[1])
     try:
+        placement.reserve(everywhere, 1, whole)
         with ThreadPoolExecutor(1) as waiting:
-            reserved = waiting.submit(placement.reserve, job_id, 1, len(cluster[1]) + 1)
+            reserved = waiting.submit(placement.reserve, job_id, 1, whole)
             assert not placement.kill(InstanceRef("cd" * 16, 0)), "there is no such instance"
             placement.release("cd" * 16)
             assert not reserved.done()
@@ -129,6 +177,7 @@ def test_a_machine_is_asked_to_kill_while_another_job_waits_for_machines(cluster
         placement.close()
         again = RayPlacement(f"{HEAD}:{RAY_PORT}")
         again.release(job_id)
+        again.release(everywhere)
         again.close()
 
 
@@ -159,12 +208,17 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
     jobs.wait_for_line(name, "FROM 0")
     jobs.wait_until(lambda: checkpoints(jobs, prefix) >= 5, "five checkpoints")
     lost = node_of(nodes)
+    (keys,) = (line.split()[1:] for line in jobs.log(name) if line.startswith("KEYS"))
     lost_s = time.time()
     if how == "killed":
         lost.kill()
     else:
         lost.cut()
     try:
+        while not [line for line in jobs.log(name) if line.startswith("FROM") and line != "FROM 0"]:
+            assert time.time() < lost_s + 180, jobs.describe(name)
+            time.sleep(0.2)
+        assert refusal_of_writes(service, keys, prefix) in ("SignatureDoesNotMatch", "InvalidAccessKeyId")
         job = jobs.wait(name)
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
         started = [each for each in job["SecondaryStatusTransitions"] if each["Status"] == "Starting"]
@@ -185,3 +239,22 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
         lost.mend()
         if how == "killed":
             lost.join()
+    deadline_s = time.monotonic() + 60
+    while left := [file for node in nodes if node is not lost or how == "cut" for file in files_of_instances(node)]:
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.2)
+
+
+def refusal_of_writes(service: Service, keys: list[str], prefix: str) -> str:
+    """The code with which the service refuses a write with the keys of an earlier attempt."""
+    access_key_id, secret, token = keys
+    zombie = boto3.session.Session(access_key_id, secret, token, region_name="us-west-2")
+    client = zombie.client("s3", endpoint_url=service.url)
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=BUCKET, Key=f"{prefix}/999", Body=b"of a zombie")
+    return str(refused.value.response["Error"]["Code"])
+
+
+def files_of_instances(node: Node) -> list[Path]:
+    """What is left of instances on a machine."""
+    return list(node.root.glob("instances/*/*"))

@@ -23,7 +23,9 @@ def run(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("launcher", "transport"), [(MPIRUN, "auto"), (LAUNCHER, "tcp")], ids=["mpirun", "launcher"])
+@pytest.mark.parametrize(
+    ("launcher", "transport"), [(MPIRUN, "auto"), (LAUNCHER, "encrypted-tcp")], ids=["mpirun", "launcher"]
+)
 def test_every_argument_has_the_effect_that_the_table_says(launcher: list[str], transport: str) -> None:
     said = run(*launcher, FEATURES, "--transport", transport)
     shown = {tuple(line.split()[1:]) for line in said.splitlines() if line.startswith("shown ")}

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -178,6 +179,51 @@ def test_lines_come_out_whole():
     lines = done.stdout.splitlines()
     assert len(lines) == 800
     assert all(re.fullmatch(r"x{5000} \d+", line) for line in lines)
+
+
+def test_launchers_on_several_machines_start_one_job(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    job = ["--hosts", "127.0.0.1,127.0.0.2", "--port", port, "--encrypt", "--prefix", str(SCRIPTS / "place.py")]
+    variables = {**os.environ, "SMP_SECRET": "5e" * 32, "SMP_SOCKETS": "tcp", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    launchers = [
+        subprocess.Popen(
+            [*LAUNCH, "-n", "2", "--host-index", index, *job, "--partitions", "2"],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in ("0", "1")
+    ]
+    said = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], said
+    first, second = (places(out) for out, _ in said)
+    assert first | second == FOUR
+    assert {place.split()[1] for place in first} == {"0/4", "1/4"}
+    assert "[3] " in said[1][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (["--hosts", "127.0.0.1,127.0.0.2"], {}, "SMP_SECRET has 0 characters"),
+        (["--hosts", "127.0.0.1,"], {}, "allowed are different addresses, separated by commas"),
+        (["--hosts", "127.0.0.1,127.0.0.1"], {}, "allowed are different addresses, separated by commas"),
+        (
+            ["--hosts", "192.0.2.1"],
+            {"SMP_SECRET": "ab" * 32},
+            "none of --hosts 192.0.2.1 is an address of",
+        ),
+        (["--hosts", "127.0.0.1", "--host-index", "1"], {}, "--host-index is 1; allowed is an int from 0 to 0"),
+        (["--hosts", "127.0.0.1", "--port", "0"], {}, "--port is 0; allowed is an int from 1 to 65535"),
+        (["--encrypt"], {}, "name them by --hosts"),
+    ],
+)
+def test_options_for_several_machines_that_do_not_fit_are_refused(words, variables, said):
+    done = launch(*LAUNCH, "-n", "1", *words, "nothing.py", **{"SMP_SECRET": "", **variables})
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 def test_the_launcher_says_what_it_wants():

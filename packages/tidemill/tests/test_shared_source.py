@@ -52,6 +52,7 @@ def test_a_changed_copy_is_renewed_and_one_without_a_source_is_removed(tmp_path:
     ("distribution", "package", "name"),
     [
         ("tidemill-horovod", "horovod/tensorflow", "mpi_library.py"),
+        ("tidemill-runtime", "tidemill_runtime", "encryption/tls.py"),
         ("tidemill-serving", "tidemill_serving", "http/connection.py"),
         ("tidemill-runtime", "tidemill_runtime", "descendants.py"),
     ],

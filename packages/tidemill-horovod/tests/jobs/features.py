@@ -9,7 +9,9 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 
 if "--transport" in sys.argv:
-    os.environ["HOROVOD_TIDEMILL_TRANSPORT"] = sys.argv[sys.argv.index("--transport") + 1]
+    transport = sys.argv[sys.argv.index("--transport") + 1]
+    os.environ["HOROVOD_TIDEMILL_TRANSPORT"] = transport.removeprefix("encrypted-")
+    os.environ["SMP_ENCRYPTION"] = str(int(transport.startswith("encrypted-")))
 hvd.init(process_sets=[[0], hvd.ProcessSet([1])])
 rank, size = hvd.rank(), hvd.size()
 assert size == 2

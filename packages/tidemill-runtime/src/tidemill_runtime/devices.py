@@ -23,12 +23,24 @@ class Devices:
 
     @classmethod
     def present(cls) -> Devices:
-        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls."""
+        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls.
+
+        GPUs that CUDA_VISIBLE_DEVICES hides are not counted.
+        """
         return cls(len(os.sched_getaffinity(0)), _count_gpus(), _count_neurons())
 
 
 def _count_gpus() -> int:
-    return sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
+    present = sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return present if shown is None else min(present, _count_shown(shown))
+
+
+def _count_shown(devices: str) -> int:
+    """Count what CUDA_VISIBLE_DEVICES names; CUDA ignores -1 and what follows it."""
+    names = [name.strip() for name in devices.split(",")]
+    end = names.index("-1") if "-1" in names else len(names)
+    return sum(bool(name) for name in names[:end])
 
 
 def _count_neurons() -> int:

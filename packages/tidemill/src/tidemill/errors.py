@@ -10,6 +10,8 @@
     ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be made
     │   └── MissingInterpreterError   no Python that the environment runs on is on this machine
     ├── LaunchError               an instance cannot be started
+    │   ├── CapacityError             no machines of a cluster fit the instances
+    │   └── MachinesBusy              the machines that fit run other instances
     ├── StateCorrupt              stored state fails its checksum
     ├── JobFailed                 the SDK waited for a job that failed
     ├── EndpointFailed            the SDK waited for an endpoint that failed
@@ -22,12 +24,14 @@ the value received, what is allowed and what to do next.
 
 __all__ = [
     "AwsError",
+    "CapacityError",
     "ConfigurationError",
     "EndpointFailed",
     "EnvironmentBuildError",
     "InferenceFailed",
     "JobFailed",
     "LaunchError",
+    "MachinesBusy",
     "MissingInterpreterError",
     "ResourceInUse",
     "ResourceNotFound",
@@ -127,6 +131,14 @@ class MissingInterpreterError(EnvironmentBuildError):
 
 class LaunchError(TidemillError):
     """An instance could not be started."""
+
+
+class CapacityError(LaunchError):
+    """The machines of a cluster, even if all were free, cannot run the instances of a job."""
+
+
+class MachinesBusy(LaunchError):
+    """The machines of a cluster can run the instances of a job when others have ended."""
 
 
 class StateCorrupt(TidemillError):

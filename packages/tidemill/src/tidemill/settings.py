@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PlainValidator, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tidemill.core.images import DEFAULT_TENSORFLOW
+from tidemill.core.machine_share import MachineShare
 from tidemill.core.names import DEFAULT_REGION
 from tidemill.core.policy import Policy
 from tidemill.core.policy_document import read_policy
@@ -75,6 +76,9 @@ class Settings(BaseSettings):
     on this machine."""
     ray_address: str = "auto"
     """The Ray cluster, as ``HOST:PORT``; ``auto`` is the one that this machine belongs to."""
+    ray_instance_types: dict[str, MachineShare] = Field(default_factory=dict)
+    """By instance type or pattern (``*``, ``?``): what an instance takes of its machine, and which labels the machine
+    must have. Instances of other types take one CPU."""
     lease_s: float = Field(default=60.0, ge=6.0)
     """Time without contact to the service after which an instance of a cluster ends itself, the time to save included.
     A lost instance is started again when its lease has ended."""

@@ -414,7 +414,15 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
     ("changes", "words"),
     [
         ({"EnableNetworkIsolation": True}, "'enableNetworkIsolation' is not allowed: the instances of a cluster share"),
-        ({"EnableInterContainerTrafficEncryption": True, "ResourceConfig": TWO}, "speak to each other in the clear"),
+        ({"EnableInterContainerTrafficEncryption": True, "ResourceConfig": TWO}, "send theirs in the clear"),
+        (
+            {
+                "EnableInterContainerTrafficEncryption": True,
+                "ResourceConfig": TWO,
+                "HyperParameters": {"sagemaker_mpi_enabled": "true"},
+            },
+            "only what model parallelism sends is encrypted",
+        ),
     ],
 )
 def test_what_machines_of_a_cluster_cannot_honour_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -427,3 +435,5 @@ def test_a_cluster_has_ports_for_every_instance() -> None:
     check_cluster(with_(HyperParameters=mirrored, ResourceConfig=TWO))
     check_cluster(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO))
     check_cluster(with_(EnableInterContainerTrafficEncryption=True))
+    cut = {"sagemaker_mpi_enabled": "true", "mp_parameters": '{"partitions": 2}'}
+    check_cluster(with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO))

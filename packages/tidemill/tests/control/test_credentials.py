@@ -1,6 +1,7 @@
 """Temporary keys: made with the rights of their job, ended with it, and read from what earlier versions stored."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,47 @@ def test_ended_keys_are_unknown(stage: Stage) -> None:
     asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
     asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
     assert stage.credentials.lookup(KEY_ID) is None
+
+
+def test_keys_are_read_once_whatever_keys_other_jobs_get_and_anew_when_they_are_replaced_or_ended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
+    assert stage.credentials.lookup(keys.access_key_id) is not None
+    reads = []
+    get = stage.records.get
+    monkeypatch.setattr(stage.records, "get", lambda kind, name: reads.append(name) or get(kind, name))
+
+    async def issue_to_others() -> None:
+        for number in range(20):
+            await stage.credentials.issue(job(f"{number:032x}", f"job-{number}"), lifetime_s=60)
+            assert stage.credentials.lookup(KEY_ID) is not None
+
+    asyncio.run(issue_to_others())
+    assert len(reads) < 5, "the record of one key is hardly ever counted with that of another"
+    again = asyncio.run(stage.credentials.issue(job(), lifetime_s=60))
+    found = stage.credentials.lookup(KEY_ID)
+    assert found is not None
+    assert found.secret_access_key == again.secret_access_key
+    asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
+    assert stage.credentials.lookup(KEY_ID) is None
+
+
+def test_keys_of_ended_jobs_are_not_kept_in_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.control.credentials._PRUNE_MIN", 4)
+    stage.credentials = Credentials(stage.user, stage.records, clock=SystemClock())
+
+    async def run_jobs() -> None:
+        for number in range(50):
+            one = job(f"{number:032x}", f"job-{number}")
+            keys = await stage.credentials.issue(one, lifetime_s=60)
+            assert stage.credentials.lookup(keys.access_key_id) is not None
+            await stage.records.change(lambda transaction, one=one: end_keys(transaction, one.job_id))
+
+    before = len([each for each in gc.get_objects() if isinstance(each, Credential)])
+    asyncio.run(run_jobs())
+    gc.collect()
+    assert len([each for each in gc.get_objects() if isinstance(each, Credential)]) - before < 8
 
 
 def test_the_users_own_keys_are_not_restricted(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from separate_executor import SeparateExecutor
@@ -18,7 +19,14 @@ from tidemill.control.slots import Slots
 from tidemill.control.training import Training
 from tidemill.core.clock import SystemClock
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
-from tidemill.errors import LaunchError, ResourceInUse, ServiceUnavailable, ValidationException
+from tidemill.errors import (
+    CapacityError,
+    LaunchError,
+    MachinesBusy,
+    ResourceInUse,
+    ServiceUnavailable,
+    ValidationException,
+)
 from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, StopReason
 from tidemill.store.database.base import Database
@@ -226,6 +234,62 @@ def test_a_job_goes_from_created_to_completed(make_stage: MakeStage) -> None:
     job = asyncio.run(run())
     assert [t.status for t in job.transitions] == ["Starting", "Downloading", "Training", "Completed"]
     assert job.model_artifacts == "s3://bucket/digits/model.tar.gz"
+
+
+def test_a_job_waits_while_the_machines_that_fit_it_are_busy(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.driver._BUSY_S", 0.01)
+    busy = True
+
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        launch = stage.executor.launch
+        asked = []
+
+        def launch_when_free(specs: Any) -> None:
+            asked.append(specs)
+            if busy:
+                raise MachinesBusy("too few machines are free")
+            launch(specs)
+
+        nonlocal busy
+        monkeypatch.setattr(stage.executor, "launch", launch_when_free)
+        stopped = await stage.create("stopped")
+        await stage.reaches(SecondaryStatus.PENDING, "stopped")
+        await stage.training.stop("stopped")
+        await stage.reaches(SecondaryStatus.STOPPED, "stopped")
+        ref = await stage.create()
+        await stage.reaches(SecondaryStatus.PENDING)
+        await stage.restart()
+        await stage.until(lambda: len(asked) > 10)
+        busy = False
+        await stage.until(lambda: ref in stage.executor.launches)
+        stage.executor.report(ref, "Downloading", "Training")
+        stage.wake(ref)
+        await stage.reaches(SecondaryStatus.TRAINING)
+        stage.executor.end(ref)
+        stage.wake(ref)
+        assert stopped not in stage.executor.launches
+        return await stage.reaches(SecondaryStatus.COMPLETED)
+
+    job = asyncio.run(run())
+    statuses = [t.status for t in job.transitions]
+    assert statuses == ["Starting", "Pending", "Starting", "Downloading", "Training", "Completed"]
+
+
+def test_a_job_for_which_there_are_no_machines_fails_in_sagemakers_words(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        monkeypatch.setattr(stage.executor, "launch", Mock(side_effect=CapacityError("no machine has 8 GPUs")))
+        await stage.create()
+        return await stage.reaches(SecondaryStatus.FAILED)
+
+    reason = asyncio.run(run()).failure_reason
+    assert reason.startswith("CapacityError: Unable to provision requested ML compute capacity.")
+    assert reason.endswith("no machine has 8 GPUs")
 
 
 def test_a_name_is_taken_once(make_stage: MakeStage) -> None:

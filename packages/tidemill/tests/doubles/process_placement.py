@@ -1,8 +1,10 @@
 """A placement that takes directories of this machine for the machines of a cluster. Agents are real processes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from tidemill.errors import LaunchError
+from tidemill.core.machine_share import MachineShare
+from tidemill.errors import CapacityError
 from tidemill.executors.base import Capacity
 from tidemill.executors.cluster.machine import Machine
 from tidemill.instance.spec import InstanceRef
@@ -24,10 +26,10 @@ class ProcessPlacement:
     def capacity(self) -> Capacity:
         return Capacity(instances=self._machines, cpus=self._machines, gpus=0)
 
-    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
-        if count > self._machines:
-            raise LaunchError(f"{count} machines were asked for, and there are {self._machines}")
-        return ("127.0.0.1",) * count
+    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
+        if len(shares) > self._machines:
+            raise CapacityError(f"{len(shares)} machines were asked for, and there are {self._machines}")
+        return ("127.0.0.1",) * len(shares)
 
     def start(self, ref: InstanceRef, assignment: bytes) -> None:
         self._machine(ref).start(ref, assignment)

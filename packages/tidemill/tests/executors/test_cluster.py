@@ -18,7 +18,6 @@ from cluster_service import ClusterService
 from process_placement import ProcessPlacement
 
 from tidemill.core.clock import SystemClock
-from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
@@ -188,6 +187,29 @@ def test_code_and_data_come_from_s3_and_the_model_goes_there(cluster: Cluster) -
     assert cluster.model_of(spec) == ["weights"]
 
 
+def test_data_of_another_s3_is_read_with_the_keys_of_the_machine_and_the_service_with_those_of_the_job(
+    cluster: Cluster, remote: Any
+) -> None:
+    near, far = cluster.stored("data/near", b"near"), remote.put("far", b"far")
+    spec = cluster.start(
+        BASE + "read = lambda name: (base / 'input/data' / name).read_text()\n"
+        "print(read('near/near'), read('far/far'), read('pipe_0'), 'AWS_SECRET_ACCESS_KEY' in os.environ)",
+        channels=(
+            ChannelSpec(name="near", objects=[near]),
+            ChannelSpec(name="far", objects=[far]),
+            ChannelSpec(name="pipe", input_mode="Pipe", objects=[far, near]),
+        ),
+        remotes=remote.remotes,
+    )
+    ended = cluster.ended(spec)
+    assert ended is not None, cluster.lines(spec)
+    assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
+    assert "near far farnear True" in cluster.lines(spec)
+    signed = "".join(remote.wire.requests)
+    assert os.environ["AWS_ACCESS_KEY_ID"] in signed
+    assert "ASIA" not in signed, "the keys of the job are for the service alone"
+
+
 def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by_name(cluster: Cluster) -> None:
     old = cluster.stored("data/a", b"first")
     cluster.stored("data/a", b"second")
@@ -284,7 +306,6 @@ def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> Non
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"remotes": {"lake": RemoteS3(endpoint_url="http://127.0.0.1:1")}}, "data of remote_s3"),
         ({"channels": (ChannelSpec(name="a/b", objects=()),)}, "'a/b' cannot name a file"),
         ({"hosts": tuple(f"algo-{i}" for i in range(1, 5))}, "4 machines were asked for, and there are 3"),
     ],

@@ -1,5 +1,6 @@
 """Limits on heads and on time, on a real server."""
 
+import contextlib
 import http.client
 import logging
 import select
@@ -83,6 +84,14 @@ def read_reply(sock: socket.socket) -> tuple[int, bytes]:
 def test_a_head_that_never_ends_is_408(hasty_sock: socket.socket) -> None:
     hasty_sock.sendall(b"GET / HTTP/1.1\r\nHost: local")
     assert read_reply(hasty_sock)[0] == 408
+
+
+def test_each_of_many_connections_that_say_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill._shared.http.listener._CHECKED_AT_ONCE", 2)
+    with toys.serving(echo, limits=SHORT) as port, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(7)]
+        for connection in connections:
+            assert connection.recv(100) == b""
 
 
 def test_a_connection_that_says_nothing_is_closed(hasty_sock: socket.socket) -> None:

@@ -1,8 +1,10 @@
 """The life of the service process, with real processes, sockets and signals."""
 
+import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.process import ProcessId
+from tidemill.server.asgi import LIMITS
 from tidemill.server.background import wait_for_end
 from tidemill.server.discovery import find_service
 from tidemill.server.state import StateDirectory
@@ -44,7 +47,9 @@ def test_a_detached_service_answers_and_is_found(tidemill: Run, state: StateDire
     assert f"tidemill runs at {record.url} (pid {record.pid})" in started.stdout
     assert 'eval "$(tidemill env)"' in started.stdout
     with urllib.request.urlopen(f"{record.url}/healthz") as reply:
-        assert json.load(reply)["status"] == "ok"
+        health = json.load(reply)
+    assert health["status"] == "ok"
+    assert health["objects_set_aside"] > 1000, "full collections would look at all that lives"
     # Detached: in a session of its own, so that neither Ctrl-C nor a closed terminal reaches it.
     assert os.getsid(record.pid) == record.pid
     assert "service.started" in state.service_log.read_text()
@@ -121,6 +126,26 @@ def test_after_kill_nine_the_next_start_takes_over(variables: dict[str, str], st
     assert state.keys_file.read_bytes() == keys
     process.terminate()
     assert process.wait(60) == 0
+
+
+def test_a_service_with_a_cluster_takes_a_connection_from_each_of_many_agents(variables: dict[str, str]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = LIMITS.connections + 100
+    if hard < many + 2000:
+        pytest.skip(f"this system allows {hard} descriptors")
+    process, url = foreground({**variables, "TIDEMILL_EXECUTOR": "ray"})
+    host, _, port = url.removeprefix("http://").partition(":")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many + 500), hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(many):
+                stack.enter_context(socket.create_connection((host, int(port))))
+            with urllib.request.urlopen(f"{url}/healthz") as reply:
+                assert reply.status == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_a_taken_port_names_its_owner(tidemill: Run) -> None:

@@ -183,6 +183,24 @@ def test_a_generation_lasts_as_long_as_nothing_of_its_kind_changes(store):
     assert len(set(seen)) == len(seen)
 
 
+def test_the_generation_of_a_name_changes_with_its_record_and_hardly_with_those_of_others(store):
+    async def run():
+        await store.insert(record("a"))
+        before = store.generation(KIND, "a")
+        others = [f"other-{number}" for number in range(20)]
+        for other in others:
+            await store.insert(record(other))
+        same = [name for name in others if store.generation(KIND, name) == before]
+        await store.insert(record("a", kind="tags"))
+        assert len(same) > 15, "each name was written once"
+        assert store.generation(KIND, "a") <= before + 3
+        before = store.generation(KIND, "a")
+        await store.delete(KIND, "a")
+        assert store.generation(KIND, "a") > before
+
+    asyncio.run(run())
+
+
 def test_there_is_no_generation_while_a_change_may_be_yet_to_come(store):
     begun, goes_on = threading.Event(), threading.Event()
 

@@ -4,6 +4,7 @@ On the path of a child process this module is imported at its start. The applica
 operations that the command line calls, from `toy.json` in the state directory.
 """
 
+import gc
 import json
 import os
 import sys
@@ -54,7 +55,7 @@ class Toy:
 
     def answer(self, path: str, target: str, body: bytes):
         if path == "/healthz":
-            return 200, {"status": "ok", "isolation": "mount"}
+            return 200, {"status": "ok", "isolation": "mount", "objects_set_aside": gc.get_freeze_count()}
         state = json.loads(self.file.read_text()) if self.file.exists() else {"jobs": {}, "endpoints": {}, "logs": {}}
         request = json.loads(body or b"{}")
         operation = getattr(self, target.rpartition(".")[2], None)

@@ -17,13 +17,16 @@ from typing import Protocol
 
 import numpy as np
 
+from horovod.tensorflow._shared.encryption.tunnel import enclose
 from horovod.tensorflow.communicator import Communicator
 
-__all__ = ["CommunicatorMeeting", "Launched", "LauncherMeeting", "Meeting", "find_launched"]
+__all__ = ["CommunicatorMeeting", "Launched", "LauncherMeeting", "Meeting", "find_encryption_secret", "find_launched"]
 
 _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 24
 _POLL_S = 0.02
+_HANDSHAKE_S = 10.0
+_SECRET_BYTES = 16
 _numbers = itertools.count(1)
 
 
@@ -94,6 +97,30 @@ def find_launched(environment: Mapping[str, str] | None = None) -> Launched | No
     return launched
 
 
+def find_encryption_secret(environment: Mapping[str, str] | None = None) -> bytes | None:
+    """Return the secret by which connections between machines are encrypted; None if they are not.
+
+    Raises:
+        RuntimeError: If SMP_ENCRYPTION or SMP_SECRET is missing or malformed.
+    """
+    variables = os.environ if environment is None else environment
+    wanted = variables.get("SMP_ENCRYPTION", "0")
+    if wanted not in ("", "0", "1"):
+        raise RuntimeError(f"hvd.init(): SMP_ENCRYPTION is {wanted!r}; allowed is 0 or 1")
+    if wanted != "1":
+        return None
+    try:
+        secret = bytes.fromhex(variables.get("SMP_SECRET", ""))
+    except ValueError:
+        secret = b""
+    if len(secret) < _SECRET_BYTES:
+        raise RuntimeError(
+            "hvd.init(): SMP_ENCRYPTION is 1 and SMP_SECRET is missing or too short; allowed are at least "
+            f"{2 * _SECRET_BYTES} hexadecimal digits, the same on all ranks"
+        )
+    return secret
+
+
 class LauncherMeeting:
     """Ranks that tidemill's launcher has started."""
 
@@ -148,8 +175,9 @@ class LauncherMeeting:
                 server.settimeout(1.0)
                 with suppress(TimeoutError):
                     connection, _ = server.accept()
-                    connection.settimeout(10.0)
+                    connection.settimeout(_HANDSHAKE_S)
                     with suppress(OSError, EOFError):
+                        connection = self._secured(connection, server=True)
                         if not hmac.compare_digest(_read(connection), self._launched.secret):
                             connection.close()
                             continue
@@ -166,7 +194,7 @@ class LauncherMeeting:
     def _give(self, host: str, port: int, message: bytes, deadline_s: float) -> list[bytes]:
         while True:
             try:
-                with socket.create_connection((host, port), timeout=5.0) as connection:
+                with self._secured(socket.create_connection((host, port), timeout=5.0), server=False) as connection:
                     connection.settimeout(max(1.0, deadline_s - time.monotonic()))
                     for part in (self._launched.secret, _LENGTH.pack(self.rank), message):
                         _write(connection, part)
@@ -174,6 +202,14 @@ class LauncherMeeting:
             except (OSError, EOFError):
                 self._require_time(deadline_s, [0])
                 time.sleep(_POLL_S)
+
+    def _secured(self, connection: socket.socket, *, server: bool) -> socket.socket:
+        secret = find_encryption_secret()
+        if secret is None:
+            return connection
+        enclosed = enclose(connection, secret, server=server, timeout_s=_HANDSHAKE_S)
+        enclosed.settimeout(_HANDSHAKE_S)
+        return enclosed
 
     def _require_time(self, deadline_s: float, missing: list[int]) -> None:
         if time.monotonic() > deadline_s:

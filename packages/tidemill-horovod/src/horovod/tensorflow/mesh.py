@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovod.tensorflow.meeting import Meeting
+from horovod.tensorflow._shared.encryption.tunnel import enclose
+from horovod.tensorflow.meeting import Meeting, find_encryption_secret
 
 __all__ = ["TRANSPORT_VARIABLE", "Mesh", "connect"]
 
@@ -28,6 +29,7 @@ TRANSPORT_VARIABLE = "HOROVOD_TIDEMILL_TRANSPORT"
 """`tcp` has ranks of one machine use sockets as if they were on several; default `auto`."""
 _HELLO = struct.Struct("<32sIc")
 _CONTROL, _DATA = b"c", b"d"
+_HANDSHAKE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
         hosts = [one["machine"] for one in told]
         secret = bytes.fromhex(told[0]["secret"])
         is_local = len(set(hosts)) == 1 and told[0]["transport"] != "tcp"
-        join = _Joining(meeting.rank, meeting.size, secret, names, deadline_s)
+        join = _Joining(meeting.rank, meeting.size, secret, names, deadline_s, encrypted=find_encryption_secret())
         if is_local:
             control, memory = join.over_memory(abstract, told[0]["abstract"], memory_bytes)
             return Mesh(names, hosts, control, [-1] * meeting.size, memory)
@@ -91,7 +93,10 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
 class _Joining:
     """Sockets between ranks, one after the other."""
 
-    def __init__(self, rank: int, size: int, secret: bytes, names: list[str], deadline_s: float) -> None:
+    def __init__(
+        self, rank: int, size: int, secret: bytes, names: list[str], deadline_s: float, *, encrypted: bytes | None
+    ) -> None:
+        self._encrypted = encrypted
         self._rank = rank
         self._size = size
         self._secret = secret
@@ -124,12 +129,26 @@ class _Joining:
                         f"hvd.init(): {self._names[self._rank]} cannot connect to {self._names[rank]} at "
                         f"{addresses[rank]}: {error}"
                     ) from error
+                made[rank, kind] = self._secured(made[rank, kind], rank)
                 made[rank, kind].sendall(_HELLO.pack(self._secret, self._rank, kind))
         kinds = (_CONTROL, _DATA) if self._rank == 0 else (_DATA,)
         made |= self._accept(listener, {(rank, kind) for rank in range(self._rank + 1, self._size) for kind in kinds})
         for connection in made.values():
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family != socket.AF_UNIX:  # which it is if it leads to a tunnel
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._by_rank(made, _CONTROL), self._by_rank(made, _DATA)
+
+    def _secured(self, connection: socket.socket, rank: int) -> socket.socket:
+        """Put TLS around a connection to a rank, if it is asked for."""
+        if self._encrypted is None:
+            return connection
+        try:
+            return enclose(connection, self._encrypted, server=False, timeout_s=_HANDSHAKE_S)
+        except OSError as error:
+            raise RuntimeError(
+                f"hvd.init(): {self._names[self._rank]} cannot encrypt its connection to {self._names[rank]}: {error}; "
+                "SMP_ENCRYPTION and SMP_SECRET must be the same on all ranks"
+            ) from error
 
     def _by_rank(self, made: Mapping[tuple[int, bytes], socket.socket], kind: bytes) -> list[int]:
         return [_detached(made[rank, kind]) if (rank, kind) in made else -1 for rank in range(self._size)]
@@ -142,8 +161,11 @@ class _Joining:
             listener.settimeout(self._left_s(wanted - accepted.keys()))
             with suppress(TimeoutError):
                 connection, _ = listener.accept()
-                connection.settimeout(10.0)
+                connection.settimeout(_HANDSHAKE_S)
                 with suppress(OSError):
+                    if self._encrypted and connection.family != socket.AF_UNIX:
+                        connection = enclose(connection, self._encrypted, server=True, timeout_s=_HANDSHAKE_S)
+                        connection.settimeout(_HANDSHAKE_S)
                     hello = connection.recv(_HELLO.size, socket.MSG_WAITALL)
                     secret, rank, kind = _HELLO.unpack(hello.ljust(_HELLO.size, b"\0"))
                     if hmac.compare_digest(secret, self._secret) and (rank, kind) in wanted - accepted.keys():

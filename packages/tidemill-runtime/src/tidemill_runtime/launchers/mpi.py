@@ -168,8 +168,12 @@ class MPILauncher:
 
 
 def _for_libraries(network: Addresses, host: str) -> dict[str, str]:
-    """The address at which ranks of smp and Horovod listen for those of other machines, and a secret of smp's ranks."""
-    return {"SMP_HOST": network.addresses[host], "SMP_SECRET": network.secret_for("smp").hex()}
+    """The address at which ranks of smp and Horovod listen for those of other machines, and their secret."""
+    return {
+        "SMP_HOST": network.addresses[host],
+        "SMP_SECRET": network.secret_for("smp").hex(),
+        "SMP_ENCRYPTION": str(int(network.encrypted)),
+    }
 
 
 def _write_reach(path: Path, plan: Path) -> None:

@@ -115,6 +115,7 @@ class Door:
         with contextlib.suppress(OSError, ValueError):
             raw.settimeout(_HANDSHAKE_S)
             try:
+                raw = self._addresses.secured(raw, server=True)
                 connection = answer(raw, secret=self._addresses.secret, host=self._host)
                 message = connection.receive()
             except (OSError, ValueError):

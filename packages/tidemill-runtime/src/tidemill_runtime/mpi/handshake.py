@@ -2,7 +2,7 @@
 
 Both sides prove by HMAC-SHA-256 of fresh random numbers that they know the secret, which itself is never sent. Every
 message then carries an HMAC with a key of this connection, its direction and its number: what others change, insert or
-repeat is refused. Messages are **not** encrypted, as nothing is that MPI itself sends.
+repeat is refused. Messages are encrypted only if the connection is (`Addresses.secured`).
 """
 
 from __future__ import annotations

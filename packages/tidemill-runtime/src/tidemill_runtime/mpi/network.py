@@ -49,14 +49,28 @@ class Addresses:
     Attributes:
         addresses: IP address of each instance by its name.
         secret: Known to the instances of this attempt of the job.
+        encrypted: Whether what instances send each other is encrypted.
     """
 
     addresses: Mapping[str, str]
     secret: bytes
+    encrypted: bool = False
 
     def secret_for(self, use: str) -> bytes:
         """Derive a secret for another use, which does not reveal this one."""
         return hmac.new(self.secret, f"secret for {use}".encode(), hashlib.sha256).digest()
+
+    def secured(self, raw: socket.socket, *, server: bool) -> socket.socket:
+        """Return the socket to use in place of a connection.
+
+        Raises:
+            OSError: The other side does not encrypt, or does not know the secret.
+        """
+        if not self.encrypted:
+            return raw
+        from tidemill_runtime._shared.encryption.tls import tls_context  # takes TLS along, which most jobs do not need
+
+        return tls_context(self.secret_for("tls"), server=server).wrap_socket(raw, server_side=server)
 
     @classmethod
     def read(cls, path: Path) -> Addresses:
@@ -67,7 +81,11 @@ class Addresses:
         """
         try:
             value = json.loads(path.read_text(encoding="ascii"))
-            return cls(addresses=dict(value["addresses"]), secret=bytes.fromhex(value["secret"]))
+            return cls(
+                addresses=dict(value["addresses"]),
+                secret=bytes.fromhex(value["secret"]),
+                encrypted=bool(value.get("encrypted", False)),
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path} does not tell where the job's instances are: {error!r}") from error
 
@@ -155,6 +173,7 @@ def call(addresses: Addresses, host: str) -> Connection | None:
         except OSError:
             return None  # the machine itself does not answer
         try:
+            raw = addresses.secured(raw, server=False)
             connection = ask(raw, secret=addresses.secret, host=host)
             raw.settimeout(None)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

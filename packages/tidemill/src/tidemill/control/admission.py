@@ -94,8 +94,13 @@ def check_cluster(request: Mapping[str, Any]) -> None:
         raise refusal("enableNetworkIsolation", True, why)
     if sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) == 1:
         return
-    if request.get("EnableInterContainerTrafficEncryption"):
-        why = f"instances on several machines speak to each other in the clear; {remedy}"
+    hyperparameters = request.get("HyperParameters", {})
+    cut = _asks_for(request, "sagemaker_mpi_enabled") and bool(hyperparameters.get("mp_parameters"))
+    if request.get("EnableInterContainerTrafficEncryption") and not cut:
+        why = (
+            "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
+            f" MPI, TensorFlow's own strategies and other scripts send theirs in the clear; {remedy}"
+        )
         raise refusal("enableInterContainerTrafficEncryption", True, why)
 
 

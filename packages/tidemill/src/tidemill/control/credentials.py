@@ -21,6 +21,7 @@ from tidemill.wire.signing.credentials import Credential
 __all__ = ["Credentials", "TemporaryKeys", "end_keys"]
 
 _KIND = "credential"
+_PRUNE_MIN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Credentials:
         self._records = records
         self._user_keys = UserKeys(records, clock=clock)
         self._clock = clock
-        self._found: dict[str, Credential] = {}
-        self._found_in: int | None = None
+        self._found: dict[str, tuple[int, Credential]] = {}
+        self._prune_at = _PRUNE_MIN
 
     def lookup(self, access_key_id: str) -> Credential | None:
         """Return the credential of ``access_key_id``, or None if the key is unknown or no longer valid."""
@@ -99,18 +100,25 @@ class Credentials:
         return keys
 
     def _of_job(self, access_key_id: str) -> Credential | None:
-        """Return a temporary credential; as found before, unless keys have been issued or revoked since."""
-        generation = self._records.generation(_KIND)
-        if generation is None or generation != self._found_in:
-            self._found.clear()
-            self._found_in = generation
-        found = self._found.get(access_key_id)
-        if found is None:
-            record = self._records.get(_KIND, access_key_id)
-            found = self._temporary(record) if record else None
-            if found is not None and generation is not None:
-                self._found[access_key_id] = found
+        """Return a temporary credential; as found before, unless it may have been issued or revoked since."""
+        generation = self._records.generation(_KIND, access_key_id)
+        known = self._found.get(access_key_id)
+        if known is not None and known[0] == generation:
+            return known[1]
+        record = self._records.get(_KIND, access_key_id)
+        found = self._temporary(record) if record else None
+        if found is not None and generation is not None:
+            self._remember(access_key_id, generation, found)
         return found
+
+    def _remember(self, access_key_id: str, generation: int, found: Credential) -> None:
+        """Keep a credential; each time their number has doubled, drop those that have changed, e.g. were revoked."""
+        self._found[access_key_id] = generation, found
+        if len(self._found) >= self._prune_at:
+            self._found = {
+                key: known for key, known in self._found.items() if known[0] == self._records.generation(_KIND, key)
+            }
+            self._prune_at = max(_PRUNE_MIN, 2 * len(self._found))
 
     def _temporary(self, record: Record) -> Credential:
         rights = record.document if "scope" in record.document else self._rights_of_earlier(record)

@@ -28,8 +28,8 @@ from tidemill.core.retries import (
     run_time_left_s,
     wait_time_left_s,
 )
-from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
-from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
+from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
@@ -40,9 +40,13 @@ __all__ = ["TrainingDriver"]
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; this is for what no report tells, e.g. damaged records
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; only a growing capacity has to be looked for
+_BUSY_S = 10.0
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
 _OURS = "InternalServerError"
+_NO_CAPACITY = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type"
+)
 
 _OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
     Outcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
@@ -126,8 +130,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         """SageMaker's words, and what there is here."""
         capacity = self._executor.capacity().instances
         return (
-            "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
-            f" instance type: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
+            f"{_NO_CAPACITY}: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
             f" Ask for at most {capacity}, or raise the setting max_instances"
         )
 
@@ -176,10 +179,14 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await self._end(job, Outcome.STOPPED)
             return False
         try:
-            with delayed_by_full_disk(f"training job {job.name}"):
-                await self._launch(job, refs)
+            if not await self._launch_when_free(job, refs):
+                await self._end(self._job(job.name), Outcome.STOPPED)
+                return False
         except DataMissing as error:
             await self._end(job, Outcome.FAILED, failure=str(error))
+            return False
+        except CapacityError as error:
+            await self._end(job, Outcome.FAILED, failure=f"{_NO_CAPACITY}: {error}")
             return False
         except LaunchError as error:
             await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
@@ -227,6 +234,25 @@ class TrainingDriver(JobDriver[TrainingJob]):
         pause_s = pause_before_restart_s(restarted)
         if pause_s:
             await self._queue.wait(job.name, timeout_s=pause_s)
+        return True
+
+    async def _launch_when_free(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> bool:
+        """Launch the instances; wait while the machines that fit them are busy. False: the job was stopped."""
+        while True:
+            try:
+                with delayed_by_full_disk(f"training job {job.name}"):
+                    await self._launch(job, refs)
+                break
+            except MachinesBusy as busy:
+                _log.info("job.waits_for_machines", name=job.name, reason=str(busy))
+            if job.secondary_status is not SecondaryStatus.PENDING:
+                await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other training jobs")
+            await self._queue.wait(job.name, timeout_s=_BUSY_S)
+            job = self._job(job.name)
+            if job.stop_requested:
+                return False
+        if job.secondary_status is SecondaryStatus.PENDING:
+            await self._enter(job, SecondaryStatus.STARTING, "Starting the training job")
         return True
 
     async def _launch(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> None:

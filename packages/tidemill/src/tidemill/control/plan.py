@@ -121,6 +121,7 @@ class InstancePlanner:
             grace_s=self._grace_s,
             warm=self._warm,
             closed=bool(request.get("EnableNetworkIsolation")),
+            encrypted=bool(request.get("EnableInterContainerTrafficEncryption")),
             serves_network=bool(decode({_MIRRORED: request.get("HyperParameters", {}).get(_MIRRORED, "")})[_MIRRORED]),
             artifacts_uri=str(S3Uri.parse(request["OutputDataConfig"]["S3OutputPath"]) / job.name / "output"),
             compiler_cache=_compiler_cache(request),

@@ -29,6 +29,7 @@ class WorkQueue:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._keys: dict[str, str] = {}
+        self._jobs: dict[str, set[str]] = {}
 
     def wake(self, key: str) -> None:
         """Make the task of ``key`` look again; start the task if it is not running."""
@@ -41,6 +42,7 @@ class WorkQueue:
     def listen(self, job_id: str, key: str) -> None:
         """Wake ``key`` by reports of the instances of ``job_id``, until its task ends."""
         self._keys[job_id] = key
+        self._jobs.setdefault(key, set()).add(job_id)
 
     def changed(self, ref: InstanceRef) -> bool:
         """Wake the key that listens to an instance. Return whether there is one."""
@@ -70,7 +72,9 @@ class WorkQueue:
             while not await self._reconciled(key):
                 await asyncio.sleep(_RETRY_S)
         finally:
-            self._keys = {job_id: other for job_id, other in self._keys.items() if other != key}
+            for job_id in self._jobs.pop(key, ()):
+                if self._keys.get(job_id) == key:
+                    del self._keys[job_id]
             del self._wakes[key], self._tasks[key]
 
     async def _reconciled(self, key: str) -> bool:

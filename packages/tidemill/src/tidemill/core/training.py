@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["FinalMetric", "SecondaryStatus", "TrainingJob", "TrainingStatus", "Transition"]
+__all__ = ["FinalMetric", "SecondaryStatus", "TrainingJob", "TrainingJobSummary", "TrainingStatus", "Transition"]
 
 
 class TrainingStatus(StrEnum):
@@ -191,3 +191,27 @@ class TrainingJob:
         )
         fields["final_metrics"] = tuple(FinalMetric(**metric) for metric in fields.get("final_metrics", ()))
         return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJobSummary:
+    """What a list shows of a job, read from its document without the rest."""
+
+    name: str
+    arn: str
+    created_ms: int
+    status: str
+    secondary_status: str
+    ended_ms: int | None
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "TrainingJobSummary":
+        """The summary of the job that `TrainingJob.to_document` wrote."""
+        return cls(
+            document["name"],
+            document["arn"],
+            document["created_ms"],
+            document["status"],
+            document["transitions"][-1]["status"],
+            document["ended_ms"],
+        )

@@ -102,6 +102,8 @@ class Executor(Protocol):
             specs: Of one attempt. Older attempts of these instances are killed first.
 
         Raises:
+            CapacityError: There are no machines for them.
+            MachinesBusy: The machines for them run other instances: launch them later.
             LaunchError: One of them cannot be started. Those of ``specs`` that were started have been killed and
                 removed: none of them counts as launched, and the launch may be repeated. Or a newer attempt was
                 launched: nothing has changed then.

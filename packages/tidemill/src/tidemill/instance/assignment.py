@@ -18,8 +18,9 @@ from tidemill.instance.spec import Input, InstanceSpec, ObjectFile, ObjectRefere
 
 __all__ = ["SERVICE", "Assignment"]
 
-SERVICE = "tidemill"
-"""Name of the service's S3 among the remote stores of an assignment."""
+SERVICE = "@service"
+"""Name of the service's S3 among the remote stores of an assignment. No bucket can have it. Requests to it are signed
+with the keys of the job; other stores get those that the machine has for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,8 +77,12 @@ def upload(client: Any, source: BinaryIO, *, bucket: str, key: str) -> None:
         raise OSError(str(error)) from error
 
 
-def remote_client(remote: RemoteS3) -> Any:
+def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None) -> Any:
     """A client. May be used by several threads.
+
+    Args:
+        remote: The store.
+        keys: ``AWS_*`` variables with the keys to sign with. None searches this process's environment and files.
 
     Raises:
         RemoteUnusable: There is no such profile, or there are no credentials.
@@ -100,11 +104,21 @@ def remote_client(remote: RemoteS3) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        session = boto3.session.Session(profile_name=remote.profile, region_name=remote.region)
+        session = (
+            boto3.session.Session(profile_name=remote.profile, region_name=remote.region)
+            if keys is None
+            else boto3.session.Session(
+                aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"],
+                aws_session_token=keys.get("AWS_SESSION_TOKEN"),
+                region_name=remote.region,
+            )
+        )
         if not remote.anonymous and session.get_credentials() is None:
             raise RemoteUnusable(
                 f"there are no credentials for {remote.endpoint_url}. Give the service AWS_ACCESS_KEY_ID and"
-                " AWS_SECRET_ACCESS_KEY or a profile, or set anonymous = true for this entry of remote_s3"
+                " AWS_SECRET_ACCESS_KEY or a profile, and each machine of a cluster likewise (before `ray"
+                " start`), or set anonymous = true for this entry of remote_s3"
             )
         return session.client("s3", endpoint_url=remote.endpoint_url, config=config, verify=_certificates())
     except (BotoCoreError, ValueError) as error:

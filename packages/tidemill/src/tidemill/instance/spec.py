@@ -205,6 +205,8 @@ class InstanceSpec:
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
+        encrypted: What instances on different machines send each other is encrypted
+            (EnableInterContainerTrafficEncryption).
         artifacts_uri: ``s3://bucket/prefix`` of the job's model.tar.gz and output.tar.gz; an executor on
             another machine may upload them there itself.
         compiler_cache: Hexadecimal name of a directory below ``compiler`` of the state directory, in which the training
@@ -235,6 +237,7 @@ class InstanceSpec:
     grace_s: float = 120
     warm: bool = False
     closed: bool = False
+    encrypted: bool = False
     serves_network: bool = False
     artifacts_uri: str = ""
     compiler_cache: str = ""

@@ -1,10 +1,14 @@
-"""``python -I -m tidemill.node DIRECTORY``: run the instance whose assignment is in that directory of this machine."""
+"""``python -I -m tidemill.node DIRECTORY [GPUS]``: run the instance whose assignment is in that directory.
+
+With GPUS, as CUDA_VISIBLE_DEVICES names them, the script sees no others of this machine.
+"""
 
 import asyncio
 import fcntl
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tidemill.core.files import write_json
@@ -26,14 +30,11 @@ def main(arguments: list[str]) -> int:
         assignment = Assignment.from_bytes((directory / ASSIGNMENT_FILE).read_bytes())
     except (FileNotFoundError, BlockingIOError):
         return 0
+    for gpus in arguments[1:]:
+        variables = {**assignment.spec.variables, "CUDA_VISIBLE_DEVICES": gpus}
+        assignment = replace(assignment, spec=replace(assignment.spec, variables=variables))
     own = ProcessId.own()
     write_json(directory / PROCESS_FILE, {"id": [own.boot_id, own.pid, own.start_ticks]})
-    # The shim's requests to the service's S3 are signed with the keys of the job, which boto3 finds here.
-    os.environ |= {
-        name: value
-        for name, value in assignment.spec.variables.items()
-        if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION")
-    }
     asyncio.run(Agent(assignment, directory, environments_dir=Settings().environments_dir).run())
     shutil.rmtree(directory, ignore_errors=True)
     return 0

@@ -273,6 +273,7 @@ class Application:
             service_url=lambda: self._public_url or self._url(),
             lease_s=settings.lease_s,
             isolation=settings.isolation,
+            shares=settings.ray_instance_types,
         )
         stack.callback(cluster.close)
         return cluster

@@ -19,10 +19,12 @@ from urllib.parse import urlsplit
 import structlog
 import uvloop
 
+from tidemill._shared.http.limits import Limits
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
-from tidemill.server.asgi import AsgiApp, AsgiServer, lifespan
+from tidemill.server.asgi import LIMITS, AsgiApp, AsgiServer, lifespan
+from tidemill.server.descriptors import connections_allowed, make_room_for_agents
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
@@ -72,6 +74,8 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     with _Ready(ready_fd) as ready, stop.noticed():
         # Everything made from here on is for its owner alone.
         os.umask(0o077)
+        if settings.executor != "local":
+            make_room_for_agents()
         public = PublicAddress.of(settings)
         state = StateDirectory(settings.state_dir.absolute())
         state.create()
@@ -239,7 +243,8 @@ def _serve_locked(
         _log.info("service.ending", url=url)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_signal(app, sockets, stop=stop, started=started, ending=ending))
+        limits = LIMITS if settings.executor == "local" else replace(LIMITS, connections=connections_allowed())
+        runner.run(_serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending))
     _log.info("service.ended", url=url)
 
 
@@ -247,11 +252,12 @@ async def _serve_until_signal(
     app: AsgiApp,
     sockets: _Sockets,
     *,
+    limits: Limits,
     stop: StopSignal,
     started: Callable[[], None],
     ending: Callable[[], None],
 ) -> None:
-    server = AsgiServer(app)
+    server = AsgiServer(app, limits=limits)
     async with contextlib.AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(lifespan(app))

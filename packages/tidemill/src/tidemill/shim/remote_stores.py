@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
+from tidemill.instance.assignment import SERVICE
 from tidemill.instance.remote_s3 import presigned_get, remote_client, tls_context
 from tidemill.instance.spec import RemoteObject
 
@@ -23,10 +24,12 @@ class RemoteStores:
 
     Args:
         remotes: The stores by the names that entries use.
+        job_keys: ``AWS_*`` variables with the keys of the job, for the service's own S3 on another machine.
     """
 
-    def __init__(self, remotes: Mapping[str, RemoteS3]) -> None:
+    def __init__(self, remotes: Mapping[str, RemoteS3], job_keys: Mapping[str, str] | None = None) -> None:
         self._remotes = remotes
+        self._job_keys = job_keys
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {}
         self._tls: ssl.SSLContext | None = None
@@ -56,5 +59,5 @@ class RemoteStores:
     def _client(self, name: str) -> Any:
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = remote_client(self._remotes[name])
+                self._clients[name] = remote_client(self._remotes[name], self._job_keys if name == SERVICE else None)
             return self._clients[name]

@@ -218,7 +218,8 @@ class Session:
         directory.hosts_file.write_text(self._hosts())
         directory.hosts_file.chmod(0o644)
         if spec.peer_secret and len(spec.hosts) > 1:
-            told = {"addresses": dict(zip(spec.hosts, spec.addresses, strict=True)), "secret": spec.peer_secret}
+            addresses = dict(zip(spec.hosts, spec.addresses, strict=True))
+            told = {"addresses": addresses, "secret": spec.peer_secret, "encrypted": spec.encrypted}
             write_json(directory.private / "peers.json", told)
         for name, value in spec.config.items():
             if not is_segment(f"{name}.json"):

@@ -206,7 +206,7 @@ def _download(session: Session) -> tuple[Feeder, Channels]:
     session.report.enter("Downloading", "Downloading input data")
     if session.task.code:
         session.fetch(session.task.code, "sourcedir.tar.gz")
-    pipes, stores = session.task.pipes, RemoteStores(spec.remotes)
+    pipes, stores = session.task.pipes, RemoteStores(spec.remotes, spec.variables)
     for name in (*session.task.channels, *(f"{pipe.name}_0" for pipe in pipes)):
         if not is_segment(name):
             raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")

@@ -1,7 +1,13 @@
-"""Start the ranks of a job on this machine, without MPI.
+"""Start the ranks of a job on this machine, or on each of several machines, without MPI.
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 script.py --epochs 3
     python -m smdistributed.modelparallel.tensorflow.run -n 4 --prefix -m package.module --epochs 3
+
+On several machines, run the same command on each, with the same secret in the environment variable `SMP_SECRET`; ``-n``
+is the number of ranks on each machine, and rank 0 is on the first:
+
+    export SMP_SECRET=...  # 64 hexadecimal digits
+    python -m smdistributed.modelparallel.tensorflow.run -n 2 --hosts 10.0.0.1,10.0.0.2 --encrypt script.py
 
 Output lines of different ranks are not mixed. If a rank fails, the others get a few seconds to report that they lost
 it, and a moment to exit; then they are killed. The exit code is that of the rank that failed first (128 + n if signal n
@@ -17,6 +23,7 @@ import os
 import queue
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +45,9 @@ LEAVE_AFTER_S = 2.0
 take long on a busy machine and has no effect."""
 KILL_AFTER_S = 2.0
 """Time for a rank to exit after SIGTERM; then it gets SIGKILL."""
+DEFAULT_PORT = 29400
+_WITH_VALUE = ("-n", "--ranks", "--hosts", "--host-index", "--port")
+_SECRET_DIGITS = 32
 _LOOK_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _DRAIN_S = 1.0
@@ -63,31 +73,87 @@ def main(arguments: list[str] | None = None) -> int:
     head, command = _split(words)
     parser = argparse.ArgumentParser(
         prog="python -m smdistributed.modelparallel.tensorflow.run",
-        usage="%(prog)s -n RANKS [--prefix] (SCRIPT | -m MODULE) [ARGUMENT ...]",
-        description="Start the ranks of a model-parallel job on this machine.",
+        usage="%(prog)s -n RANKS [OPTION ...] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        description="Start the ranks of a model-parallel job on this machine, or on each of several machines.",
     )
-    parser.add_argument("-n", "--ranks", type=int, required=True, help="how many processes to start")
+    parser.add_argument("-n", "--ranks", type=int, required=True, help="how many processes to start on this machine")
     parser.add_argument("--prefix", action="store_true", help="begin each line with the number of its rank")
+    parser.add_argument("--hosts", default="", help="addresses of all machines, with commas; first that of rank 0")
+    parser.add_argument("--host-index", type=int, help="which of them is this machine, from 0; found if not given")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="where ranks meet on the first (%(default)s)")
+    parser.add_argument("--encrypt", action="store_true", help="encrypt connections between machines with TLS")
     options = parser.parse_args(head)
     if options.ranks < 1:
         parser.error(f"-n is {options.ranks}; allowed is an int >= 1")
     if not command:
         parser.error("there is no script to run: name one, or -m and a module")
     with tempfile.TemporaryDirectory(prefix="smp-run-") as directory:
-        return _Job(options.ranks, command, directory, prefix=options.prefix).run()
+        try:
+            meeting = _meeting(options, directory)
+        except ValueError as error:
+            parser.error(str(error))
+        return _Job(options.ranks, command, meeting, directory, prefix=options.prefix).run()
+
+
+class _Meeting(NamedTuple):
+    """Where this machine's ranks are among all, and the variables by which they meet the others."""
+
+    first_rank: int
+    size: int
+    variables: dict[str, str]
+
+
+def _meeting(options: argparse.Namespace, directory: str) -> _Meeting:
+    """Return how the ranks meet.
+
+    Raises:
+        ValueError: If the options for several machines do not fit each other, this machine or the environment.
+    """
+    variables = {"SMP_REPORTS": directory, **({"SMP_ENCRYPTION": "1"} if options.encrypt else {})}
+    if not options.hosts:
+        if options.host_index is not None or options.encrypt:
+            raise ValueError("--host-index and --encrypt are for ranks on several machines: name them by --hosts")
+        variables |= {"SMP_STORE": directory, "SMP_SECRET": secrets.token_hex(32)}
+        return _Meeting(0, options.ranks, variables)
+    hosts = [host.strip() for host in options.hosts.split(",")]
+    if not all(hosts) or len(set(hosts)) < len(hosts):
+        raise ValueError(f"--hosts is {options.hosts!r}; allowed are different addresses, separated by commas")
+    if not 0 < options.port < 1 << 16:
+        raise ValueError(f"--port is {options.port}; allowed is an int from 1 to 65535")
+    index = _own_index(hosts) if options.host_index is None else options.host_index
+    if not 0 <= index < len(hosts):
+        raise ValueError(f"--host-index is {index}; allowed is an int from 0 to {len(hosts) - 1}")
+    secret = os.environ.get("SMP_SECRET", "")
+    if len(secret) < _SECRET_DIGITS or set(secret.lower()) - set("0123456789abcdef"):
+        raise ValueError(
+            f"SMP_SECRET has {len(secret)} characters; allowed are at least {_SECRET_DIGITS} hexadecimal digits, "
+            "the same on all machines: `openssl rand -hex 32` makes a new one for this job"
+        )
+    variables |= {"SMP_STORE": f"{hosts[0]}:{options.port}", "SMP_HOST": hosts[index], "SMP_SECRET": secret}
+    return _Meeting(index * options.ranks, len(hosts) * options.ranks, variables)
+
+
+def _own_index(hosts: list[str]) -> int:
+    """Return which address is one of this machine."""
+    for index, host in enumerate(hosts):
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+            return index
+    raise ValueError(f"none of --hosts {','.join(hosts)} is an address of this machine: give its place by --host-index")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """Split the command line into the launcher's own arguments and, from the script on, those of Python."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
-        at += 2 if words[at] in ("-n", "--ranks") else 1
+        at += 2 if words[at] in _WITH_VALUE else 1
     return words[:at], words[at:]
 
 
 class _Job:
-    def __init__(self, size: int, command: list[str], directory: str, *, prefix: bool) -> None:
+    def __init__(self, size: int, command: list[str], meeting: _Meeting, directory: str, *, prefix: bool) -> None:
         self._size = size
+        self._meeting = meeting
         self._command = command
         self._directory = directory
         self._prefix = prefix
@@ -100,9 +166,8 @@ class _Job:
         started_s = time.monotonic()
         before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            secret = secrets.token_hex(32)
             for rank in range(self._size):
-                self._start(rank, secret)
+                self._start(rank)
             for rank, process in enumerate(self._ranks):
                 threading.Thread(target=self._wait, args=(rank, process), daemon=True).start()
             cause = self._watch()
@@ -113,23 +178,24 @@ class _Job:
                 signal.signal(number, handler)
         if cause is None:
             return 0
-        print(f"smp.run: {_words(cause)} after {time.monotonic() - started_s:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
+        words = _words(cause, self._meeting.first_rank)
+        print(f"smp.run: {words} after {time.monotonic() - started_s:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
         return cause.code if cause.code > 0 else 128 - cause.code
 
     def _note(self, number: int, _: object) -> None:
         self._events.put(_Event(None, -number))
 
-    def _start(self, rank: int, secret: str) -> None:
+    def _start(self, rank: int) -> None:
+        """Start the rank with that number on this machine."""
         environment = {
             "PYTHONUNBUFFERED": "1",  # Python would buffer output to a pipe
             **os.environ,
             **launch_variables(os.environ),
-            "SMP_RANK": str(rank),
-            "SMP_SIZE": str(self._size),
+            "SMP_RANK": str(self._meeting.first_rank + rank),
+            "SMP_SIZE": str(self._meeting.size),
             "SMP_LOCAL_RANK": str(rank),
             "SMP_LOCAL_SIZE": str(self._size),
-            "SMP_STORE": self._directory,
-            "SMP_SECRET": secret,
+            **self._meeting.variables,
         }
         process = subprocess.Popen(
             [sys.executable, *self._command],
@@ -177,7 +243,7 @@ class _Job:
         return cause
 
     def _has_spoken(self, rank: int) -> bool:
-        return blame_file(self._directory, rank).exists()
+        return blame_file(self._directory, self._meeting.first_rank + rank).exists()
 
     def _is_effect(self, event: _Event, ending: _Ending) -> bool:
         return self._blames_another(event) or ending.has_signalled(event.rank)
@@ -195,7 +261,7 @@ class _Job:
             os.killpg(self._ranks[rank].pid, number)
 
     def _copy(self, rank: int, source: IO[bytes], target: BinaryIO) -> None:
-        mark = f"[{rank}] ".encode() if self._prefix else b""
+        mark = f"[{self._meeting.first_rank + rank}] ".encode() if self._prefix else b""
         rest = b""
         while data := os.read(source.fileno(), 65536):
             rest += data
@@ -261,13 +327,14 @@ def _die_with(launcher: int) -> Callable[[], None]:
     return ask
 
 
-def _words(cause: _Event) -> str:
+def _words(cause: _Event, first_rank: int) -> str:
     if cause.rank is None:
         return f"ended by {signal.Signals(-cause.code).name}"
+    rank = first_rank + cause.rank
     if cause.code < 0:
         name = signal.Signals(-cause.code).name
-        return f"rank {cause.rank} was killed by signal {-cause.code} ({name}), so the job was ended"
-    return f"rank {cause.rank} ended with exit code {cause.code}, so the job was ended"
+        return f"rank {rank} was killed by signal {-cause.code} ({name}), so the job was ended"
+    return f"rank {rank} ended with exit code {cause.code}, so the job was ended"
 
 
 if __name__ == "__main__":

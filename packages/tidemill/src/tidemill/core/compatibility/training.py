@@ -157,7 +157,9 @@ _CREATE: Rows = {
     ),
     "EnableInterContainerTrafficEncryption": Honoured(
         "what instances send each other stays in memory, in a network of the job that nothing else on the machine can"
-        " listen to, and is not encrypted; refused for several instances where isolation mode `full` is not to be had"
+        " listen to, and is not encrypted; refused for several instances where isolation mode `full` is not to be had."
+        " On a cluster, model parallelism (and Horovod in it) encrypts with TLS what its ranks send to other machines;"
+        " refused for several instances without it"
     ),
     "EnableManagedSpotTraining": Honoured(
         "no instance is taken away by itself: `tidemill interrupt` does that. After it, and after lost instances, the"

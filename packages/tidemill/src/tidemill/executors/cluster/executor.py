@@ -8,13 +8,15 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.instances import ClusterInstances
+from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import Placement
 from tidemill.instance.assignment import Assignment
 from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
@@ -36,6 +38,7 @@ class ClusterExecutor:
         service_url: The service as the machines of the cluster reach it.
         lease_s: Time without an answer of the service after which an instance ends itself.
         isolation: The setting of that name, for the machines.
+        shares: What instances take of their machines, by instance type or pattern.
 
     Methods may be called from several threads; `changed` from one event loop.
     """
@@ -52,16 +55,18 @@ class ClusterExecutor:
         service_url: Callable[[], str],
         lease_s: float,
         isolation: str = "auto",
+        shares: Mapping[str, MachineShare] | None = None,
     ) -> None:
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._placement = placement
         self._service_url = service_url
         self._isolation = isolation
+        self._shares = shares or {}
         self._lock = threading.Lock()
         self._news: set[InstanceRef] = set()
-        self._watched: set[InstanceRef] = set()
         self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.instances = ClusterInstances(root, logs=logs, lease_s=lease_s, changed=self._note)
+        self._leases = LeaseWatch(self.instances.lease_end_s)
 
     def capacity(self) -> Capacity:
         return self._placement.capacity()
@@ -79,7 +84,7 @@ class ClusterExecutor:
         if all(self.instances.knows(spec.ref) for spec in specs):
             return
         try:
-            addresses = self._placement.reserve(first.job_id, first.attempt, len(specs[0].hosts))
+            addresses = self._placement.reserve(first.job_id, first.attempt, self._shares_of(specs))
             secret = self._peer_secret(specs)
             for spec in specs:
                 if not self.instances.knows(spec.ref):
@@ -87,7 +92,7 @@ class ClusterExecutor:
         except Exception:
             self._placement.release(first.job_id)
             for spec in specs:
-                self._watched.discard(spec.ref)
+                self._leases.discard(spec.ref)
                 self.instances.remove(spec.ref)
             raise
 
@@ -95,7 +100,7 @@ class ClusterExecutor:
         # A service that died between the record and the start leaves a lease without an agent. It ends, and the job
         # has its next attempt.
         if self.instances.knows(ref):
-            self._watched.add(ref)
+            self._leases.add(ref)
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
         found = []
@@ -104,7 +109,7 @@ class ClusterExecutor:
             for ref in () if finished(job_id) else self.instances.known(job_id):
                 known = self.instances.identify(ref)
                 if known is not None:
-                    self._watched.add(ref)
+                    self._leases.add(ref)
                     found.append(known)
         return found
 
@@ -118,6 +123,8 @@ class ClusterExecutor:
     def kill(self, ref: InstanceRef) -> None:
         if self.instances.runs(ref) and self._placement.kill(ref):
             self.instances.end_lease(ref)
+            self._leases.discard(ref)
+            self._note(ref)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
@@ -125,7 +132,7 @@ class ClusterExecutor:
         deadline_s = loop.time() + timeout_s
         while True:
             arrived.clear()
-            news = self._ended_leases()
+            news = self._leases.ended()
             with self._lock:
                 news |= self._news
                 self._news.clear()
@@ -153,7 +160,7 @@ class ClusterExecutor:
             return
         self._placement.release(job_id)
         for ref in refs:
-            self._watched.discard(ref)
+            self._leases.discard(ref)
         self.instances.end_job(job_id)
 
     def close(self) -> None:
@@ -166,7 +173,13 @@ class ClusterExecutor:
             spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
         )
         self._placement.start(spec.ref, assignment.to_bytes())
-        self._watched.add(spec.ref)
+        self._leases.add(spec.ref)
+
+    def _shares_of(self, specs: Sequence[InstanceSpec]) -> tuple[MachineShare, ...]:
+        """What each instance of an attempt takes of its machine."""
+        groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
+        shares = {host: share_of(each["instance_type"], self._shares) for each in groups for host in each["hosts"]}
+        return tuple(shares.get(host, MachineShare()) for host in specs[0].hosts)
 
     def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
         """The secret of the instances that were started already, else a new one."""
@@ -183,12 +196,6 @@ class ClusterExecutor:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 waiting[0].call_soon_threadsafe(waiting[1].set)
 
-    def _ended_leases(self) -> set[InstanceRef]:
-        """Instances whose lease has ended since the last look."""
-        over = {ref for ref in list(self._watched) if not self.instances.runs(ref)}
-        self._watched -= over
-        return over
-
     def _newest_attempt(self, job_id: str) -> int:
         return max((ref.attempt for ref in self.instances.known(job_id)), default=0)
 
@@ -197,8 +204,3 @@ def _refuse_what_clusters_lack(spec: InstanceSpec) -> None:
     for channel in spec.channels:
         if "/" in channel.name or "\0" in channel.name:
             raise LaunchError(f"channel name {channel.name!r} cannot name a file")
-    if spec.remotes:
-        raise LaunchError(
-            f"data of remote_s3 ({', '.join(sorted(spec.remotes))}) is not read on a cluster: copy it into a bucket of"
-            ' the service, or set executor = "local"'
-        )

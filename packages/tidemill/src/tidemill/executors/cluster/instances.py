@@ -215,6 +215,14 @@ class ClusterInstances:
         except UnknownInstance:
             return False
 
+    def lease_end_s(self, ref: InstanceRef) -> float:
+        """Return when the lease of an attempt ends, by the monotonic clock; 0 if the attempt is over."""
+        try:
+            attempt = self._attempt(ref)
+        except UnknownInstance:
+            return 0.0
+        return 0.0 if attempt.ended else attempt.until_s
+
     def end_lease(self, ref: InstanceRef) -> None:
         """End the lease of an attempt whose processes are gone."""
         with contextlib.suppress(UnknownInstance, FileNotFoundError):

@@ -31,8 +31,13 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def start(self, ref: InstanceRef, assignment: bytes) -> None:
+    def start(self, ref: InstanceRef, assignment: bytes, *, gpus: tuple[str, ...] | None = None) -> None:
         """Start an agent in a new session, which outlives this process. Repeating it changes nothing.
+
+        Args:
+            ref: The instance.
+            assignment: What the agent is to run.
+            gpus: Those that the script sees, as CUDA_VISIBLE_DEVICES names them. None hides none.
 
         Raises:
             OSError: It cannot be started.
@@ -47,6 +52,7 @@ class Machine:
         streams = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate((null, log, log))]
         try:
             command = [sys.executable, "-I", "-m", "tidemill.node", str(directory)]
+            command += [] if gpus is None else [",".join(gpus)]
             os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setsid=True)
         finally:
             os.close(log)

@@ -1,7 +1,9 @@
 """The seam between the executor of a cluster and what places its instances on machines, e.g. Ray."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from tidemill.core.machine_share import MachineShare
 from tidemill.executors.base import Capacity
 from tidemill.instance.spec import InstanceRef
 
@@ -17,13 +19,20 @@ class Placement(Protocol):
 
     def capacity(self) -> Capacity: ...
 
-    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
+    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
         """Reserve a machine for each instance of an attempt, all or none. Return the machines' IP addresses in order.
 
         Repeating it returns the same machines.
 
+        Args:
+            job_id: The job.
+            attempt: Its attempt.
+            shares: What each instance takes of its machine.
+
         Raises:
-            LaunchError: The cluster has too few machines, or cannot be reached.
+            CapacityError: The cluster has too few machines that fit, busy ones included.
+            MachinesBusy: Too few of those that fit are free.
+            LaunchError: The cluster cannot be reached.
         """
         ...
 

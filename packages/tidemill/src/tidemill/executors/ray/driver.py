@@ -6,6 +6,7 @@ Ray is asked nothing while an instance runs: the lease at the service says wheth
 import contextlib
 import ctypes
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -17,8 +18,10 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from tidemill.errors import LaunchError
+from tidemill.core.machine_share import MachineShare
+from tidemill.errors import CapacityError, LaunchError, MachinesBusy
 from tidemill.executors.base import Capacity
+from tidemill.executors.cluster.fitting import MachineSize, too_few
 from tidemill.executors.cluster.machine import Machine
 from tidemill.instance.spec import InstanceRef
 from tidemill.settings import Settings
@@ -36,8 +39,9 @@ _CALLS_AT_ONCE = 4
 class MachineActor:
     """The actor of one instance: starts and ends its agent on the machine where Ray put it."""
 
-    def __init__(self, job_id: str, index: int, attempt: int) -> None:
+    def __init__(self, job_id: str, index: int, attempt: int, *, own_gpus: bool) -> None:
         self._ref = InstanceRef(job_id, index, attempt)
+        self._own_gpus = own_gpus
         # Several nodes of one machine are for tests; each has a separate directory.
         self._machine = Machine(Settings().node_dir / ray.get_runtime_context().get_node_id())
 
@@ -45,7 +49,8 @@ class MachineActor:
         return str(ray.util.get_node_ip_address())
 
     def start(self, assignment: bytes) -> None:
-        self._machine.start(self._ref, assignment)
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", ())
+        self._machine.start(self._ref, assignment, gpus=tuple(gpus) if self._own_gpus else None)
 
     def kill(self) -> None:
         self._machine.kill(self._ref)
@@ -75,36 +80,63 @@ def connect(address: str) -> None:
 
 
 def capacity() -> Capacity:
-    """Return the CPUs and GPUs of all machines. Every instance takes one CPU."""
+    """Return the CPUs and GPUs of all machines, and how many instances they run at most, with one CPU each."""
     found = ray.cluster_resources()
     cpus = int(found.get("CPU", 0))
     return Capacity(instances=cpus, cpus=cpus, gpus=int(found.get("GPU", 0)))
 
 
-def reserve(job_id: str, attempt: int, count: int, reserve_s: float) -> tuple[str, ...]:
+def reserve(job_id: str, attempt: int, shares: tuple[MachineShare, ...], reserve_s: float) -> tuple[str, ...]:
     """Reserve a machine for each instance, as `Placement.reserve` says. The instances run on different machines.
 
     Raises:
-        LaunchError: There were too few machines with a free CPU for ``reserve_s``, or they do not answer.
+        CapacityError: The cluster has too few machines that fit.
+        MachinesBusy: Too few of those were free for ``reserve_s``.
+        LaunchError: The machines do not answer.
     """
     name = f"{job_id}/{attempt}"
     try:
         group = get_placement_group(name)
     except ValueError:  # no such group
-        group = placement_group([{"CPU": 1}] * count, strategy="STRICT_SPREAD", name=name, lifetime="detached")
+        _check_machines(shares)
+        bundles = [{"CPU": share.cpus, **({"GPU": share.gpus} if share.gpus else {})} for share in shares]
+        group = placement_group(
+            bundles,
+            strategy="STRICT_SPREAD",
+            name=name,
+            lifetime="detached",
+            bundle_label_selector=[dict(share.labels) for share in shares],
+        )
     if not group.wait(reserve_s):  # Ray itself would wait without a limit
         remove_placement_group(group)
-        alive = sum(node["Alive"] and node["Resources"].get("CPU", 0) > 0 for node in ray.nodes())
-        raise LaunchError(
-            f"{count} machines with a free CPU were asked for, and the Ray cluster has {alive} machines, of which"
-            f" too few were free for {reserve_s:g} s; ask for fewer instances, or add machines with"
-            " `ray start --address`"
+        raise MachinesBusy(
+            f"{len(shares)} instances need a machine each, with {' or '.join(sorted({str(each) for each in shares}))},"
+            " and too few of those that have it are free"
         )
     try:
-        actors = [_actor(InstanceRef(job_id, index, attempt), group) for index in range(count)]
+        actors = [_actor(InstanceRef(job_id, index, attempt), share, group) for index, share in enumerate(shares)]
         return tuple(ray.get([actor.address.remote() for actor in actors], timeout=_CALL_S))
     except ray.exceptions.RayError as error:
         raise LaunchError(f"the machines of the Ray cluster do not answer: {error}") from None
+
+
+def _check_machines(shares: Sequence[MachineShare]) -> None:
+    machines = [
+        MachineSize(
+            address=node["NodeManagerAddress"],
+            cpus=node["Resources"].get("CPU", 0),
+            gpus=node["Resources"].get("GPU", 0),
+            labels=node["Labels"],
+        )
+        for node in ray.nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0) > 0
+    ]
+    missing = too_few(shares, machines)
+    if missing:
+        raise CapacityError(
+            f"{missing}. Ask for fewer instances, add machines with `ray start --address`, or change what instances of"
+            " the type take (the setting ray_instance_types)"
+        )
 
 
 def start(ref: InstanceRef, assignment: bytes) -> None:
@@ -143,11 +175,12 @@ def release(job_id: str) -> None:
             remove_placement_group(get_placement_group(group["name"]))
 
 
-def _actor(ref: InstanceRef, group: Any) -> Any:
+def _actor(ref: InstanceRef, share: MachineShare, group: Any) -> Any:
     options = {
         "name": _actor_name(ref),
         "lifetime": "detached",
-        "num_cpus": 1,
+        "num_cpus": share.cpus,
+        "num_gpus": share.gpus or 0,
         "max_concurrency": _CALLS_AT_ONCE,
         "max_restarts": 0,
         "get_if_exists": True,
@@ -155,7 +188,8 @@ def _actor(ref: InstanceRef, group: Any) -> Any:
             placement_group=group, placement_group_bundle_index=ref.instance_index
         ),
     }
-    return ray.remote(MachineActor).options(**options).remote(ref.job_id, ref.instance_index, ref.attempt)
+    actor = ray.remote(MachineActor).options(**options)
+    return actor.remote(ref.job_id, ref.instance_index, ref.attempt, own_gpus=share.gpus is not None)
 
 
 def _actor_name(ref: InstanceRef) -> str:

@@ -8,10 +8,11 @@ Ray runs in a child process of the service: it takes over signals, and ends its 
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tidemill.core.machine_share import MachineShare
 from tidemill.errors import ConfigurationError, LaunchError
 from tidemill.executors.base import Capacity
 from tidemill.executors.ray import driver
@@ -25,17 +26,17 @@ _CAPACITY_S = 2.0
 
 
 class RayPlacement:
-    """A Ray cluster. Every instance takes one CPU, and the instances of a job run on different machines.
+    """A Ray cluster. The instances of a job run on different machines.
 
     Args:
         address: Of the cluster: ``HOST:PORT``, or ``auto`` for the one of this machine.
-        reserve_s: Time in which machines must be free.
+        reserve_s: Time that Ray gets to reserve machines.
 
     Raises:
         ConfigurationError: There is no such cluster.
     """
 
-    def __init__(self, address: str = "auto", *, reserve_s: float = 20.0) -> None:
+    def __init__(self, address: str = "auto", *, reserve_s: float = 5.0) -> None:
         self._address = address
         self._reserve_s = reserve_s
         self._lock = threading.Lock()
@@ -60,8 +61,8 @@ class RayPlacement:
                     self._looking.submit(self._process.ask, driver.capacity).add_done_callback(self._note_capacity)
             return self._capacity
 
-    def reserve(self, job_id: str, attempt: int, count: int) -> tuple[str, ...]:
-        return self._ask(driver.reserve, job_id, attempt, count, self._reserve_s)
+    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
+        return self._ask(driver.reserve, job_id, attempt, tuple(shares), self._reserve_s)
 
     def start(self, ref: InstanceRef, assignment: bytes) -> None:
         self._ask(driver.start, ref, assignment)

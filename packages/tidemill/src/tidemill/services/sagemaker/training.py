@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.training import Training
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingJobSummary
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record
@@ -80,14 +80,14 @@ class TrainingHandlers:
 
 
 def _summary(record: Record) -> dict[str, Any]:
-    job = TrainingJob.from_document(record.document)
+    job = TrainingJobSummary.from_document(record.document)
     summary = {
         "TrainingJobName": job.name,
         "TrainingJobArn": job.arn,
         "CreationTime": when(job.created_ms),
         "LastModifiedTime": when(record.modified_ms),
-        "TrainingJobStatus": str(job.status),
-        "SecondaryStatus": str(job.secondary_status),
+        "TrainingJobStatus": job.status,
+        "SecondaryStatus": job.secondary_status,
     }
     return summary | ({"TrainingEndTime": when(job.ended_ms)} if job.ended_ms else {})
 

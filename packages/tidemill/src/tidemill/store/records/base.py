@@ -134,10 +134,14 @@ class RecordStore(Protocol):
         """The committed record, or None. Quick enough for the event loop. Raises StateCorrupt on a bad checksum."""
         ...
 
-    def generation(self, kind: str) -> int | None:
+    def generation(self, kind: str, name: str | None = None) -> int | None:
         """Return a number that grows with every change of a record of ``kind``; None while one is under way.
 
         Records that were read at one generation are current as long as this returns the same number.
+
+        Args:
+            kind: The kind.
+            name: Of one record: the number grows with every change of that record, and of few others.
         """
         ...
 

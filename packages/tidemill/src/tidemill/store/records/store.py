@@ -31,7 +31,10 @@ SCAN_MAX_ROWS = 10_000
 """Rows that one page with a filter looks at."""
 
 CHECKSUM_BYTES = 8
+GROUPS = 1024
 QUICK_PAGE_ROWS = 100
+
+_Turn = tuple[str, int | None]  # a kind, and one of its groups of names or all of them
 
 _KEY = and_(records.c.kind == bindparam("by_kind"), records.c.name == bindparam("by_name"))
 _GET = select(records).where(_KEY)
@@ -58,15 +61,15 @@ class SqlTransaction(Transaction):
     def __init__(self, connection: Connection, *, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self.touched: set[str] = set()
-        """Kinds of the records that were written."""
+        self.touched: set[_Turn] = set()
+        """Kinds of the records that were written, and groups of their names."""
 
     def get(self, kind: str, name: str) -> Record | None:
         return _get(self._connection, kind, name)
 
     def insert(self, record: Record) -> None:
         try:
-            self.touched.add(record.kind)
+            self._touch(record.kind, record.name)
             self._connection.execute(_INSERT, _to_row(record))
         except IntegrityError as error:
             raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
@@ -81,7 +84,7 @@ class SqlTransaction(Transaction):
             raise ValueError(
                 f"an update cannot rename {kind} {name!r} to {changed.kind} {changed.name!r}; insert a new record"
             )
-        self.touched.add(kind)
+        self._touch(kind, name)
         stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
         self._connection.execute(_UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
         faults.point("store.record.written")
@@ -90,10 +93,14 @@ class SqlTransaction(Transaction):
     def delete(self, kind: str, name: str) -> Record | None:
         current = self.get(kind, name)
         if current is not None:
-            self.touched.add(kind)
+            self._touch(kind, name)
             self._connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
             faults.point("store.record.written")
         return current
+
+    def _touch(self, kind: str, name: str) -> None:
+        self.touched.add((kind, None))
+        self.touched.add((kind, _group(name)))
 
 
 class SqlRecordStore(RecordStore):
@@ -110,20 +117,20 @@ class SqlRecordStore(RecordStore):
         self._clock = clock
         self._scan_max_rows = scan_max_rows
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
-        self._begun: Counter[str] = Counter()
-        self._settled: Counter[str] = Counter()
+        self._begun: Counter[_Turn] = Counter()
+        self._settled: Counter[_Turn] = Counter()
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
-        turns: dict[str, int] = {}
+        turns: dict[_Turn, int] = {}
 
         def run(connection: Connection) -> T:
             transaction = SqlTransaction(connection, clock=self._clock)
             try:
                 return work(transaction)
             finally:
-                for kind in transaction.touched:  # before the commit: from now on what was read before may be old
-                    self._begun[kind] += 1
-                    turns[kind] = self._begun[kind]
+                for each in transaction.touched:  # before the commit: from now on what was read before may be old
+                    self._begun[each] += 1
+                    turns[each] = self._begun[each]
 
         try:
             result = await self._database.write(run, grows=grows)
@@ -134,13 +141,14 @@ class SqlRecordStore(RecordStore):
         self._settle(turns)
         return result
 
-    def generation(self, kind: str) -> int | None:
-        begun = self._begun[kind]
-        return begun if begun == self._settled[kind] else None
+    def generation(self, kind: str, name: str | None = None) -> int | None:
+        what = (kind, None if name is None else _group(name))
+        begun = self._begun[what]
+        return begun if begun == self._settled[what] else None
 
-    def _settle(self, turns: Mapping[str, int]) -> None:
-        for kind, turn in turns.items():
-            self._settled[kind] = max(self._settled[kind], turn)
+    def _settle(self, turns: Mapping[_Turn, int]) -> None:
+        for each, turn in turns.items():
+            self._settled[each] = max(self._settled[each], turn)
 
     async def insert(self, record: Record) -> None:
         await self.change(lambda transaction: transaction.insert(record), grows=True)
@@ -172,6 +180,11 @@ class SqlRecordStore(RecordStore):
         else:
             found, last = self._database.read(work)
         return Page(found, None if last is None else self._tokens.make(listing.identity, last))
+
+
+def _group(name: str) -> int:
+    """Return the group of a name: counting changes by name would keep the names of all records in memory."""
+    return hash(name) % GROUPS
 
 
 def _get(connection: Connection, kind: str, name: str) -> Record | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPError
 from smdistributed.modelparallel.tensorflow.world import wire
+from smdistributed.modelparallel.tensorflow.world.encryption import ENCRYPTION_VARIABLE, secured
 from smdistributed.modelparallel.tensorflow.world.rendezvous import Rendezvous
 from smdistributed.modelparallel.tensorflow.world.stores import connect_until
 
@@ -100,6 +101,13 @@ def _call(
         connection = connect_until(socket.AF_UNIX, addresses["unix"], deadline)
     else:
         connection = connect_until(socket.AF_INET, tuple(addresses["tcp"]), deadline)
+        try:
+            connection = secured(connection, rendezvous.secret, server=False, timeout_s=_HANDSHAKE_S)
+        except OSError as error:
+            raise SMPError(
+                f"rank {rendezvous.rank} cannot connect to rank {peer}: {error}; {ENCRYPTION_VARIABLE} and SMP_SECRET "
+                "must be the same on all ranks"
+            ) from error
     connection.settimeout(_HANDSHAKE_S)
     try:
         hello = wire.introduce(connection, secret=rendezvous.secret, rank=rendezvous.rank, purpose=purpose)
@@ -184,8 +192,10 @@ class _Listener:
     def _greet(self, connection: socket.socket) -> None:
         connection.settimeout(_HANDSHAKE_S)
         try:
+            if connection.family != socket.AF_UNIX:
+                connection = secured(connection, self._rendezvous.secret, server=True, timeout_s=_HANDSHAKE_S)
             hello = wire.accept(connection, secret=self._rendezvous.secret, rank=self._rendezvous.rank)
-        except (wire.HandshakeError, ValueError):
+        except (wire.HandshakeError, OSError, ValueError):
             connection.close()  # a stranger, or a rank that died
             return
         with self._changed:

@@ -25,6 +25,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
+from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
 __all__ = ["RankInfo", "Rendezvous", "blame_file", "blame_others", "find_rendezvous", "read_rank_info"]
@@ -100,7 +101,7 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
         communicator = _mpi_communicator(info)
         if communicator is not None:
             # A secret that all ranks were started with does not cross the network, as MPI's messages do.
-            given = _secret_from_environment() if os.environ.get("SMP_SECRET") else b""
+            given = _secret_from_environment() if os.environ.get("SMP_SECRET") or encrypts() else b""
             secret = given or communicator.bcast(secrets.token_bytes(_SECRET_BYTES) if info.rank == 0 else None)
             return _rendezvous(info, secret, MPIStore(communicator), host, communicator)
     if info.size == 1:
@@ -126,7 +127,7 @@ def blame_file(directory: str | Path, rank: int) -> Path:
 def blame_others() -> None:
     """Tell the launcher, if it is the library's own, that this rank fails because another rank is lost."""
     info = read_rank_info()
-    directory = os.environ.get("SMP_STORE", "")
+    directory = os.environ.get("SMP_REPORTS", "")
     if info.started_by == "smp" and directory.startswith("/"):
         with suppress(OSError):
             blame_file(directory, info.rank).touch()
@@ -175,8 +176,8 @@ def _secret_from_environment() -> bytes:
         secret = b""
     if len(secret) < 16:
         raise SMPConfigurationError(
-            "SMP_STORE is set but SMP_SECRET is missing or too short: export at least 32 hexadecimal digits, "
-            "the same to all ranks of this job and to nobody else"
+            "SMP_STORE or SMP_ENCRYPTION is set but SMP_SECRET is missing or too short: export at least 32 "
+            "hexadecimal digits, the same to all ranks of this job and to nobody else"
         )
     return secret
 

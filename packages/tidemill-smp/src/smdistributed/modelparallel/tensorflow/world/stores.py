@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPError
 from smdistributed.modelparallel.tensorflow.world import wire
+from smdistributed.modelparallel.tensorflow.world.encryption import ENCRYPTION_VARIABLE, secured
 
 __all__ = ["DirectoryStore", "MPIStore", "Store", "TCPStore", "connect_until"]
 
 _POLL_S = 0.01
+_HANDSHAKE_S = 10.0
 
 
 class Store(Protocol):
@@ -94,6 +96,13 @@ class TCPStore:
             self._gather_connections(host, port, secret, deadline)
         else:
             connection = connect_until(socket.AF_INET, (host, port), deadline)
+            try:
+                connection = secured(connection, secret, server=False, timeout_s=_HANDSHAKE_S)
+            except OSError as error:
+                raise SMPError(
+                    f"rank {rank} cannot meet the others at {self._address}: {error}; {ENCRYPTION_VARIABLE} and "
+                    "SMP_SECRET must be the same on all ranks"
+                ) from error
             wire.introduce(connection, secret=secret, rank=rank, purpose=wire.Purpose.STORE)
             self._connections[0] = connection
 
@@ -107,10 +116,11 @@ class TCPStore:
                 except TimeoutError:
                     absent = sorted(set(range(1, self._size)) - set(self._connections))
                     raise _missing(absent, self._timeout_s, f"at {self._address}") from None
-                connection.settimeout(10)
+                connection.settimeout(_HANDSHAKE_S)
                 try:
+                    connection = secured(connection, secret, server=True, timeout_s=_HANDSHAKE_S)
                     hello = wire.accept(connection, secret=secret, rank=0)
-                except wire.HandshakeError:
+                except (wire.HandshakeError, OSError):
                     connection.close()  # not a rank of this job
                     continue
                 self._connections[hello.rank] = connection

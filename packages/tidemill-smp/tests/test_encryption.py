@@ -1,0 +1,175 @@
+"""TLS between ranks on several machines, which here are one: `SMP_SOCKETS=tcp` keeps them off unix sockets."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import ranks
+import smdistributed.modelparallel.tensorflow as smp
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
+from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
+from test_world import exchange_by_both
+
+SECRET, OTHER = b"a" * 32, b"b" * 32
+WAIT_S = 30.0
+ENCRYPTED = {"SMP_SOCKETS": "tcp", "SMP_ENCRYPTION": "1"}
+MARK = b"gradients of a secret model"
+
+
+class Wiretap:
+    """Passes a connection on, and keeps what went over it."""
+
+    def __init__(self):
+        self.heard = {"to": bytearray(), "from": bytearray()}
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._target = socket.create_server(("127.0.0.1", 0))
+        self._threads = []
+        self._passed_on = []
+
+    def ends(self):
+        """The two ends of a tapped connection."""
+        near = socket.create_connection(self._listener.getsockname())
+        tapped, _ = self._listener.accept()
+        onward = socket.create_connection(self._target.getsockname())
+        far, _ = self._target.accept()
+        self._passed_on += [tapped, onward]
+        for source, target, way in ((tapped, onward, "to"), (onward, tapped, "from")):
+            self._threads.append(threading.Thread(target=self._pass_on, args=(source, target, way)))
+            self._threads[-1].start()
+        return near, far
+
+    def close(self):
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        for each in (self._listener, self._target, *self._passed_on):
+            each.close()
+
+    def _pass_on(self, source, target, way):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.heard[way] += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def both(near, far, *, near_secret=SECRET, far_secret=SECRET):
+    """The encrypted ends of a connection, or the errors in their place."""
+    found = {}
+
+    def begin(name, raw, secret, server):
+        try:
+            found[name] = enclose(raw, secret, server=server, timeout_s=WAIT_S)
+        except OSError as error:
+            found[name] = error
+
+    thread = threading.Thread(target=begin, args=("far", far, far_secret, True))
+    thread.start()
+    begin("near", near, near_secret, False)
+    thread.join()
+    return found["near"], found["far"]
+
+
+def read_all(connection):
+    parts = []
+    while data := connection.recv(1 << 20):
+        parts.append(data)
+    return b"".join(parts)
+
+
+def test_what_is_sent_arrives_and_cannot_be_read_on_the_way():
+    tap = Wiretap()
+    near, far = both(*tap.ends())
+    there, back = MARK * 100_000, MARK * 50_000
+    with near, far:
+
+        def answer():
+            assert read_all(far) == there
+            far.sendall(back)
+            far.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        near.sendall(there)
+        near.shutdown(socket.SHUT_WR)
+        assert read_all(near) == back, "one direction goes on when the other has ended"
+        thread.join()
+    tap.close()
+    assert len(tap.heard["to"]) > len(there)
+    assert len(tap.heard["from"]) > len(back)
+    for heard in tap.heard.values():
+        assert MARK not in heard
+        assert SECRET not in heard
+
+
+def test_who_does_not_know_the_secret_is_refused_by_both_sides():
+    tap = Wiretap()
+    near, far = both(*tap.ends(), far_secret=OTHER)
+    tap.close()
+    assert isinstance(far, OSError)
+    if not isinstance(near, OSError):  # TLS 1.3 lets the side that connects go first
+        with near:
+            assert near.recv(1) == b""
+
+
+def test_a_side_that_does_not_encrypt_is_refused():
+    tap = Wiretap()
+    near, far = tap.ends()
+    with near:
+        near.sendall(b"a frame in the clear" * 100)
+        with pytest.raises(OSError, match=r"(?i)wrong|version|ssl"):
+            enclose(far, SECRET, server=True, timeout_s=WAIT_S)
+    tap.close()
+
+
+WRITER = """
+import socket, sys
+from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
+raw = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection = enclose(raw, bytes.fromhex(sys.argv[2]), server=False, timeout_s=30)
+connection.sendall(bytes(int(sys.argv[3])))
+"""
+
+
+def test_what_a_rank_wrote_before_it_ended_is_delivered():
+    size_bytes = 300_000  # more than the tunnel's peer reads at once, less than the sockets hold
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = [str(listener.getsockname()[1]), SECRET.hex(), str(size_bytes)]
+        process = subprocess.Popen([sys.executable, "-c", WRITER, *arguments], env=os.environ)
+        raw, _ = listener.accept()
+        with enclose(raw, SECRET, server=True, timeout_s=WAIT_S) as connection:
+            assert len(read_all(connection)) == size_bytes
+    assert process.wait(WAIT_S) == 0
+
+
+def test_ranks_exchange_objects_and_tensors_over_encrypted_connections():
+    assert ranks.run(2, exchange_by_both, environment=ENCRYPTED) == [([0, 1], 1.0), ([0, 1], 0.0)]
+
+
+def test_ranks_meet_in_a_store_at_an_address_over_encrypted_connections():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    results = ranks.run(2, exchange_by_both, environment={**ENCRYPTED, "SMP_STORE": address})
+    assert results == [([0, 1], 1.0), ([0, 1], 0.0)]
+
+
+def tensors_go_through_tunnels():
+    threads = [thread.name for thread in threading.enumerate()]
+    smp.barrier()
+    return threads.count("tls-tunnel")
+
+
+def test_each_connection_of_a_rank_has_a_tunnel():
+    assert ranks.run(2, tensors_go_through_tunnels, environment=ENCRYPTED) == [2, 2], "objects, and tensors"
+
+
+def test_another_value_is_refused(monkeypatch):
+    monkeypatch.setenv("SMP_ENCRYPTION", "yes")
+    with pytest.raises(SMPConfigurationError, match="SMP_ENCRYPTION is 'yes'; allowed is 0 or 1"):
+        encrypts()
