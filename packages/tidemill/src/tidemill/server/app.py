@@ -114,6 +114,7 @@ class Application:
         self._relay = relay
         self._is_certain: Callable[[], bool] | None = None
         self._gateway: Gateway | None = None
+        self._cluster: ClusterExecutor | None = None
         self._health: dict[str, str] = {"version": __version__}
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
@@ -123,6 +124,11 @@ class Application:
             await answer_health(self._health, send)
         elif self._gateway is not None:
             await self._gateway(scope, receive, send)
+
+    def end_waits(self) -> None:
+        """Answer requests at once that wait for news: the service is about to end."""
+        if self._cluster is not None:
+            self._cluster.instances.close()
 
     async def _lifespan(self, receive: _Receive, send: _Send) -> None:
         await receive()
@@ -151,7 +157,7 @@ class Application:
         stack.callback(local.close)
         if settings.warm:
             local.warm_up(settings.default_framework)
-        cluster = self._open_cluster(stack)
+        cluster = self._cluster = self._open_cluster(stack)
         executor: Executor = SplitExecutor(local, cluster) if cluster else local
         planner = InstancePlanner(
             objects,

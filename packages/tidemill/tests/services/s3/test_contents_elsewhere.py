@@ -1,4 +1,4 @@
-"""Contents in another S3: moto's server or a second one of ours stands for it. Keys are readable there, nothing is lost."""
+"""Contents in another S3, for which moto's server or a second one of ours stands: readable keys, and nothing lost."""
 
 import contextlib
 import os
@@ -161,8 +161,8 @@ def test_a_kill_at_any_step_of_a_put_leaves_all_of_the_object_or_only_garbage(
         server.client().put_object(Bucket="data", Key="before", Body=b"acknowledged")
     kept, garbage = {"before": b"acknowledged"}, 0
     for point in (*points, "store.commit.after"):
-        # The first commit of a put notes the upload.
-        faults = f"{point}:exit:1:1:{int('commit' in point)}"
+        # Commits before that of the object: the clean-up at the start, and the note of the upload.
+        faults = f"{point}:exit:1:1:{2 * ('commit' in point)}"
         variables = {"TIDEMILL_FAULTS": faults, "TIDEMILL_FAULTS_LOG": str(log)}
         assert len(other.names()) == len(kept) + garbage
         with start(tmp_path / "s", variables, *other.arguments) as server:
@@ -213,7 +213,7 @@ def test_the_other_s3_may_go_and_come_back(tmp_path: Path, start: Callable[..., 
                 lambda: client.get_object(Bucket="data", Key="model"),
             ):
                 with pytest.raises(
-                    ClientError, match="the S3 that holds contents failed .* Repeat the request"
+                    ClientError, match=r"the S3 that holds contents failed .* Repeat the request"
                 ) as raised:
                     refused()
                 assert raised.value.response["Error"]["Code"] == "ServiceUnavailable"
@@ -226,9 +226,8 @@ def test_the_other_s3_may_go_and_come_back(tmp_path: Path, start: Callable[..., 
                 assert client.get_object(Bucket="data", Key="model")["Body"].read() == body
                 assert len(back.client().list_objects_v2(Bucket="team")["Contents"]) == 3
         # It starts while the other S3 is away: objects lie there already.
-        with start(tmp_path / "s", {}, *elsewhere) as server:
-            with pytest.raises(ClientError, match="ServiceUnavailable"):
-                server.client().get_object(Bucket="data", Key="model")
+        with start(tmp_path / "s", {}, *elsewhere) as server, pytest.raises(ClientError, match="ServiceUnavailable"):
+            server.client().get_object(Bucket="data", Key="model")
 
 
 @pytest.mark.parametrize(
