@@ -32,13 +32,16 @@ TRAIN = """
     tf.saved_model.save(model, os.environ["SM_MODEL_DIR"] + "/1", signatures={"serving_default": model.double})
 """
 ENDING = """
+    import contextlib
     import os
     import pathlib
+    import socket
     import time
     pathlib.Path(os.environ["SM_MODEL_DIR"], "weights").write_text("trained")
-    print("READY", flush=True)
-    while not pathlib.Path(os.environ["GO"]).exists():
-        time.sleep(0.05)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))).close()
+            time.sleep(0.05)
 """
 
 
@@ -111,12 +114,11 @@ def test_a_model_is_trained_on_data_there_lands_there_and_is_served_from_there(e
     sagemaker.delete_endpoint(EndpointName=name)
 
 
-def test_a_job_that_ends_while_the_other_s3_is_away_waits_for_it(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    jobs, go = elsewhere.jobs, tmp_path / "go"
-    name = jobs.create(ENDING, Environment={"GO": str(go)})
+def test_a_job_that_ends_while_the_other_s3_is_away_waits_for_it(elsewhere: Elsewhere) -> None:
+    jobs = elsewhere.jobs
+    name = jobs.create(ENDING, Environment={"PORT": elsewhere.other.url.rpartition(":")[2]})
     jobs.wait(name, until=("Training",))
     elsewhere.other.kill()
-    go.touch()
     deadline = time.monotonic() + 60
     while "reconcile.delayed" not in jobs.service.log:
         assert time.monotonic() < deadline
