@@ -6,7 +6,6 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,8 +79,10 @@ def record_io(*numbers: int) -> bytes:
     return b"".join(struct.pack("<II", 0xCED7230A, len(text)) + text + bytes(-len(text) % 4) for text in texts)
 
 
-def copies(service: Service) -> list[Path]:
-    return [path for path in (service.state_dir / "objects/copies").rglob("*") if path.is_file()]
+def forget_copies(service: Service) -> None:
+    for path in (service.state_dir / "objects/copies").rglob("*"):
+        if path.is_file():
+            path.unlink()
 
 
 def test_a_model_is_trained_on_data_there_lands_there_and_is_served_from_there(elsewhere: Elsewhere) -> None:
@@ -89,8 +90,7 @@ def test_a_model_is_trained_on_data_there_lands_there_and_is_served_from_there(e
     big = os.urandom(9 * 1024 * 1024)
     for key, body in {"in/files/a/big.bin": big, "in/files/b.bin": b"b", "in/pipe/0": record_io(*range(100))}.items():
         jobs.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
-    for copy in copies(jobs.service):  # the job fetches them itself
-        copy.unlink()
+    forget_copies(jobs.service)  # the job fetches them itself
     channels = [channel("files", "in/files/", "File"), channel("pipe", "in/pipe/", "Pipe")]
     first = jobs.run(TRAIN, InputDataConfig=channels)
     name = first["TrainingJobName"]
@@ -107,6 +107,7 @@ def test_a_model_is_trained_on_data_there_lands_there_and_is_served_from_there(e
     sagemaker.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=first["RoleArn"])
     variant = {"VariantName": "all", "ModelName": name, "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
     sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    forget_copies(jobs.service)
     sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
     sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
     body = runtime.invoke_endpoint(EndpointName=name, ContentType="application/json", Body=b'{"instances": [1, 2.5]}')

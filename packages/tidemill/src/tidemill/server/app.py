@@ -268,6 +268,8 @@ class Application:
         objects = ObjectStore(database, self._state.objects, clock=clock, elsewhere=elsewhere)
         stack.push_async_callback(objects.close)
         await asyncio.to_thread(objects.contents.remote.check)
+        if elsewhere.home is not None:
+            _log.info("service.object_store", uri=str(elsewhere.home))
         _background(stack, objects.contents.remote.keep_clean(), "clean-up of the other S3")
         return objects
 

@@ -72,11 +72,12 @@ def _ensure(source: ObjectFile, origin: RemoteObject, transfers: Transfers, chec
     part = copy.with_name(f"{copy.name}.part")
     try:
         with closing(_locked(part, transfers, check)) as file:
-            # The one that held the lock before may have fetched it.
-            if not _is_used(copy, source.size_bytes):
-                _fetch(source, origin, file.fd, transfers, check)
-                part.replace(copy)
-                sync_directory(copy.parent)
+            if _is_used(copy, source.size_bytes):  # the one that held the lock before has fetched it
+                part.unlink()
+                return
+            _fetch(source, origin, file.fd, transfers, check)
+            part.replace(copy)
+            sync_directory(copy.parent)
     except OSError as error:
         raise of_os_error(error, place=str(copy.parent)) from error
 

@@ -5,6 +5,7 @@ what no object names once at the start. Prints its URL once it listens, on $PORT
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from tidemill.core.clock import SystemClock
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
+from tidemill.errors import ServiceUnavailable
 from tidemill.server.asgi import AsgiServer, lifespan
 from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import S3Service
@@ -70,7 +72,8 @@ class App:
             )
             await asyncio.to_thread(objects.contents.remote.check)
             await objects.sweep()
-            await objects.contents.remote.clean()
+            with contextlib.suppress(ServiceUnavailable):
+                await objects.contents.remote.clean()
             self._gateway = Gateway(
                 {"s3": S3Service(objects, region=REGION)}, OneKey(), authorizer=Authorization(Roles({})), region=REGION
             )

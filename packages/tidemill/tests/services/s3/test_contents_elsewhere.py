@@ -120,6 +120,14 @@ def test_a_multipart_object_becomes_one_object_there_and_copies_share_it(
     assert shared.get_object(Bucket=data, Key="copy.bin")["Body"].read() == b"".join(bodies)
     assert shared.get_object(Bucket=data, Key="copy.bin", PartNumber=2)["Body"].read() == bodies[1]
     assert any_other.names(f"{data}/") == ["big.MARK.bin"]
+    parts = {"Bucket": data, "Key": "piece"}
+    parts["UploadId"] = shared.create_multipart_upload(**parts)["UploadId"]
+    piece = shared.upload_part_copy(
+        PartNumber=1, CopySource=f"{data}/copy.bin", CopySourceRange=f"bytes={6 * MIB - 2}-{6 * MIB + 1}", **parts
+    )["CopyPartResult"]
+    named = [{"PartNumber": 1, "ETag": piece["ETag"]}]
+    shared.complete_multipart_upload(MultipartUpload={"Parts": named}, **parts)
+    assert shared.get_object(Bucket=data, Key="piece")["Body"].read() == bodies[0][-2:] + bodies[1][:2]
 
 
 def test_content_of_replaced_and_deleted_objects_is_removed(
@@ -130,8 +138,9 @@ def test_content_of_replaced_and_deleted_objects_is_removed(
         client.create_bucket(Bucket="data")
         for body in (b"old", b"new"):
             client.put_object(Bucket="data", Key="kept", Body=body)
-        client.put_object(Bucket="data", Key="gone", Body=b"gone")
-        client.delete_object(Bucket="data", Key="gone")
+        for number in range(40):  # more than are removed at once
+            client.put_object(Bucket="data", Key=f"gone/{number}", Body=b"gone")
+        client.delete_objects(Bucket="data", Delete={"Objects": [{"Key": f"gone/{n}"} for n in range(40)]})
     other.s3.put_object(Bucket=other.bucket, Key="team/models/data/of-the-team", Body=b"never ours")
     with start(tmp_path / "s", {}, *other.arguments) as server:
         assert server.client().get_object(Bucket="data", Key="kept")["Body"].read() == b"new"

@@ -43,6 +43,7 @@ _THREADS = 24
 _PIECE_BYTES = 1024 * 1024
 _KEY_MAX_BYTES = 1024
 _CLEAN_EVERY_S = 30.0
+_CLEAN_AT_ONCE = 16
 
 
 class RemoteContent:
@@ -243,21 +244,27 @@ class RemoteContent:
 
         Returns:
             How many contents.
+
+        Raises:
+            ServiceUnavailable: One of them cannot be removed now. It stays noted, as those after it do.
         """
-        before_ms = self._clock.now_ms() - self._grace_ms
-        noted = await self._database.read_in_thread(lambda c: unnamed.noted(c, before_ms=before_ms))
-        due = [each for each in noted if each.content_id not in self._uploading]
-        removed: list[str] = []
-        for each in due:
-            try:
-                await self._run(self._remove, each)
-            except ServiceUnavailable as error:
-                _log.warning("objects.not_removed", content=each.content_id, reason=error.message)
-                break
-            removed.append(each.content_id)
-        if removed:
-            await self._database.write(lambda c: unnamed.forget(c, removed))
-        return len(removed)
+        before_ms, after, count = self._clock.now_ms() - self._grace_ms, "", 0
+        while True:
+            noted = await self._database.read_in_thread(
+                lambda c, after=after: unnamed.noted(c, before_ms=before_ms, after=after, limit=_CLEAN_AT_ONCE)
+            )
+            if not noted:
+                return count
+            after = noted[-1].content_id
+            due = [each for each in noted if each.content_id not in self._uploading]
+            outcomes = await asyncio.gather(*(self._run(self._remove, each) for each in due), return_exceptions=True)
+            removed = [each.content_id for each, error in zip(due, outcomes, strict=True) if error is None]
+            if removed:
+                await self._database.write(lambda c, removed=removed: unnamed.forget(c, removed))
+            count += len(removed)
+            for error in outcomes:
+                if error is not None:
+                    raise error
 
     async def keep_clean(self) -> None:
         """Run `clean`, and keep the copies within their limit, until cancelled."""
@@ -268,7 +275,7 @@ class RemoteContent:
                     _log.info("objects.removed_elsewhere", contents=removed)
                 await self._run(self.copies.trim)
             except (ServiceUnavailable, OSError) as error:
-                _log.warning("objects.clean_up_failed", reason=str(error))
+                _log.warning("objects.clean_up_delayed", reason=str(error))
             await asyncio.sleep(_CLEAN_EVERY_S)
 
     def close(self) -> None:

@@ -42,12 +42,20 @@ def forget(connection: Connection, content_ids: Iterable[str]) -> None:
         connection.execute(delete(unnamed).where(unnamed.c.content_id == content_id))
 
 
-def noted(connection: Connection, *, before_ms: int) -> list[Unnamed]:
-    """Content that was noted before a time, or whose upload has begun at any time, and that no row names."""
+def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> list[Unnamed]:
+    """Content that was noted before a time, or whose upload has begun at any time, and that no row names.
+
+    Args:
+        connection: A transaction.
+        before_ms: The time.
+        after: Content ids that are not greater are left out.
+        limit: Look at so many rows.
+    """
     query = select(unnamed.c.content_id, unnamed.c.uploading).where(
-        (unnamed.c.since_ms < before_ms) | (unnamed.c.uploading == 1)
+        unnamed.c.content_id > after, (unnamed.c.since_ms < before_ms) | (unnamed.c.uploading == 1)
     )
-    found = [Unnamed(row.content_id, bool(row.uploading)) for row in connection.execute(query)]
+    rows = connection.execute(query.order_by(unnamed.c.content_id).limit(limit))
+    found = [Unnamed(row.content_id, bool(row.uploading)) for row in rows]
     # It never should be, but what is removed is lost.
     return [each for each in found if object_index.unnamed_of(connection, [each.content_id])]
 
