@@ -245,9 +245,9 @@ def test_the_other_s3_may_go_and_come_back(tmp_path: Path, start: Callable[..., 
         (
             "s3://nothing-there/p",
             None,
-            "cannot be used: .* HTTP 404 NoSuchBucket.*check bucket, region and credentials",
+            "cannot be used: .* HTTP 404 NoSuchBucket.*; check bucket, region and credentials",
         ),
-        ("s3://team/p", "http://127.0.0.1:1", "cannot be used: .* endpoint_url and the network"),
+        ("s3://team/p", "http://127.0.0.1:1", "cannot be used: .*; check its endpoint_url and the network"),
     ],
 )
 def test_the_service_does_not_start_on_a_bucket_that_it_cannot_use(

@@ -22,7 +22,7 @@ from tidemill.errors import ServiceUnavailable
 from tidemill.instance.remote_s3 import RemoteUnusable, remote_client
 from tidemill.store.objects.errors import ContentMissing
 
-__all__ = ["PART_BYTES", "RemoteBucket", "RemoteReader"]
+__all__ = ["PART_BYTES", "BucketUnavailable", "RemoteBucket", "RemoteReader"]
 
 _log = structlog.get_logger("tidemill.store")
 
@@ -34,6 +34,7 @@ _PARTS_AT_ONCE = 4
 _CONNECT_TIMEOUT_S = 4
 _READ_TRIES = 5
 _FIRST_PAUSE_S = 0.2
+_NETWORK = "check its endpoint_url and the network"
 _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
@@ -184,12 +185,12 @@ class RemoteBucket:
             raise self._unavailable(doing, f"{error}", 0) from error
 
     def _unavailable(self, doing: str, reason: str, status: int) -> "BucketUnavailable":
-        advice = "check its endpoint_url and the network" if status == 0 else "see its logs"
+        advice = _NETWORK if status == 0 else "see its logs"
         if status in (301, 400, 401, 403, 404):
             advice = "check bucket, region and credentials, and what they allow"
         return BucketUnavailable(
-            f"the S3 that holds contents failed while {doing} in bucket {self.name!r} of {self.place}: {reason};"
-            f" nothing was changed. Repeat the request later; if this stays, {advice}",
+            f"the S3 that holds contents failed while {doing} in bucket {self.name!r} of {self.place}: {reason}",
+            advice=advice,
             refused=400 <= status < 500 and status != 429,
         )
 
@@ -203,12 +204,16 @@ class RemoteBucket:
 class BucketUnavailable(ServiceUnavailable):
     """A request to the other S3 failed.
 
-    Attributes:
+    Args:
+        reason: What failed, in the store's words.
+        advice: What to do if it fails again.
         refused: The store answered, and would answer the same again: no bucket, no permission, no credentials.
     """
 
-    def __init__(self, message: str, *, refused: bool) -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, *, advice: str, refused: bool) -> None:
+        super().__init__(f"{reason}; nothing was changed. Repeat the request later; if it fails again, {advice}")
+        self.reason = reason
+        self.advice = advice
         self.refused = refused
 
 
@@ -252,8 +257,8 @@ class RemoteReader:
             if not tries_left:
                 raise BucketUnavailable(
                     f"the S3 that holds contents broke off at byte {self._offset} of {self._key} in bucket"
-                    f" {self._bucket.name!r} of {self._bucket.place}: {error or 'the answer ended early'}. Repeat the"
-                    " request later",
+                    f" {self._bucket.name!r} of {self._bucket.place}: {error or 'the answer ended early'}",
+                    advice=_NETWORK,
                     refused=False,
                 )
             threading.Event().wait(pause_s)

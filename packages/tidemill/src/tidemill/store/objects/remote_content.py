@@ -108,8 +108,10 @@ class RemoteContent:
             ) from error
         except BucketUnavailable as error:
             if error.refused or self.home.bucket not in used:
-                raise ConfigurationError(f"object_store = '{self.home}' cannot be used: {error.message}") from error
-            _log.warning("objects.elsewhere_unreachable", object_store=str(self.home), reason=error.message)
+                raise ConfigurationError(
+                    f"object_store = '{self.home}' cannot be used: {error.reason}; {error.advice}"
+                ) from error
+            _log.warning("objects.elsewhere_unreachable", object_store=str(self.home), reason=error.reason)
 
     def receive(
         self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()

@@ -6,11 +6,10 @@ object is never visible, an acknowledged one never lost. The store is independen
 the control plane use it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from sqlalchemy import Connection
 
@@ -29,8 +28,6 @@ from tidemill.store.objects.listing import ObjectPage, list_page
 from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
 
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
-
-T = TypeVar("T")
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified as a whole before a byte of them is sent."""
@@ -83,7 +80,6 @@ class ObjectStore:
             root, database=database, clock=clock, grace_s=grace_s, elsewhere=elsewhere or Elsewhere()
         )
         self.commits = Commits(database, self.contents)
-        self._kept_running: set[asyncio.Task[Any]] = set()
         self.contents.disk.sweep_temporaries()
 
     async def ensure_bucket(self, name: str) -> None:
@@ -436,28 +432,10 @@ class ObjectStore:
                     damaged.append(info)
         return ScrubReport(objects=count, size_bytes=size_bytes, damaged=tuple(damaged))
 
-    async def keep_running(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work to its end even if the caller is cancelled, because its client asks again for the outcome."""
-        task = asyncio.ensure_future(work)
-        self._kept_running.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
     async def close(self) -> None:
-        """Cancel what was kept running, wait for commits in progress, then remove retired content.
-
-        The database stays open.
-        """
-        for task in self._kept_running:
-            task.cancel()
-        await asyncio.gather(*self._kept_running, return_exceptions=True)
+        """Wait for commits in progress, then remove retired content. The database stays open."""
         await self.commits.drain()
         self.contents.close()
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._kept_running.discard(task)
-        if not task.cancelled():
-            task.exception()  # the caller may have gone
 
 
 def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:

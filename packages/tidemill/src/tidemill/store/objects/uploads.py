@@ -1,8 +1,8 @@
 """Multipart uploads: parts that arrive in any order, and the one object that they become.
 
 Each part is a file of the disk. Complete writes the parts into one new content, because an object is exactly one, and
-commits the object, the end of the upload and the removal of the parts together. It runs to its end even if its client
-gives up, and a complete upload is remembered: a client that lost the answer may ask again and gets the same one.
+commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered, so that
+a client that lost the answer, or gave up waiting for it, may ask again and gets the same one.
 """
 
 import asyncio
@@ -160,7 +160,18 @@ class Uploads:
             AwsError: InvalidPartOrder, EntityTooSmall.
             NoSuchUpload: The upload was aborted, or was completed with other parts.
         """
-        return await self._objects.keep_running(self._complete(upload, named, describe, digests, precondition))
+        lock = self._completing.setdefault(upload.upload_id, asyncio.Lock())
+        async with lock:
+            upload = self.require(upload.bucket, upload.key, upload.upload_id, complete_too=True)
+            if upload.completed_ms is not None:
+                return _same_outcome(upload, named)
+            chosen = _choose(self.parts(upload), named)
+            disk = self._objects.contents.disk
+            sources = [(disk.path(part.content_id), part.sha256) for part in chosen]
+            disk.refuse_when_full(sum(part.size_bytes for part in chosen))
+            name = f"{upload.bucket}/{upload.key}"
+            async with self._objects.contents.new.join(sources, name=name, digests=digests) as content:
+                return await self._publish(upload, named, chosen, content, describe(chosen), precondition)
 
     async def abort(self, bucket: str, key: str, upload_id: str) -> None:
         """Forget an upload and its parts.
@@ -192,27 +203,6 @@ class Uploads:
             return _page(connection, bucket, prefix, delimiter, start, limit)
 
         return await self._objects.database.read_in_thread(work)
-
-    async def _complete(
-        self,
-        upload: UploadInfo,
-        named: Sequence[NamedPart],
-        describe: Callable[[tuple[PartInfo, ...]], ObjectAttributes],
-        digests: Iterable[Digest],
-        precondition: Precondition | None,
-    ) -> CompletedUpload:
-        lock = self._completing.setdefault(upload.upload_id, asyncio.Lock())
-        async with lock:
-            upload = self.require(upload.bucket, upload.key, upload.upload_id, complete_too=True)
-            if upload.completed_ms is not None:
-                return _same_outcome(upload, named)
-            chosen = _choose(self.parts(upload), named)
-            disk = self._objects.contents.disk
-            sources = [(disk.path(part.content_id), part.sha256) for part in chosen]
-            disk.refuse_when_full(sum(part.size_bytes for part in chosen))
-            name = f"{upload.bucket}/{upload.key}"
-            async with self._objects.contents.new.join(sources, name=name, digests=digests) as content:
-                return await self._publish(upload, named, chosen, content, describe(chosen), precondition)
 
     async def _publish(
         self,
