@@ -1,8 +1,8 @@
 """Multipart uploads: parts that arrive in any order, and the one object that they become.
 
 Each part is a file of the disk. Complete writes the parts into one new content, because an object is exactly one, and
-commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered, so that
-a client that lost the answer, or gave up waiting for it, may ask again and gets the same one.
+commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered: a
+client that lost the answer, or gave up waiting for it, may ask again and gets the same one.
 """
 
 import asyncio
