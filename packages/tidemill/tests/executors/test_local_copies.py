@@ -14,6 +14,8 @@ from tidemill.shim.local_copies import place_copy
 from tidemill.shim.objects import Placer, copy_object, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.transfers import Transfers
+from tidemill.store.objects.errors import ContentMissing
+from tidemill.store.objects.remote_bucket import RemoteBucket, RemoteReader
 
 CONTENT = os.urandom(3_000_000)
 
@@ -91,3 +93,21 @@ def test_content_that_is_not_what_was_put_is_never_placed(remote: Any, source: O
         place(remote, source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     assert not Path(source.file).exists()
+
+
+def test_the_service_reads_on_where_a_connection_broke(remote: Any) -> None:
+    remote.put("content", CONTENT)
+    remote.wire.cut_after = 500_000
+    bucket = RemoteBucket(remote.bucket, remote.remotes[remote.bucket], pattern=remote.bucket)
+    reader = RemoteReader(bucket, "content", offset=10, size_bytes=len(CONTENT) - 20, whole_bytes=len(CONTENT))
+    found = bytearray()
+    while piece := reader.read(100_000):
+        found += piece
+    assert found == CONTENT[10:-10]
+    # What follows a break must be of the same object.
+    reader = RemoteReader(bucket, "content", offset=0, size_bytes=len(CONTENT), whole_bytes=len(CONTENT))
+    reader.read(1000)
+    remote.put("content", bytes(len(CONTENT)))
+    with pytest.raises(ContentMissing, match="it was removed or replaced there: HTTP 412"):
+        while reader.read(100_000):
+            pass
