@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.core.machine_share import MachineShare
-from tidemill.core.names import DEFAULT_REGION
+from tidemill.core.names import DEFAULT_REGION, S3Uri
 from tidemill.core.policy import Policy
 from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
@@ -26,6 +26,12 @@ _Policies = Annotated[dict[str, Annotated[Policy, PlainValidator(read_policy)]],
 
 def _xdg(variable: str, fallback: str) -> Path:
     return Path(os.environ.get(variable) or Path.home() / fallback) / "tidemill"
+
+
+def _check_object_store(value: str | None) -> str | None:
+    if value is not None and S3Uri.parse(value).key.startswith("/"):
+        raise ValueError(f"{value!r} has an empty first segment; expected s3://bucket/prefix")
+    return None if value is None else value.rstrip("/")
 
 
 class Settings(BaseSettings):
@@ -99,6 +105,11 @@ class Settings(BaseSettings):
     """A serverless endpoint's server that had no request for so long is ended; the next request starts another."""
     object_max_bytes: int = 5 * 1024**3
     """Largest body of one S3 PUT."""
+    object_store: Annotated[str | None, AfterValidator(_check_object_store)] = None
+    """Where the content of objects is stored, as ``s3://bucket/prefix`` of another S3, which an entry of ``remote_s3``
+    names. Unset: in the state directory. Earlier objects stay where they are, and readable."""
+    object_copies_max_bytes: int = Field(default=20 * 1024**3, ge=0)
+    """Size of the copies of objects in another S3 that are kept on this machine for the next jobs."""
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
     """By bucket name or pattern (``*``, ``?``): the S3 of training data in buckets that this service does not hold.
     Nothing but what is named here is ever asked."""

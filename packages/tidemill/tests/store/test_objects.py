@@ -103,7 +103,7 @@ def test_a_body_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     async def work(store: ObjectStore) -> None:
         with pytest.raises(AwsError, match="checksum"):
-            async with store.contents.receive(broken()):
+            async with store.contents.disk.receive(broken()):
                 pytest.fail("half a body must not be handed on")
         assert files(tmp_path) == []
 
@@ -121,7 +121,7 @@ def test_a_cancelled_put_leaves_nothing(tmp_path: Path) -> None:
             await asyncio.Event().wait()
 
         async def put() -> None:
-            async with store.contents.receive(endless()):
+            async with store.contents.disk.receive(endless()):
                 pytest.fail("the body never ends")
 
         task = asyncio.create_task(put())
@@ -252,7 +252,7 @@ def test_damaged_bytes_are_never_returned(tmp_path: Path, damage: str) -> None:
             await store.read_bytes(info)
         assert (raised.value.code, raised.value.status) == ("InternalError", 500)
         with pytest.raises(ObjectDamaged):
-            store.check_readable(info)
+            store.check_file(info)
         assert (tmp_path / "objects/quarantine" / info.content_id).exists() == (damage != "remove")
         assert await store.read_bytes(sound) == b"sound"
         again = await store.put_bytes(BUCKET, "a", b"mended")
@@ -305,7 +305,7 @@ def test_a_sweep_spares_what_is_being_put(tmp_path: Path) -> None:
         async def body() -> AsyncIterator[bytes]:
             yield b"data"
 
-        async with store.contents.receive(body()) as content:
+        async with store.contents.disk.receive(body()) as content:
             assert await store.sweep() == 0
             info = await store.publish(BUCKET, "a", content, attributes=ObjectAttributes())
         assert await store.read_bytes(info) == b"data"
@@ -328,7 +328,7 @@ def test_a_full_disk_refuses_puts_with_the_reason(tmp_path: Path, monkeypatch: p
             assert raised.value.status == 503
         monkeypatch.undo()
         with pytest.raises(ServiceUnavailable, match="were announced"):
-            async with store.contents.receive(_nothing(), size_bytes=1 << 62):
+            async with store.contents.disk.receive(_nothing(), size_bytes=1 << 62):
                 pytest.fail("it cannot fit")
         await store.put_bytes(BUCKET, "a", b"1")
 

@@ -203,7 +203,8 @@ class _Place:
             info = self._objects.head(uri.bucket, uri.key)
             if info is None:
                 raise ManifestFault("does not exist")
-            yield self._objects.file_of(info)
+            with self._objects.open(reference(info, name="")) as file:
+                yield Path(file.name)
             return
         with tempfile.NamedTemporaryFile() as file:
             if not store.fetch(uri, file):

@@ -28,7 +28,7 @@ from tidemill.core.retries import (
     run_time_left_s,
     wait_time_left_s,
 )
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, Transition
+from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +20,8 @@ import structlog
 
 from tidemill.core import faults
 from tidemill.core.files import read_json, sync_directory, write_json
+from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.core.segments import stream_directory
 from tidemill.environments.build_lock import remove_tree
 from tidemill.environments.builder import Environments
@@ -52,7 +54,9 @@ class LocalExecutor:
         environments_dir: Where environments are built.
         isolation: ``auto``, ``full``, ``mount`` or ``plain``; or what else `tidemill.sandbox.detect` takes.
         instances: Training instances that may run at the same time; default: one per processor.
-        content_file: Returns the file of an object's content by its content id.
+        content_file: Returns the file of an object's content by its content id; of content in another S3, the file
+            that will be its copy.
+        remotes: The other S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
         service_url: URL of the service for jobs in separate networks.
         hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
@@ -72,6 +76,7 @@ class LocalExecutor:
         isolation: str = "auto",
         instances: int | None = None,
         content_file: Callable[[str], Path],
+        remotes: Mapping[str, RemoteS3] | None = None,
         logs: Path,
         service_url: str | None = None,
         hidden: Path | None = None,
@@ -84,6 +89,7 @@ class LocalExecutor:
         self._capacity = _capacity(instances)
         self._urls: dict[InstanceRef, str] = {}
         self._content_file = content_file
+        self._remotes = remotes or {}
         self._logs = logs
         self._hidden = hidden
         self._agent = agent
@@ -190,7 +196,7 @@ class LocalExecutor:
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             target.unlink(missing_ok=True)
-            copy_object(self._file(archive), target, place=str(directory), check=lambda: None)
+            self._copy(self._file(archive, {}), target, place=str(directory))
         except (OSError, InstanceFailure) as error:
             target.unlink(missing_ok=True)
             raise LaunchError(f"the archive {archive.uri} cannot be brought to its server: {error}") from error
@@ -328,15 +334,19 @@ class LocalExecutor:
             directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
+        remotes = dict(spec.remotes)
         for channel in spec.channels:
-            directory.write_channel(channel.name, self._entries(channel.objects))
-        directory.write_channel(RESTORED, self._entries(spec.restored))
+            entries = self._entries(channel.objects, remotes, streamed=channel.input_mode == "Pipe")
+            directory.write_channel(channel.name, entries)
+        directory.write_channel(RESTORED, self._entries(spec.restored, remotes))
+        code = self._file(spec.code, remotes) if spec.code else None
+        model = self._file(spec.model, remotes) if spec.model else None
         record = SpecRecord(
-            spec=replace(spec, channels=(), restored=(), code=None, model=None),
+            spec=replace(spec, channels=(), restored=(), code=None, model=None, remotes=remotes),
             channels=tuple(channel.name for channel in spec.channels if channel.input_mode != "Pipe"),
             pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
-            code=self._file(spec.code) if spec.code else None,
-            model=self._file(spec.model) if spec.model else None,
+            code=code,
+            model=model,
             log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
             site=Site(
                 state_dir=self._state_dir,
@@ -352,18 +362,51 @@ class LocalExecutor:
         )
         write_json(directory.spec_file, record.to_json())
 
-    def _entries(self, objects: Iterable[Input]) -> Iterator[Entry]:
+    def _entries(
+        self, objects: Iterable[Input], remotes: dict[str, RemoteS3], *, streamed: bool = False
+    ) -> Iterator[Entry]:
+        """Resolve references. What is streamed from another S3 needs no copy here."""
         for each in objects:
-            yield self._file(each) if isinstance(each, ObjectReference) else each
+            if not isinstance(each, ObjectReference):
+                yield each
+                continue
+            file = self._file(each, remotes)
+            yield file.origin if streamed and file.origin else file
 
-    def _file(self, reference: ObjectReference) -> ObjectFile:
+    def _file(self, reference: ObjectReference, remotes: dict[str, RemoteS3]) -> ObjectFile:
+        """Resolve a reference, and add the S3 in which its content lies to ``remotes``, if it is another one."""
+        origin, remote = "", ""
+        if reference.content_id.startswith("s3://"):
+            origin = reference.content_id
+            remote = pattern_for(S3Uri.parse(origin).bucket, self._remotes) or ""
+            if not remote:
+                raise LaunchError(
+                    f"{reference.uri} is stored as {origin}, and no entry of the setting remote_s3 names the S3 of that"
+                    " bucket"
+                )
+            remotes[remote] = self._remotes[remote]
         return ObjectFile(
             uri=reference.uri,
             name=reference.name,
             file=str(self._content_file(reference.content_id)),
             size_bytes=reference.size_bytes,
             sha256=reference.sha256,
+            origin_uri=origin,
+            origin_remote=remote,
         )
+
+    def _copy(self, source: ObjectFile, target: Path, *, place: str) -> None:
+        if not source.origin_uri:
+            copy_object(source, target, place=place, check=lambda: None)
+            return
+        from tidemill.shim.local_copies import place_copy  # imports TLS, which most services do not need
+        from tidemill.shim.remote_stores import RemoteStores
+        from tidemill.shim.transfers import Transfers
+
+        with Transfers(RemoteStores(self._remotes)) as transfers:
+            place_copy(
+                source, target, place=place, transfers=transfers, check=transfers.check, place_object=copy_object
+            )
 
 
 def _capacity(instances: int | None) -> Capacity:

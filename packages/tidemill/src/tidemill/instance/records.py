@@ -42,6 +42,7 @@ __all__ = [
 
 RESTORED = "@restored"
 """Names the listing of the checkpoints to restore among those of the channels. No channel can have that name."""
+_PLAIN_FILE = ("uri", "name", "file", "size_bytes", "sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,13 +206,16 @@ def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
         file=value["file"],
         size_bytes=value["size_bytes"],
         sha256=value["sha256"],
+        origin_uri=value.get("origin_uri", ""),
+        origin_remote=value.get("origin_remote", ""),
     )
 
 
 def entry_to_json(value: Entry) -> dict[str, Any]:
     """A line of a channel's listing."""
     # Not asdict, which copies each value and takes ten times as long: there may be a million entries.
-    return {name: getattr(value, name) for name in value.__slots__}
+    names = _PLAIN_FILE if isinstance(value, ObjectFile) and not value.origin_uri else value.__slots__
+    return {name: getattr(value, name) for name in names}
 
 
 def entry_from_json(value: Mapping[str, Any]) -> Entry:

@@ -77,12 +77,15 @@ def upload(client: Any, source: BinaryIO, *, bucket: str, key: str) -> None:
         raise OSError(str(error)) from error
 
 
-def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None) -> Any:
+def remote_client(
+    remote: RemoteS3, keys: Mapping[str, str] | None = None, *, connect_timeout_s: float = 10
+) -> Any:
     """A client. May be used by several threads.
 
     Args:
         remote: The store.
         keys: ``AWS_*`` variables with the keys to sign with. None searches this process's environment and files.
+        connect_timeout_s: Longest time until a connection is made, of each of four attempts.
 
     Raises:
         RemoteUnusable: There is no such profile, or there are no credentials.
@@ -94,7 +97,7 @@ def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None) -> An
 
     config = Config(
         signature_version=UNSIGNED if remote.anonymous else "s3v4",
-        connect_timeout=10,
+        connect_timeout=connect_timeout_s,
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": 4},
         max_pool_connections=32,

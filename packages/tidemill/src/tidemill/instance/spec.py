@@ -70,7 +70,7 @@ class ObjectReference:
     Attributes:
         uri: ``s3://bucket/key``.
         name: Path below the channel directory, ``/``-separated; the shim checks each segment before writing it.
-        content_id: Name of the immutable content in the object store.
+        content_id: Name of the immutable content in the object store; ``s3://bucket/key`` if it lies in another S3.
         sha256: SHA-256 of the content, hexadecimal.
         etag: The object's ETag, without quotes.
     """
@@ -90,8 +90,10 @@ class ObjectFile:
     Attributes:
         uri: ``s3://bucket/key``, for messages.
         name: Path below the channel directory, ``/``-separated; the shim checks it segment by segment.
-        file: Absolute path of the content.
+        file: Absolute path of the content; with an origin, of its copy on this machine, which may not be there yet.
         sha256: SHA-256 of the content, hexadecimal; the shim verifies it while copying.
+        origin_uri: ``s3://bucket/key`` in another S3, from which the shim fetches the copy; empty if there is none.
+        origin_remote: Name of that S3 among the spec's ``remotes``.
     """
 
     uri: str
@@ -99,6 +101,17 @@ class ObjectFile:
     file: str
     size_bytes: int
     sha256: str
+    origin_uri: str = ""
+    origin_remote: str = ""
+
+    @property
+    def origin(self) -> "RemoteObject | None":
+        """The object of another S3 that is the content; None if ``file`` is."""
+        if not self.origin_uri:
+            return None
+        return RemoteObject(
+            uri=self.origin_uri, name=self.name, size_bytes=self.size_bytes, etag="", remote=self.origin_remote
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +129,7 @@ class RemoteObject:
         uri: ``s3://bucket/key``.
         name: As in `ObjectFile`.
         etag: ETag from the store, with its quotes. If the object has another ETag when it is read, it was replaced.
+            Empty for an object that is never replaced.
         remote: Name of the store among the spec's ``remotes``.
     """
 

@@ -28,7 +28,7 @@ from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.names import ACCOUNT_ID, default_bucket
+from tidemill.core.names import ACCOUNT_ID, S3Uri, default_bucket
 from tidemill.core.roles import Roles
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.executors.base import Executor
@@ -54,6 +54,7 @@ from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import Backups
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.logs.streams import LogStreams
+from tidemill.store.objects.contents import Elsewhere
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import BodyLimits, Gateway
@@ -113,6 +114,7 @@ class Application:
         self._relay = relay
         self._is_certain: Callable[[], bool] | None = None
         self._gateway: Gateway | None = None
+        self._cluster: ClusterExecutor | None = None
         self._health: dict[str, str] = {"version": __version__}
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
@@ -122,6 +124,11 @@ class Application:
             await _answer_health(self._health, send)
         elif self._gateway is not None:
             await self._gateway(scope, receive, send)
+
+    def end_waits(self) -> None:
+        """Answer requests at once that wait for news: the service is about to end."""
+        if self._cluster is not None:
+            self._cluster.instances.close()
 
     async def _lifespan(self, receive: _Receive, send: _Send) -> None:
         await receive()
@@ -135,8 +142,7 @@ class Application:
         settings, state = self._settings, self._state
         database, clock = self._open_database(stack)
         records = SqlRecordStore(database, clock=clock)
-        objects = ObjectStore(database, state.objects, clock=clock)
-        stack.push_async_callback(objects.close)
+        objects = await self._open_objects(stack, database, clock)
         await objects.ensure_bucket(default_bucket(settings.region))
         local = LocalExecutor(
             state_dir=state.root,
@@ -144,13 +150,14 @@ class Application:
             isolation=settings.isolation,
             instances=settings.max_instances,
             content_file=objects.contents.path,
+            remotes=settings.remote_s3,
             logs=state.logs,
             service_url=self._url(),
         )
         stack.callback(local.close)
         if settings.warm:
             local.warm_up(settings.default_framework)
-        cluster = self._open_cluster(stack)
+        cluster = self._cluster = self._open_cluster(stack)
         executor: Executor = SplitExecutor(local, cluster) if cluster else local
         planner = InstancePlanner(
             objects,
@@ -250,6 +257,21 @@ class Application:
         # The models load in the background; a request that comes earlier loads the one that it needs.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway
+
+    async def _open_objects(self, stack: AsyncExitStack, database: Database, clock: Clock) -> ObjectStore:
+        settings = self._settings
+        elsewhere = Elsewhere(
+            S3Uri.parse(settings.object_store) if settings.object_store else None,
+            remotes=settings.remote_s3,
+            copies_max_bytes=settings.object_copies_max_bytes,
+        )
+        objects = ObjectStore(database, self._state.objects, clock=clock, elsewhere=elsewhere)
+        stack.push_async_callback(objects.close)
+        await asyncio.to_thread(objects.contents.remote.check)
+        if elsewhere.home is not None:
+            _log.info("service.object_store", uri=str(elsewhere.home))
+        _background(stack, objects.contents.remote.keep_clean(), "clean-up of the other S3")
+        return objects
 
     def _open_cluster(self, stack: AsyncExitStack) -> ClusterExecutor | None:
         """Return the executor of training jobs on other machines, if the settings ask for one."""

@@ -10,10 +10,10 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import structlog
@@ -35,7 +35,7 @@ from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
 
-__all__ = ["AppFactory", "serve"]
+__all__ = ["AppFactory", "ServiceApp", "serve"]
 
 DRAIN_S = 5
 _LOCK_WAIT_S = 5.0
@@ -44,8 +44,23 @@ _LOCK_PAUSE_S = 0.05
 _log = structlog.get_logger()
 
 
+class ServiceApp(Protocol):
+    """The ASGI application; its lifespan starts and ends everything behind it."""
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None: ...
+
+    def end_waits(self) -> None:
+        """Answer requests at once that wait for news: the service is about to end."""
+        ...
+
+
 class AppFactory(Protocol):
-    """Makes the ASGI application; its lifespan starts and ends everything behind it."""
+    """Makes the application."""
 
     def __call__(
         self,
@@ -56,7 +71,7 @@ class AppFactory(Protocol):
         url: Callable[[], str],
         public_url: str,
         relay: tuple[str, int],
-    ) -> AsgiApp: ...
+    ) -> ServiceApp: ...
 
 
 def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | None = None) -> None:
@@ -241,6 +256,7 @@ def _serve_locked(
         # First, so that clients no longer find this service.
         state.service_file.unlink(missing_ok=True)
         _log.info("service.ending", url=url)
+        app.end_waits()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         limits = LIMITS if settings.executor == "local" else replace(LIMITS, connections=connections_allowed())

@@ -5,7 +5,7 @@ writes apart, or read-only if the machine has no overlay. The directory of links
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
-from tidemill.shim.objects import Placer, copy_channel, copy_object, link_object
+from tidemill.shim.objects import Download, Placer, copy_channel, copy_object, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 
@@ -115,19 +115,23 @@ def _named(names: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def downloading(
-    session: Session, stores: RemoteStores, *, place: str
-) -> Iterator[Callable[[RemoteObject, Path], None]]:
-    """Return the downloader of remote objects; leaving the context waits for all of them."""
+def downloading(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Download]:
+    """Return what brings objects of other S3 stores; leaving the context waits for all of them."""
     if not stores:
-        yield _no_store
+        yield _NoStore()
         return
     from tidemill.shim.downloads import Downloads  # imports TLS, which most jobs do not need
 
     with Downloads(stores, place=place, check=session.stop.check) as downloads:
-        yield downloads.add
+        yield downloads
         downloads.finish()
 
 
-def _no_store(entry: RemoteObject, target: Path) -> None:
-    raise InternalFailure(f"{entry.uri} is of a remote store that the spec of the instance does not name")
+class _NoStore:
+    """For a spec that names no remote store: no entry can be of one."""
+
+    def add(self, entry: RemoteObject, target: Path) -> None:
+        raise InternalFailure(f"{entry.uri} is of a remote store that the spec of the instance does not name")
+
+    def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
+        raise InternalFailure(f"{source.uri} is in a remote store that the spec of the instance does not name")

@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tidemill.instance.spec import RemoteObject
+from tidemill.instance.spec import ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure
-from tidemill.shim.objects import new_file
+from tidemill.shim.local_copies import place_copy
+from tidemill.shim.objects import Placer, new_file
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
 
@@ -51,9 +52,11 @@ class Downloads:
 
     def add(self, entry: RemoteObject, target: Path) -> None:
         """Start the download of an object into ``target``, which must not exist; raise the error of an earlier one."""
-        self._waiting.append(self._pool.submit(self._download, entry, target))
-        while len(self._waiting) > _WAITING:
-            self._await_oldest()
+        self._add(self._download, entry, target)
+
+    def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
+        """Start to fetch an object of the store that lies in another S3, and to put its copy at ``target``."""
+        self._add(self._place_copy, source, target, place_object)
 
     def finish(self) -> None:
         """Wait for all downloads.
@@ -62,6 +65,11 @@ class Downloads:
             ClientFailure: An object cannot be read or written; the first such error.
         """
         while self._waiting:
+            self._await_oldest()
+
+    def _add(self, work: Callable[..., None], *arguments: object) -> None:
+        self._waiting.append(self._pool.submit(work, *arguments))
+        while len(self._waiting) > _WAITING:
             self._await_oldest()
 
     def _await_oldest(self) -> None:
@@ -79,6 +87,16 @@ class Downloads:
                     write(piece)
             except RemoteFault as fault:
                 raise ClientFailure(str(fault)) from fault
+
+    def _place_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
+        place_copy(
+            source,
+            target,
+            place=self._place,
+            transfers=self._transfers,
+            check=self._transfers.check,
+            place_object=place_object,
+        )
 
 
 def _block_signals() -> None:

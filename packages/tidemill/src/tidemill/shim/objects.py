@@ -15,7 +15,7 @@ from typing import Protocol
 from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
-__all__ = ["Placer", "copy_channel", "copy_object", "is_segment", "link_object", "new_file"]
+__all__ = ["Download", "Placer", "copy_channel", "copy_object", "is_segment", "link_object", "new_file"]
 
 _CHUNK_BYTES = 1 << 20
 _SEGMENT_MAX_BYTES = 255
@@ -26,6 +26,18 @@ class Placer(Protocol):
     """Puts an object of the store at a path which must not exist: `copy_object` or `link_object`."""
 
     def __call__(self, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None: ...
+
+
+class Download(Protocol):
+    """Brings objects that lie in another S3 to paths which must not exist."""
+
+    def add(self, entry: RemoteObject, target: Path) -> None:
+        """Bring a remote object."""
+        ...
+
+    def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
+        """Bring an object of the store, by a copy that is kept for others."""
+        ...
 
 
 def is_segment(name: str) -> bool:
@@ -39,7 +51,7 @@ def copy_channel(
     *,
     place: str,
     check: Callable[[], None],
-    download: Callable[[RemoteObject, Path], None],
+    download: Download,
     place_object: Placer | None = None,
 ) -> tuple[int, int]:
     """Put the objects of a channel below ``directory``, which exists and is empty.
@@ -49,7 +61,7 @@ def copy_channel(
         directory: The channel's directory.
         place: The same directory as the job sees it, for messages.
         check: Called between chunks; an exception of it ends the copy.
-        download: Downloads a remote object to a path, now or later.
+        download: Brings objects that lie in another S3, now or later.
         place_object: Puts an object of the store at a path. Default: `copy_object`.
 
     Returns:
@@ -72,7 +84,9 @@ def copy_channel(
         if is_folder:
             continue
         if isinstance(each, RemoteObject):
-            download(each, directory / each.name)
+            download.add(each, directory / each.name)
+        elif each.origin_uri:
+            download.add_copy(each, directory / each.name, place_object)
         else:
             place_object(each, directory / each.name, place=place, check=check)
         files += 1

@@ -205,7 +205,17 @@ class Session:
 
     def fetch(self, source: ObjectFile, name: str) -> None:
         """Copy an object into the private directory of shim and runtime."""
-        copy_object(source, self.directory.private / name, place=self.base_dir, check=self.stop.check)
+        target, place, check = self.directory.private / name, self.base_dir, self.stop.check
+        if not source.origin_uri:
+            copy_object(source, target, place=place, check=check)
+            return
+        # Imports TLS, which most jobs do not need.
+        from tidemill.shim.local_copies import place_copy
+        from tidemill.shim.remote_stores import RemoteStores
+        from tidemill.shim.transfers import Transfers
+
+        with Transfers(RemoteStores(self.spec.remotes)) as transfers:
+            place_copy(source, target, place=place, transfers=transfers, check=check, place_object=copy_object)
 
     def _make_tree(self) -> None:
         directory, spec = self.directory, self.spec

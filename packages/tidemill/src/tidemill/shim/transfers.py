@@ -144,6 +144,7 @@ class RemoteBody:
     def __init__(self, entry: RemoteObject, transfers: Transfers) -> None:
         self._entry = entry
         self._transfers = transfers
+        self._etag = entry.etag
 
     def pieces(self, piece_bytes: int) -> Generator[bytes]:
         """Yield the whole object in pieces of at most ``piece_bytes``.
@@ -179,7 +180,9 @@ class RemoteBody:
         except RemoteUnusable as error:
             raise self._fault(str(error)) from error
         target = f"{url.path}?{url.query}" if url.query else url.path
-        headers = {"If-Match": self._entry.etag, "Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity"}
+        if self._etag:
+            headers["If-Match"] = self._etag
         if offset:
             headers["Range"] = f"bytes={offset}-"
         with self._transfers.connection(url.scheme, url.netloc) as connection:
@@ -197,8 +200,9 @@ class RemoteBody:
             advice = _ADVICE.get(status, "check endpoint_url, region and credentials")
             raise self._fault(f"HTTP {status} {_code(response)}".rstrip() + f"; {advice}")
         etag = response.headers.get("ETag")
-        if etag != entry.etag:  # from a store that ignores If-Match
-            raise self._fault(f"its ETag is {etag}, and was {entry.etag}; {_ADVICE[412]}")
+        self._etag = self._etag or etag or ""
+        if etag != self._etag and self._etag:  # from a store that ignores If-Match
+            raise self._fault(f"its ETag is {etag}, and was {self._etag}; {_ADVICE[412]}")
         if offset and not (response.headers.get("Content-Range") or "").startswith(f"bytes {offset}-"):
             raise self._fault(f"the connection broke at byte {offset}, and the store does not answer ranges")
         if response.length != entry.size_bytes - offset:

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[5]
 MOTO_SERVER = REPOSITORY / ".venvs/peers/bin/moto_server"
 KEYS = {"aws_access_key_id": "AKIATIDEMILLTESTS000", "aws_secret_access_key": "tidemill-tests-secret"}
 REGION = "us-west-2"
+_VARIABLES = {name.upper(): value for name, value in KEYS.items()} | {"AWS_EC2_METADATA_DISABLED": "true"}
 
 
 class Server:
@@ -52,18 +53,24 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(root: Path, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Our S3 service on ``root``, until the block ends."""
+def running(root: Path, environment: dict[str, str] | None = None, *elsewhere: str) -> Iterator[Server]:
+    """Our S3 service on ``root``, until the block ends.
+
+    Args:
+        root: State of the service.
+        environment: Variables for it.
+        elsewhere: For contents in another S3, ``s3://bucket/prefix`` and the URL of that S3.
+    """
     root.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("serve.py")), str(root)],
+        [sys.executable, str(Path(__file__).with_name("serve.py")), str(root), *elsewhere],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | (environment or {}),
+        env=os.environ | _VARIABLES | (environment or {}),
     )
     assert process.stdout is not None
     try:
-        url = process.stdout.readline().strip()
+        url = next((line.strip() for line in process.stdout if line.startswith("http")), "")  # after its log
         assert url, "the server did not start; its standard error has the reason"
         yield Server(url, process, root)
     finally:
@@ -79,7 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def start() -> Callable[..., Any]:
     """Starts a service of one's own: ``with start(root, environment) as server``."""
     return running

@@ -1,9 +1,12 @@
-"""The S3 service alone, as a process: wire, service and store, without control plane. Run as ``serve.py ROOT``.
+"""The S3 service alone, as a process: wire, service and store, without control plane.
 
-Prints its URL once it listens. Ends in order at SIGTERM.
+Run as ``serve.py ROOT``, or ``serve.py ROOT s3://BUCKET/PREFIX URL`` to keep contents in another S3. It removes there
+what no object names once at the start. Prints its URL once it listens, on $PORT or any port. Ends in order at SIGTERM.
 """
 
 import asyncio
+import contextlib
+import os
 import signal
 import socket
 import sys
@@ -14,12 +17,16 @@ from typing import Any
 import uvloop
 
 from tidemill.core.clock import SystemClock
+from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
+from tidemill.errors import ServiceUnavailable
 from tidemill.server.asgi import AsgiServer, lifespan
 from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import S3Service
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.objects.contents import Elsewhere
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.gateway import Gateway
 from tidemill.wire.signing.credentials import Credential
@@ -42,8 +49,9 @@ class OneKey:
 class App:
     """Gateway and lifespan."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, elsewhere: Elsewhere) -> None:
         self._root = root
+        self._elsewhere = elsewhere
         self._gateway: Gateway | None = None
 
     async def __call__(
@@ -58,8 +66,14 @@ class App:
             return
         await receive()
         with SqliteDatabase.open(self._root / "tidemill.db", metadata=metadata) as database:
-            objects = ObjectStore(database, self._root / "objects", clock=SystemClock())
+            grace_s = 0 if self._elsewhere.home else 10
+            objects = ObjectStore(
+                database, self._root / "objects", clock=SystemClock(), grace_s=grace_s, elsewhere=self._elsewhere
+            )
+            await asyncio.to_thread(objects.contents.remote.check)
             await objects.sweep()
+            with contextlib.suppress(ServiceUnavailable):
+                await objects.contents.remote.clean()
             self._gateway = Gateway(
                 {"s3": S3Service(objects, region=REGION)}, OneKey(), authorizer=Authorization(Roles({})), region=REGION
             )
@@ -72,10 +86,15 @@ class App:
 async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = App(Path(sys.argv[1]))
+    elsewhere = Elsewhere()
+    if len(sys.argv) > 2:
+        home = S3Uri.parse(sys.argv[2])
+        remotes = {home.bucket: RemoteS3(endpoint_url=sys.argv[3], region=REGION)}
+        elsewhere = Elsewhere(home, remotes=remotes, copies_max_bytes=1 << 30)
+    app = App(Path(sys.argv[1]), elsewhere)
     async with lifespan(app):
         server = AsgiServer(app)
-        with socket.create_server(("127.0.0.1", 0)) as sock:
+        with socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0")))) as sock:
             await server.listener.open(sock)
             print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
             await stop.wait()

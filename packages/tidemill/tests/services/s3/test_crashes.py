@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError
+from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError, ReadTimeoutError
 
 POINTS = ("store.object.fsync", "store.object.rename", "store.object.index", "store.commit.before")
 PART = 5 * 1024 * 1024
@@ -106,6 +106,23 @@ def test_a_lost_answer_of_complete_is_given_again(tmp_path: Path, start: Callabl
         with pytest.raises(ClientError, match="NoSuchUpload"):
             client.complete_multipart_upload(MultipartUpload={"Parts": parts[:1]}, **upload)
         assert len(client.get_object(Bucket="bucket", Key="mp")["Body"].read()) == PART + 10
+
+
+def test_a_complete_goes_on_when_its_client_gives_up(tmp_path: Path, start: Callable[..., Any]) -> None:
+    log = tmp_path / "hits"
+    # The first file is that of the part.
+    faults = {"TIDEMILL_FAULTS": "store.object.fsync:delay=2:1:9:1", "TIDEMILL_FAULTS_LOG": str(log)}
+    with start(tmp_path / "s", faults) as server:
+        client = server.client()
+        client.create_bucket(Bucket="bucket")
+        upload = {"Bucket": "bucket", "Key": "mp"}
+        upload["UploadId"] = client.create_multipart_upload(**upload)["UploadId"]
+        named = {"Parts": [{"PartNumber": 1, "ETag": client.upload_part(PartNumber=1, Body=b"one", **upload)["ETag"]}]}
+        with pytest.raises(ReadTimeoutError):
+            server.client(read_timeout=0.5).complete_multipart_upload(MultipartUpload=named, **upload)
+        client.complete_multipart_upload(MultipartUpload=named, **upload)
+        assert client.get_object(Bucket="bucket", Key="mp")["Body"].read() == b"one"
+    assert len(log.read_text().splitlines()) == 1
 
 
 def assert_holds(server: Any, expected: dict[str, bytes]) -> None:

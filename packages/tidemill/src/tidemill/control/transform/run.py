@@ -128,7 +128,7 @@ class TransformRun:
             transform = ObjectTransform(entry.uri, file, assembly=self.assembly, server=server, room=room)
             async with (
                 contextlib.aclosing(transform.results()) as results,
-                self.objects.contents.receive(results) as content,
+                self.objects.contents.new.receive(results, name=f"{target.bucket}/{target.key}") as content,
             ):
                 faults.point("control.transform.object.before")
                 attributes = ObjectAttributes(
@@ -143,7 +143,7 @@ class TransformRun:
     async def _opened(self, entry: ObjectReference | RemoteObject) -> AsyncIterator[IO[bytes]]:
         """Open the content of an object; download it first if it is in a remote S3."""
         if isinstance(entry, ObjectReference):
-            with self.objects.open(entry) as file:
+            with await asyncio.to_thread(self.objects.open, entry) as file:
                 yield file
             return
         with tempfile.NamedTemporaryFile() as file:

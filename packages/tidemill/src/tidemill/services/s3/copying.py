@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,8 +17,6 @@ from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
-
-_READ_BYTES = 1024 * 1024
 
 
 class CopyOperations:
@@ -98,23 +95,11 @@ async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> As
     """The bytes of a slice, read in threads.
 
     Raises:
-        ObjectDamaged: The file is missing or has another length.
+        ObjectDamaged: The bytes are missing, or have another length.
+        ServiceUnavailable: They cannot be read now.
     """
-    objects.check_readable(info)
-    path, offset, remaining = objects.file_of(info), piece.offset, piece.size_bytes
-    while remaining:
-        chunk = await objects.contents.run(_read, path, offset, min(_READ_BYTES, remaining))
-        if not chunk:
-            raise objects.damaged(info)
-        offset += len(chunk)
-        remaining -= len(chunk)
+    async for chunk in await objects.pieces(info, offset=piece.offset, size_bytes=piece.size_bytes):
         yield chunk
-
-
-def _read(path: Path, offset: int, size_bytes: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        return file.read(size_bytes)
 
 
 def _attributes(request: Mapping[str, Any], context: Context, source: ObjectInfo) -> ObjectAttributes:

@@ -66,7 +66,7 @@ class MultipartOperations:
         """UploadPart."""
         upload = self._open(request)
         body = request["Body"]
-        async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
+        async with self._objects.contents.disk.receive(body, size_bytes=body.size_bytes or 0) as content:
             checksums = checksum_members(body.checksums)
             if upload.algorithm and member_of(upload.algorithm) not in checksums:
                 raise AwsError(
@@ -86,7 +86,8 @@ class MultipartOperations:
         piece = copy_range(request.get("CopySourceRange"), source.size_bytes)
         digests = [begin(upload.algorithm)] if upload.algorithm else []
         chunks = read_slice(self._objects, source, piece)
-        async with self._objects.contents.receive(chunks, size_bytes=piece.size_bytes, digests=digests) as content:
+        disk = self._objects.contents.disk
+        async with disk.receive(chunks, size_bytes=piece.size_bytes, digests=digests) as content:
             if piece.size_bytes == source.size_bytes and content.sha256 != source.sha256:
                 raise self._objects.damaged(source)
             checksums = {member_of(upload.algorithm): base64_of(digests[0])} if digests else {}

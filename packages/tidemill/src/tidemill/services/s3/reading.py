@@ -1,6 +1,6 @@
 """GetObject and HeadObject: whole objects, ranges and parts, under conditions."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from tidemill.services.s3.attributes import described
@@ -29,7 +29,7 @@ class ReadOperations:
         return {"GetObject": self.get, "HeadObject": self.head}
 
     async def get(self, request: dict[str, Any], context: Context) -> Reply:
-        """GetObject. A small object is verified before it is sent; a large one goes out as a slice of its file."""
+        """GetObject. A small object is verified before it is sent; a large one goes out as it is read."""
         info = self._objects.require(request["Bucket"], request["Key"])
         reply, piece = _answer(request, info)
         if reply.status == 304:
@@ -42,12 +42,14 @@ class ReadOperations:
         reply, _ = _answer(request, info)
         return reply
 
-    async def _body(self, info: ObjectInfo, piece: Slice | None) -> bytes | FileBody:
+    async def _body(self, info: ObjectInfo, piece: Slice | None) -> bytes | FileBody | AsyncIterator[bytes]:
         if piece is None and info.size_bytes <= WHOLE_READ_BYTES:
             return await self._objects.read_bytes(info)
-        self._objects.check_readable(info)
-        part = piece or Slice(0, info.size_bytes)
-        return FileBody(path=self._objects.file_of(info), offset=part.offset, size_bytes=part.size_bytes)
+        part, file = piece or Slice(0, info.size_bytes), self._objects.file_of(info)
+        if file is None:
+            return await self._objects.pieces(info, offset=part.offset, size_bytes=part.size_bytes)
+        self._objects.check_file(info)
+        return FileBody(path=file, offset=part.offset, size_bytes=part.size_bytes)
 
 
 def _answer(request: Mapping[str, Any], info: ObjectInfo) -> tuple[Reply, Slice | None]:

@@ -45,7 +45,8 @@ class WriteOperations:
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
         body = request["Body"]
-        async with self._objects.contents.receive(body, size_bytes=body.size_bytes or 0) as content:
+        place, size_bytes = self._objects.contents.new, body.size_bytes or 0
+        async with place.receive(body, name=f"{bucket}/{key}", size_bytes=size_bytes) as content:
             checksums = checksum_members(body.checksums)
             info = await self._objects.publish(
                 bucket, key, content, attributes=replace(attributes, checksums=checksums), precondition=precondition

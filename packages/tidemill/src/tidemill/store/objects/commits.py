@@ -15,7 +15,7 @@ from tidemill.core import faults
 from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.contents import Contents
 from tidemill.store.objects.errors import disk_errors
 
 __all__ = ["Commits", "Work"]
@@ -29,10 +29,10 @@ class Commits:
 
     Args:
         database: Where rows live.
-        contents: Where files live.
+        contents: Where bytes live.
     """
 
-    def __init__(self, database: Database, contents: ContentStore) -> None:
+    def __init__(self, database: Database, contents: Contents) -> None:
         self._database = database
         self._contents = contents
         self._running: set[asyncio.Task[None]] = set()
@@ -49,7 +49,7 @@ class Commits:
             ServiceUnavailable: Not committed.
             Exception: Any exception of ``work``.
         """
-        self._contents.hand_over(content_id)
+        self._contents.of(content_id).hand_over(content_id)
         await self._to_the_end(self._name(content_id, work, grows=grows))
 
     async def releasing(self, work: Work, *, grows: bool = False) -> None:
@@ -70,15 +70,17 @@ class Commits:
         try:
             with disk_errors("storing the description of an object"):
                 faults.point("store.object.index")
-            await self._release(work, grows=grows)
+            await self._release(work, grows=grows, named=[content_id])
         except BaseException:
             await self._remove_unless_named(content_id)
             raise
-        self._contents.named(content_id)
+        self._contents.of(content_id).named(content_id)
 
-    async def _release(self, work: Work, *, grows: bool) -> None:
+    async def _release(self, work: Work, *, grows: bool, named: Iterable[str] = ()) -> None:
         def with_unnamed(connection: Connection) -> list[str]:
-            return object_index.unnamed_of(connection, set(work(connection)))
+            released = object_index.unnamed_of(connection, set(work(connection)))
+            self._contents.note_commit(connection, named=named, released=released)
+            return released
 
         self._contents.retire(await self._database.write(with_unnamed, grows=grows))
 
@@ -87,7 +89,7 @@ class Commits:
         # fails, the sweep of the next start decides.
         with contextlib.suppress(ServiceUnavailable, StateCorrupt):
             if self._database.read(lambda connection: object_index.unnamed_of(connection, [content_id])):
-                await self._contents.run(self._contents.remove, content_id)
+                await self._contents.of(content_id).discard(content_id)
 
     async def _to_the_end(self, commit: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(commit)

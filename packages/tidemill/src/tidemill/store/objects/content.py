@@ -13,7 +13,9 @@ import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
+
+from sqlalchemy import Connection
 
 from tidemill.core.files import sync_directory
 from tidemill.errors import ServiceUnavailable
@@ -25,7 +27,7 @@ __all__ = ["ContentStore"]
 T = TypeVar("T")
 
 BATCH_BYTES = 1024 * 1024
-"""How much is handed to a thread at a time: large enough to pay for the hand-over."""
+"""How much is handed to a thread, or read by one, at a time: large enough to pay for the hand-over."""
 THREADS = 8
 MIN_FREE_FRACTION = 0.01
 MIN_FREE_INODES = 1000
@@ -83,7 +85,7 @@ class ContentStore:
 
     @contextlib.asynccontextmanager
     async def receive(
-        self, body: AsyncIterable[bytes], *, size_bytes: int = 0, digests: Iterable[Digest] = ()
+        self, body: AsyncIterable[bytes], *, name: str = "", size_bytes: int = 0, digests: Iterable[Digest] = ()
     ) -> AsyncIterator[Content]:
         """Store what ``body`` yields as a new file, durable before the block begins.
 
@@ -91,6 +93,7 @@ class ContentStore:
 
         Args:
             body: The bytes. It is read to its end, so checks at the end of the source have passed.
+            name: Without effect: files have ids as names.
             size_bytes: The announced length, to refuse early what cannot fit.
             digests: Further hashes to feed with every byte.
 
@@ -104,11 +107,14 @@ class ContentStore:
             yield content
 
     @contextlib.asynccontextmanager
-    async def join(self, sources: Iterable[tuple[Path, str]], digests: Iterable[Digest] = ()) -> AsyncIterator[Content]:
+    async def join(
+        self, sources: Iterable[tuple[Path, str]], *, name: str = "", digests: Iterable[Digest] = ()
+    ) -> AsyncIterator[Content]:
         """Store the concatenation of files as a new file; removed at the end of the block unless handed over.
 
         Args:
             sources: Files in order, each with the SHA-256 that it must have.
+            name: Without effect, as for `receive`.
             digests: Further hashes to feed with the whole.
 
         Raises:
@@ -121,10 +127,14 @@ class ContentStore:
             yield content
 
     @contextlib.asynccontextmanager
-    async def adopt(self, file: Path) -> AsyncIterator[Content]:
+    async def adopt(self, file: Path, *, name: str = "") -> AsyncIterator[Content]:
         """Make an existing file content; removed at the end of the block unless handed over.
 
         ``file`` stays in place; the caller removes it once a row names the content, and it must not be written to.
+
+        Args:
+            file: The file.
+            name: Without effect, as for `receive`.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -143,6 +153,13 @@ class ContentStore:
         """A row names this content now."""
         self._unnamed.discard(content_id)
 
+    async def discard(self, content_id: str) -> None:
+        """No row will name this content: remove it at once."""
+        await self.run(self.remove, content_id)
+
+    def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
+        """Nothing to note: the sweep compares the files with the rows."""
+
     def retire(self, content_ids: Iterable[str]) -> None:
         """Remove content that no row names any more, once replies that may still read it have had their time."""
         loop = asyncio.get_running_loop()
@@ -155,7 +172,19 @@ class ContentStore:
         self.path(content_id).unlink(missing_ok=True)
         self._unnamed.discard(content_id)
 
-    async def read_verified(self, content_id: str, *, sha256: str, name: str) -> bytes:
+    def file(self, content_id: str) -> Path:
+        """The file of the content, as `path`."""
+        return self.path(content_id)
+
+    def open(self, content_id: str, *, size_bytes: int) -> BinaryIO:
+        """Open the content.
+
+        Raises:
+            FileNotFoundError: It is gone.
+        """
+        return self.path(content_id).open("rb")
+
+    async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
         """The whole content, its digest checked.
 
         Raises:
@@ -180,13 +209,20 @@ class ContentStore:
         if found_bytes != size_bytes:
             raise self.damaged(content_id, name=name)
 
-    def is_sound(self, content_id: str, sha256: str) -> bool:
-        """Read the whole content and compare its digest. Blocks; call it in a thread."""
-        try:
-            with self.path(content_id).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-        except FileNotFoundError:
-            return False
+    async def pieces(
+        self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
+    ) -> AsyncIterator[bytes]:
+        """The bytes of a range, read in threads.
+
+        Raises:
+            ObjectDamaged: The file is missing or has another length.
+        """
+        self.check_size(content_id, size_bytes=whole_bytes, name=name)
+        return self._pieces(content_id, offset, size_bytes, name)
+
+    async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
+        """Read the whole content and compare its digest."""
+        return await self.run(self._is_sound, content_id, sha256)
 
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
         """Put a damaged file into quarantine; returns the error that says so."""
@@ -223,6 +259,13 @@ class ContentStore:
         """Remove retired content and end the threads."""
         self._flush_retired()
         self._threads.shutdown()
+
+    def _is_sound(self, content_id: str, sha256: str) -> bool:
+        try:
+            with self.path(content_id).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        except FileNotFoundError:
+            return False
 
     def _make_directories(self) -> None:
         new = not self._content.exists()
@@ -272,6 +315,15 @@ class ContentStore:
                 writing.exception()  # marks it as retrieved: the caller gets the exception that ended the loop
         return await self.run(draft.finish, batch)
 
+    async def _pieces(self, content_id: str, offset: int, size_bytes: int, name: str) -> AsyncIterator[bytes]:
+        while size_bytes:
+            piece = await self.run(_read, self.path(content_id), offset, min(BATCH_BYTES, size_bytes))
+            if not piece:
+                raise self.damaged(content_id, name=name)
+            offset += len(piece)
+            size_bytes -= len(piece)
+            yield piece
+
     def _content_ids(self) -> set[str]:
         return {entry.name for directory in self._content.iterdir() for entry in os.scandir(directory)}
 
@@ -300,3 +352,9 @@ class ContentStore:
             content_id, timer = self._retired.popitem()
             timer.cancel()
             self.remove(content_id)
+
+
+def _read(file: Path, offset: int, size_bytes: int) -> bytes:
+    with file.open("rb", buffering=0) as opened:
+        opened.seek(offset)
+        return opened.read(size_bytes)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from tidemill.errors import AwsError, ServiceUnavailable
 
 __all__ = [
+    "ContentMissing",
     "InvalidArgument",
     "InvalidPart",
     "NoSuchBucket",
@@ -82,6 +83,10 @@ class ObjectDamaged(AwsError):
 
     code = "InternalError"
     status = 500
+
+
+class ContentMissing(Exception):
+    """Content is not where it was put; the text says what was found. Callers name the object, as `ObjectDamaged`."""
 
 
 def no_such_bucket(bucket: str) -> NoSuchBucket:

@@ -1,6 +1,6 @@
 """The tables of the object store: buckets, objects, multipart uploads and their parts.
 
-Rows name content by a random id; the bytes are files (`tidemill.store.objects.content`). Keys are UTF-8 bytes, so that
+Rows name content by an id; the bytes are elsewhere (`tidemill.store.objects.contents`). Keys are UTF-8 bytes, so that
 every database sorts them as S3 does. Each row carries a checksum over its other columns.
 """
 
@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Table
 
 from tidemill.store.database.schema import TEXT, metadata
 
-__all__ = ["buckets", "objects", "parts", "uploads"]
+__all__ = ["buckets", "objects", "parts", "unnamed", "uploads"]
 
 buckets = Table(
     "buckets",
@@ -64,3 +64,13 @@ parts = Table(
     Index("parts_by_content", "content_id"),
     sqlite_with_rowid=False,
 )
+
+unnamed = Table(
+    "unnamed_content",
+    metadata,
+    Column("content_id", TEXT, primary_key=True),
+    Column("uploading", Integer, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Content in another S3 that no row names: it is being uploaded (``uploading`` is 1), or is to be removed."""

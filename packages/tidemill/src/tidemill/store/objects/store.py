@@ -1,8 +1,9 @@
-"""The object store: buckets of immutable objects on one disk, consistent after any crash.
+"""The object store: buckets of immutable objects, consistent after any crash.
 
-Bytes are files (`tidemill.store.objects.content`), names are rows (`tidemill.store.objects.index`). A put first makes
-the file durable, then commits the row that names it: a half-put object is never visible, an acknowledged one never
-lost. The store is independent of HTTP; `tidemill.services.s3` and the control plane use it.
+Bytes are files or objects of another S3 (`tidemill.store.objects.contents`), names are rows
+(`tidemill.store.objects.index`). A put first makes the bytes durable, then commits the row that names them: a half-put
+object is never visible, an acknowledged one never lost. The store is independent of HTTP; `tidemill.services.s3` and
+the control plane use it.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.commits import Commits, Work
-from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.contents import Contents, Elsewhere
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
 from tidemill.store.objects.keys import check_key
@@ -45,7 +46,7 @@ class ScrubReport:
     Attributes:
         objects: How many objects were checked.
         size_bytes: How many bytes were read.
-        damaged: Objects whose bytes are missing or wrong; the files are in quarantine now.
+        damaged: Objects whose bytes are missing or wrong; files of the disk are in quarantine now.
     """
 
     objects: int
@@ -61,14 +62,25 @@ class ObjectStore:
         root: Directory of the content files; made if missing.
         clock: Gives modification times.
         grace_s: How long replaced content is kept for replies that still read it.
+        elsewhere: Where contents lie that are not below ``root``; default: nowhere.
     """
 
-    def __init__(self, database: Database, root: Path, *, clock: Clock, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        database: Database,
+        root: Path,
+        *,
+        clock: Clock,
+        grace_s: float = GRACE_S,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self.database = database
         self.clock = clock
-        self.contents = ContentStore(root, grace_s=grace_s)
+        self.contents = Contents(
+            root, database=database, clock=clock, grace_s=grace_s, elsewhere=elsewhere or Elsewhere()
+        )
         self.commits = Commits(database, self.contents)
-        self.contents.sweep_temporaries()
+        self.contents.disk.sweep_temporaries()
 
     async def ensure_bucket(self, name: str) -> None:
         """Make a bucket unless it is there."""
@@ -179,37 +191,52 @@ class ObjectStore:
 
         return await self.database.read_in_thread(work)
 
-    def file_of(self, info: ObjectInfo) -> Path:
-        """The file that holds the object's bytes. Read-only: others may share it, and it must never change."""
-        return self.contents.path(info.content_id)
+    def file_of(self, info: ObjectInfo) -> Path | None:
+        """The file that holds the object's bytes, if they are on this machine. Read-only, and it never changes."""
+        return self.contents.of(info.content_id).file(info.content_id)
 
     def open(self, reference: ObjectReference) -> BinaryIO:
-        """Open the content of an object as it was when it was referred to.
+        """Open the content of an object as it was when it was referred to, as a file with a name. Blocks.
 
         Raises:
             FileNotFoundError: The object was deleted or replaced, and its content is gone.
+            ServiceUnavailable: It cannot be read now.
         """
-        return self.contents.path(reference.content_id).open("rb")
+        return self.contents.of(reference.content_id).open(reference.content_id, size_bytes=reference.size_bytes)
 
     async def read_bytes(self, info: ObjectInfo) -> bytes:
         """The object's bytes, verified. For objects that fit into memory.
 
         Raises:
             ObjectDamaged: They are not the bytes that were put.
+            ServiceUnavailable: They cannot be read now.
         """
-        return await self.contents.read_verified(info.content_id, sha256=info.sha256, name=_name(info))
+        return await self.contents.of(info.content_id).read_verified(
+            info.content_id, size_bytes=info.size_bytes, sha256=info.sha256, name=_name(info)
+        )
 
-    def check_readable(self, info: ObjectInfo) -> None:
-        """Check quickly that the object's file is there and has its length.
+    async def pieces(self, info: ObjectInfo, *, offset: int, size_bytes: int) -> AsyncIterator[bytes]:
+        """The bytes of a range of the object.
+
+        Raises:
+            ObjectDamaged: They are missing, or have another length.
+            ServiceUnavailable: They cannot be read now.
+        """
+        return await self.contents.of(info.content_id).pieces(
+            info.content_id, offset=offset, size_bytes=size_bytes, whole_bytes=info.size_bytes, name=_name(info)
+        )
+
+    def check_file(self, info: ObjectInfo) -> None:
+        """Check quickly that the file of `file_of` is there and has its length.
 
         Raises:
             ObjectDamaged: It is not.
         """
-        self.contents.check_size(info.content_id, size_bytes=info.size_bytes, name=_name(info))
+        self.contents.disk.check_size(info.content_id, size_bytes=info.size_bytes, name=_name(info))
 
     def damaged(self, info: ObjectInfo) -> ObjectDamaged:
         """Put the file of a damaged object into quarantine; returns the error that says so."""
-        return self.contents.damaged(info.content_id, name=_name(info))
+        return self.contents.of(info.content_id).damaged(info.content_id, name=_name(info))
 
     async def put_bytes(
         self, bucket: str, key: str, data: bytes, *, attributes: ObjectAttributes | None = None
@@ -221,7 +248,8 @@ class ObjectStore:
             ServiceUnavailable: The disk is full or failing.
         """
         check_key(key)
-        async with self.contents.receive(_once(data), size_bytes=len(data)) as content:
+        place = self.contents.new
+        async with place.receive(_once(data), name=f"{bucket}/{key}", size_bytes=len(data)) as content:
             return await self.publish(bucket, key, content, attributes=attributes or ObjectAttributes())
 
     async def adopt(
@@ -249,10 +277,11 @@ class ObjectStore:
         check_key(key)
         info = self.head(bucket, key)
         if info is None or (info.sha256, info.size_bytes) != (sha256, size_bytes):
+            place, named = self.contents.new, f"{bucket}/{key}"
             taken = (
-                self.contents.adopt(source)
+                place.adopt(source, name=named)
                 if isinstance(source, Path)
-                else self.contents.receive(source, size_bytes=size_bytes)
+                else place.receive(source, name=named, size_bytes=size_bytes)
             )
             async with taken as content:
                 if (content.sha256, content.md5, content.size_bytes) != (sha256, md5, size_bytes):
@@ -286,7 +315,7 @@ class ObjectStore:
         Args:
             bucket: Its bucket.
             key: Its key; already checked.
-            content: What `ContentStore.receive` or its like gave.
+            content: What `ContentPlace.receive` or its like gave.
             attributes: What the client says about it.
             etag: Of a multipart object; else the MD5.
             precondition: Refuses the change inside the transaction.
@@ -385,7 +414,7 @@ class ObjectStore:
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
         if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
             await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
-        return await self.contents.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
+        return await self.contents.disk.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
 
     async def scrub(self) -> ScrubReport:
         """Read every object and put damaged files into quarantine. Costs one read of everything."""
@@ -395,7 +424,8 @@ class ObjectStore:
             for info in self.list_all(bucket, ""):
                 count += 1
                 size_bytes += info.size_bytes
-                if not await self.contents.run(self.contents.is_sound, info.content_id, info.sha256):
+                place = self.contents.of(info.content_id)
+                if not await place.is_sound(info.content_id, size_bytes=info.size_bytes, sha256=info.sha256):
                     if self.head(bucket, info.key) != info:  # replaced or deleted meanwhile
                         continue
                     self.damaged(info)

@@ -1,8 +1,8 @@
 """Multipart uploads: parts that arrive in any order, and the one object that they become.
 
-Each part is stored as separate content. Complete writes the parts into one new file, because an object is exactly one
-file, and commits the object, the end of the upload and the removal of the parts together. A complete upload is
-remembered, so that a client that lost the answer may ask again and gets the same one.
+Each part is a file of the disk. Complete writes the parts into one new content, because an object is exactly one, and
+commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered: a
+client that lost the answer, or gave up waiting for it, may ask again and gets the same one.
 """
 
 import asyncio
@@ -166,9 +166,11 @@ class Uploads:
             if upload.completed_ms is not None:
                 return _same_outcome(upload, named)
             chosen = _choose(self.parts(upload), named)
-            sources = [(self._objects.contents.path(part.content_id), part.sha256) for part in chosen]
-            self._objects.contents.refuse_when_full(sum(part.size_bytes for part in chosen))
-            async with self._objects.contents.join(sources, digests) as content:
+            disk = self._objects.contents.disk
+            sources = [(disk.path(part.content_id), part.sha256) for part in chosen]
+            disk.refuse_when_full(sum(part.size_bytes for part in chosen))
+            name = f"{upload.bucket}/{upload.key}"
+            async with self._objects.contents.new.join(sources, name=name, digests=digests) as content:
                 return await self._publish(upload, named, chosen, content, describe(chosen), precondition)
 
     async def abort(self, bucket: str, key: str, upload_id: str) -> None:

@@ -1,0 +1,139 @@
+"""Copies of the store's contents that lie in another S3: fetched once per machine, and then linked by every job.
+
+A copy that has its name is complete and verified. Several shims may want the same one: the first fetches it into
+``NAME.part``, under a lock, while the others wait. The service removes copies that were not used for longest, so one
+may go at any moment before it is linked; then it is fetched again.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tidemill.core.files import sync_directory
+from tidemill.instance.spec import ObjectFile, RemoteObject
+from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.objects import Placer
+from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
+
+__all__ = ["place_copy"]
+
+_TRIES = 3
+_PAUSE_S = 0.1
+_CHUNK_BYTES = 1 << 20
+
+
+def place_copy(
+    source: ObjectFile,
+    target: Path,
+    *,
+    place: str,
+    transfers: Transfers,
+    check: Callable[[], None],
+    place_object: Placer,
+) -> None:
+    """Put an object at ``target``, which must not exist, after its copy was fetched if it is missing.
+
+    Args:
+        source: The object. One without an origin is not fetched.
+        target: Where it goes.
+        place: The same directory as the job sees it, for messages.
+        transfers: Read the other S3.
+        check: Called between chunks; an exception of it ends the work.
+        place_object: Puts the copy at ``target``.
+
+    Raises:
+        ClientFailure: The object cannot be fetched, or the name is taken, or the disk is full.
+        InternalFailure: What the other S3 has is not what was put.
+    """
+    origin = source.origin
+    for tries_left in reversed(range(_TRIES)):
+        if origin is not None:
+            _ensure(source, origin, transfers, check)
+        try:
+            place_object(source, target, place=place, check=check)
+        except InternalFailure:
+            if origin is None or not tries_left:
+                raise
+            # Removed since, or damaged by a crash of the machine.
+            Path(source.file).unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
+        else:
+            return
+
+
+def _ensure(source: ObjectFile, origin: RemoteObject, transfers: Transfers, check: Callable[[], None]) -> None:
+    copy = Path(source.file)
+    if _is_used(copy, source.size_bytes):
+        return
+    part = copy.with_name(f"{copy.name}.part")
+    try:
+        with closing(_locked(part, transfers, check)) as file:
+            if _is_used(copy, source.size_bytes):  # the one that held the lock before has fetched it
+                part.unlink()
+                return
+            _fetch(source, origin, file.fd, transfers, check)
+            part.replace(copy)
+            sync_directory(copy.parent)
+    except OSError as error:
+        raise of_os_error(error, place=str(copy.parent)) from error
+
+
+def _is_used(copy: Path, size_bytes: int) -> bool:
+    """Whether the copy is there; marks it as used now."""
+    with contextlib.suppress(FileNotFoundError):
+        if copy.stat().st_size == size_bytes:
+            os.utime(copy)
+            return True
+    return False
+
+
+class _Locked:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _locked(part: Path, transfers: Transfers, check: Callable[[], None]) -> _Locked:
+    """Open the file into which a copy is fetched, as the only one."""
+    while True:
+        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # It may have become the copy, or have been removed, between the open and the lock.
+            if os.path.samestat(os.fstat(fd), part.stat()):
+                return _Locked(fd)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        transfers.check()
+        check()
+        transfers.pause(_PAUSE_S)
+
+
+def _fetch(source: ObjectFile, origin: RemoteObject, fd: int, transfers: Transfers, check: Callable[[], None]) -> None:
+    os.ftruncate(fd, 0)
+    digest = hashlib.sha256()
+    try:
+        with closing(RemoteBody(origin, transfers).pieces(_CHUNK_BYTES)) as pieces:
+            for piece in pieces:
+                check()
+                digest.update(piece)
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+    except RemoteFault as fault:
+        raise ClientFailure(f"{source.uri}: {fault}") from fault
+    if digest.hexdigest() != source.sha256:
+        raise InternalFailure(
+            f"{source.uri} is damaged: what {origin.uri} has does not match the object's checksum. Put it again"
+        )
+    os.fsync(fd)

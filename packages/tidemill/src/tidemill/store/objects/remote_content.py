@@ -1,0 +1,411 @@
+"""Contents in another S3: each is one object there that never changes, under a name in which people find its key.
+
+Content is received on the disk first, where it is hashed and checked, then uploaded; only then may a row name it. It
+is identified by its whole URI, so that rows stay true when the setting changes. A row of `unnamed_content` notes it
+while no object names it: what a crash leaves is removed by `RemoteContent.clean`.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import tempfile
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+import structlog
+from sqlalchemy import Connection
+
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.names import S3Uri
+from tidemill.core.remotes import RemoteS3, pattern_for
+from tidemill.errors import ConfigurationError, ServiceUnavailable
+from tidemill.store.database.base import Database
+from tidemill.store.objects import unnamed
+from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.draft import Content, Digest
+from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
+from tidemill.store.objects.local_copies import LocalCopies
+from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket, RemoteReader
+
+__all__ = ["RemoteContent", "content_name"]
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("tidemill.store")
+_THREADS = 24
+_PIECE_BYTES = 1024 * 1024
+_KEY_MAX_BYTES = 1024
+_CLEAN_EVERY_S = 30.0
+_CLEAN_AT_ONCE = 16
+
+
+class RemoteContent:
+    """Contents in other S3 stores.
+
+    Args:
+        home: Bucket and prefix of new contents; None if new contents stay on the disk, and only earlier ones are read.
+        remotes: Addresses and credentials by bucket name or pattern: the setting ``remote_s3``.
+        disk: Receives and hashes contents before they are uploaded.
+        database: Has the rows of contents that no object names.
+        copies: Copies for jobs.
+        clock: Time.
+        grace_s: How long content is kept after the last row that named it went: a reply may still be reading it.
+    """
+
+    def __init__(
+        self,
+        home: S3Uri | None,
+        remotes: Mapping[str, RemoteS3],
+        *,
+        disk: ContentStore,
+        database: Database,
+        copies: LocalCopies,
+        clock: Clock,
+        grace_s: float,
+    ) -> None:
+        self.home = home
+        self.copies = copies
+        self._remotes = remotes
+        self._disk = disk
+        self._database = database
+        self._clock = clock
+        self._grace_ms = int(grace_s * 1000)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="remote-content")
+        self._buckets: dict[str, RemoteBucket] = {}
+        self._uploading: set[str] = set()  # noted, and not garbage: a commit decides
+        self._handed_over: set[str] = set()
+        if remotes:
+            copies.make_directories()
+
+    def check(self) -> None:
+        """Check at the start that contents can be stored, read and removed. Blocks.
+
+        Raises:
+            ConfigurationError: A bucket has no entry in ``remote_s3``, or its S3 refuses. An S3 that does not answer is
+                an error only if no object lies there yet: a service must start while a network is down.
+        """
+        used = self._database.read(unnamed.remote_buckets)
+        for bucket in dict.fromkeys([*([self.home.bucket] if self.home else []), *used]):
+            if pattern_for(bucket, self._remotes) is None:
+                raise ConfigurationError(
+                    f"objects lie in s3://{bucket}, and no entry of the setting remote_s3 names its S3: add"
+                    f' [remote_s3."{bucket}"] with endpoint_url, and its credentials'
+                )
+        if self.home is None:
+            return
+        try:
+            self._try_out(self.home)
+        except ContentMissing as error:
+            raise ConfigurationError(
+                f"object_store = '{self.home}' does not keep what is put there: {error}"
+            ) from error
+        except BucketUnavailable as error:
+            if error.refused or self.home.bucket not in used:
+                raise ConfigurationError(
+                    f"object_store = '{self.home}' cannot be used: {error.reason}; {error.advice}"
+                ) from error
+            _log.warning("objects.elsewhere_unreachable", object_store=str(self.home), reason=error.reason)
+
+    def receive(
+        self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()
+    ) -> AbstractAsyncContextManager[Content]:
+        """Store what ``body`` yields; see `tidemill.store.objects.contents.ContentPlace`, as for `join`, `adopt`."""
+        return self._uploaded(self._disk.receive(body, size_bytes=size_bytes, digests=digests), name)
+
+    def join(
+        self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()
+    ) -> AbstractAsyncContextManager[Content]:
+        """Store the concatenation of files."""
+        return self._uploaded(self._disk.join(sources, digests=digests), name)
+
+    def adopt(self, file: Path, *, name: str) -> AbstractAsyncContextManager[Content]:
+        """Store an existing file."""
+        return self._uploaded(self._disk.adopt(file), name)
+
+    def hand_over(self, content_id: str) -> None:
+        """The block that made this content leaves it to a commit."""
+        self._handed_over.add(content_id)
+
+    def named(self, content_id: str) -> None:
+        """A row names this content now."""
+        self._uploading.discard(content_id)
+
+    async def discard(self, content_id: str) -> None:
+        """No row will name this content: `clean` removes it."""
+        self._uploading.discard(content_id)
+
+    def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
+        """Keep the rows of unnamed contents true in the commit that names or releases some."""
+        unnamed.forget(connection, named)
+        unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
+
+    def retire(self, content_ids: Iterable[str]) -> None:
+        """Nothing to do: the commit has noted them, and `clean` removes them."""
+
+    def file(self, content_id: str) -> Path | None:
+        """None: the content is not on this machine."""
+        return None
+
+    def open(self, content_id: str, *, size_bytes: int) -> BinaryIO:
+        """Open the content as a named file: its copy, or a temporary one. Blocks.
+
+        Raises:
+            FileNotFoundError: It is not there any more.
+            ServiceUnavailable: It cannot be read now.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            file = self.copies.path(content_id).open("rb")
+            if file.seek(0, 2) == size_bytes:
+                file.seek(0)
+                return file
+            file.close()
+        with contextlib.ExitStack() as stack:
+            temporary = stack.enter_context(tempfile.NamedTemporaryFile())
+            try:
+                for piece in self._read(content_id, size_bytes):
+                    temporary.write(piece)
+            except ContentMissing as error:
+                raise FileNotFoundError(f"{content_id}: {error}") from error
+            temporary.flush()
+            temporary.seek(0)
+            stack.pop_all()
+            return cast(BinaryIO, temporary)
+
+    async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
+        """The whole content, its digest checked.
+
+        Raises:
+            ObjectDamaged: The bytes are not those that were put.
+            ServiceUnavailable: It cannot be read now.
+        """
+        data = await self._run(self._read_copy, content_id)
+        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+            try:
+                data = await self._run(lambda: b"".join(self._read(content_id, size_bytes)))
+            except ContentMissing as error:
+                raise self.damaged(content_id, name=name, found=str(error)) from error
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise self.damaged(content_id, name=name)
+        return data
+
+    async def pieces(
+        self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
+    ) -> AsyncIterator[bytes]:
+        """The bytes of a range. The first ones are read before this returns, so that errors still have an answer.
+
+        Raises:
+            ObjectDamaged: The content is missing, or has another length.
+            ServiceUnavailable: It cannot be read now.
+        """
+        bucket, key = self._place(content_id)
+        reader = RemoteReader(bucket, key, offset=offset, size_bytes=size_bytes, whole_bytes=whole_bytes)
+
+        async def read() -> bytes:
+            try:
+                return await self._run(reader.read, _PIECE_BYTES)
+            except ContentMissing as error:
+                raise self.damaged(content_id, name=name, found=str(error)) from error
+
+        try:
+            return _pieces(await read(), read, reader.close)
+        except BaseException:
+            reader.close()
+            raise
+
+    async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
+        """Read the whole content and compare its digest."""
+
+        def digest() -> str:
+            found = hashlib.sha256()
+            for piece in self._read(content_id, size_bytes):
+                found.update(piece)
+            return found.hexdigest()
+
+        try:
+            return await self._run(digest) == sha256
+        except ContentMissing:
+            return False
+
+    def damaged(self, content_id: str, *, name: str, found: str = "its bytes are others") -> ObjectDamaged:
+        """The error for content that is not what was put. It stays where it is; only its copy is removed."""
+        self.copies.remove(content_id)
+        return ObjectDamaged(
+            f"the content of {name}, which is stored as {content_id}, is not what was put, and is not sent: {found}."
+            " Put the object again"
+        )
+
+    async def clean(self) -> int:
+        """Remove contents that no row names: of puts that were cut, and of objects that are deleted or replaced.
+
+        Returns:
+            How many contents.
+
+        Raises:
+            ServiceUnavailable: One of them cannot be removed now. It stays noted, as those after it do.
+        """
+        before_ms, after, count = self._clock.now_ms() - self._grace_ms, "", 0
+        while True:
+            noted = await self._database.read_in_thread(
+                lambda c, after=after: unnamed.noted(c, before_ms=before_ms, after=after, limit=_CLEAN_AT_ONCE)
+            )
+            if not noted:
+                return count
+            after = noted[-1].content_id
+            due = [each for each in noted if each.content_id not in self._uploading]
+            outcomes = await asyncio.gather(*(self._run(self._remove, each) for each in due), return_exceptions=True)
+            removed = [each.content_id for each, error in zip(due, outcomes, strict=True) if error is None]
+            if removed:
+                await self._database.write(lambda c, removed=removed: unnamed.forget(c, removed))
+            count += len(removed)
+            for error in outcomes:
+                if error is not None:
+                    raise error
+
+    async def keep_clean(self) -> None:
+        """Run `clean`, and keep the copies within their limit, until cancelled."""
+        while self._remotes:
+            try:
+                removed = await self.clean()
+                if removed:
+                    _log.info("objects.removed_elsewhere", contents=removed)
+                await self._run(self.copies.trim)
+            except (ServiceUnavailable, OSError) as error:
+                _log.warning("objects.clean_up_delayed", reason=str(error))
+            await asyncio.sleep(_CLEAN_EVERY_S)
+
+    def close(self) -> None:
+        """End the threads. What is to be removed is noted, and removed after the next start."""
+        self._threads.shutdown()
+
+    @contextlib.asynccontextmanager
+    async def _uploaded(self, taken: AbstractAsyncContextManager[Content], name: str) -> AsyncIterator[Content]:
+        assert self.home is not None, "contents have no place in another S3"
+        async with taken as content:
+            content_id = str(self.home / content_name(name, secrets.token_hex(8), prefix=self.home.key))
+            self._uploading.add(content_id)
+            since_ms = self._clock.now_ms()
+            try:
+                await self._database.write(lambda c: unnamed.note(c, [content_id], uploading=True, since_ms=since_ms))
+                faults.point("store.object.upload")
+                await self._upload(content_id, content)
+                faults.point("store.object.uploaded")
+                yield replace(content, content_id=content_id)
+            finally:
+                if content_id in self._handed_over:
+                    self._handed_over.discard(content_id)
+                else:
+                    self._uploading.discard(content_id)
+
+    async def _upload(self, content_id: str, content: Content) -> None:
+        bucket, key = self._place(content_id)
+        file, abandoned = self._disk.path(content.content_id), threading.Event()
+
+        def upload() -> None:
+            bucket.put(key, file, size_bytes=content.size_bytes, md5=content.md5, abandoned=abandoned)
+            self.copies.keep(content_id, file)
+
+        await self._run(upload, abandoned=abandoned)
+
+    async def _run(self, work: Callable[..., T], *arguments: object, abandoned: threading.Event | None = None) -> T:
+        """Run ``work`` in a thread; a cancelled caller still waits for its end, which ``abandoned`` brings nearer."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if abandoned is not None:
+                abandoned.set()
+            await asyncio.wait({future})
+            future.exception()
+            raise
+
+    def _place(self, content_id: str) -> tuple[RemoteBucket, str]:
+        uri = S3Uri.parse(content_id)
+        if uri.bucket not in self._buckets:
+            pattern = pattern_for(uri.bucket, self._remotes)
+            if pattern is None:
+                raise ServiceUnavailable(
+                    f"the content is stored as {content_id}, and no entry of the setting remote_s3 names the S3 of that"
+                    " bucket: add one, and start the service again"
+                )
+            self._buckets[uri.bucket] = RemoteBucket(uri.bucket, self._remotes[pattern], pattern=pattern)
+        return self._buckets[uri.bucket], uri.key
+
+    def _read(self, content_id: str, size_bytes: int) -> Iterable[bytes]:
+        bucket, key = self._place(content_id)
+        if not size_bytes:
+            return
+        reader = RemoteReader(bucket, key, offset=0, size_bytes=size_bytes, whole_bytes=size_bytes)
+        with contextlib.closing(reader):
+            while piece := reader.read(_PIECE_BYTES):
+                yield piece
+
+    def _read_copy(self, content_id: str) -> bytes | None:
+        try:
+            return self.copies.path(content_id).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _remove(self, content: unnamed.Unnamed) -> None:
+        bucket, key = self._place(content.content_id)
+        bucket.remove(key, uploading=content.uploading)
+        self.copies.remove(content.content_id)
+
+    def _try_out(self, home: S3Uri) -> None:
+        """Put, read and remove a small object."""
+        mark = secrets.token_hex(8).encode()
+        bucket, key = self._place(str(home / f".tidemill-check.{mark.decode()}"))
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(mark)
+            file.flush()
+            md5 = hashlib.md5(mark, usedforsecurity=False).hexdigest()
+            bucket.put(key, Path(file.name), size_bytes=len(mark), md5=md5, abandoned=threading.Event())
+        reader = RemoteReader(bucket, key, offset=0, size_bytes=len(mark), whole_bytes=len(mark))
+        with contextlib.closing(reader):
+            found = reader.read(len(mark))
+        bucket.remove(key, uploading=False)
+        if found != mark:
+            raise ContentMissing(f"of {mark!r} it returned {found!r}")
+
+
+def content_name(name: str, mark: str, *, prefix: str = "") -> str:
+    """Name the content of an object: its bucket and key, with a mark before the suffixes of the last segment.
+
+    Args:
+        name: ``bucket/key`` of the object.
+        mark: Makes the name unique: content never changes, and an object that is replaced gets new content.
+        prefix: What will be before the name; a key that would be too long with it is cut.
+    """
+    *folders, last = (_legal(segment) for segment in name.split("/"))
+    stem, dot, suffixes = last.partition(".") if not last.startswith(".") else (last, "", "")
+    fitting = _KEY_MAX_BYTES - len(f"{prefix}/.{mark}".encode())
+    whole = "/".join([*folders, f"{stem}.{mark}{dot}{suffixes}"])
+    if len(whole.encode()) <= _KEY_MAX_BYTES - len(f"{prefix}/".encode()):
+        return whole
+    cut = "/".join([*folders, last]).encode()[:fitting].decode(errors="ignore").rstrip("/")
+    return f"{cut}.{mark}"
+
+
+def _legal(segment: str) -> str:
+    """A segment that every S3 accepts; some stores keep objects as files."""
+    if segment in ("", ".", ".."):
+        return segment.replace(".", "%2E") or "%2F"
+    return "".join(letter if letter.isprintable() else f"%{ord(letter):02X}" for letter in segment)
+
+
+async def _pieces(
+    first: bytes, read: Callable[[], Awaitable[bytes]], close: Callable[[], None]
+) -> AsyncIterator[bytes]:
+    piece = first
+    try:
+        while piece:
+            yield piece
+            piece = await read()
+    finally:
+        close()
