@@ -297,7 +297,8 @@ def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instance
         return channel
     if channel.input_mode == "Pipe":
         return replace(channel, share=(index, instances))
-    return replace(channel, objects=_Part(channel.objects, index, instances))
+    digest = channel.digest and hashlib.sha256(f"{channel.digest}:{index}/{instances}".encode()).hexdigest()
+    return replace(channel, objects=_Part(channel.objects, index, instances), digest=digest)
 
 
 def _remotes_of(channel: ChannelSpec) -> set[str]:

@@ -32,11 +32,21 @@ from tidemill.executors.warm import WarmProcesses
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import RESTORED, Site, SpecRecord
-from tidemill.instance.spec import Entry, Input, InstanceRef, InstanceSpec, Isolation, ObjectFile, ObjectReference
+from tidemill.instance.spec import (
+    ChannelSpec,
+    Entry,
+    Input,
+    InstanceRef,
+    InstanceSpec,
+    Isolation,
+    ObjectFile,
+    ObjectReference,
+)
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect
 from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.objects import copy_object
+from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["LocalExecutor"]
 
@@ -90,6 +100,7 @@ class LocalExecutor:
         self._networks = JobNetworks(self._state_dir, service_url)
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
+        self._links = LinkDirectories(self._state_dir)
 
     @property
     def isolation(self) -> Isolation:
@@ -212,6 +223,13 @@ class LocalExecutor:
         """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
         self._warm.socket(f"tf-{framework_version}")
 
+    def remove_unused_links(self, *, idle_s: float) -> int:
+        """Remove directories of links that no instance uses, nor has used for ``idle_s``; return how many.
+
+        May take a second: call it outside the event loop.
+        """
+        return self._links.remove_unused(idle_s=idle_s)
+
     def close(self) -> None:
         """Stop watching, and end the warm processes. Instances run on."""
         self._warm.close()
@@ -328,8 +346,7 @@ class LocalExecutor:
             directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
-        for channel in spec.channels:
-            directory.write_channel(channel.name, self._entries(channel.objects))
+        shared = {channel.name: self._list(directory, channel) for channel in spec.channels}
         directory.write_channel(RESTORED, self._entries(spec.restored))
         record = SpecRecord(
             spec=replace(spec, channels=(), restored=(), code=None, model=None),
@@ -338,6 +355,7 @@ class LocalExecutor:
             code=self._file(spec.code) if spec.code else None,
             model=self._file(spec.model) if spec.model else None,
             log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
+            shared={name: links for name, links in shared.items() if links},
             site=Site(
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,
@@ -351,6 +369,19 @@ class LocalExecutor:
             ),
         )
         write_json(directory.spec_file, record.to_json())
+
+    def _list(self, directory: InstanceDirectory, channel: ChannelSpec) -> str:
+        """Write the listing of a channel; return the name of the directory of links that it shares, if any."""
+        name = ""
+        if channel.digest and channel.input_mode != "Pipe" and self._detection.sandbox.isolation is not Isolation.PLAIN:
+            name = self._links.name_of(channel.digest)
+            directory.channel_file(channel.name).unlink(missing_ok=True)
+            if self._links.take_listing(name, directory.channel_file(channel.name)):
+                return name
+        directory.write_channel(channel.name, self._entries(channel.objects))
+        if name:
+            self._links.keep_listing(name, directory.channel_file(channel.name))
+        return name
 
     def _entries(self, objects: Iterable[Input]) -> Iterator[Entry]:
         for each in objects:

@@ -5,7 +5,7 @@ reads what an older shim wrote, and an older shim's spec still runs after an upg
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ class SpecRecord:
         code: The spec's code.
         model: The spec's model.
         pipes: The channels in Pipe mode; their ``objects`` are empty here.
+        shared: By name of a channel in File mode: the directory of links that it shares with other instances, if any
+            (`tidemill.shim.shared_links`).
     """
 
     spec: InstanceSpec
@@ -88,6 +90,7 @@ class SpecRecord:
     code: ObjectFile | None = None
     model: ObjectFile | None = None
     pipes: tuple[ChannelSpec, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,6 +101,7 @@ class SpecRecord:
             "model": self.model and object_to_json(self.model),
             "channels": list(self.channels),
             "pipes": [channel_to_json(pipe) for pipe in self.pipes],
+            "shared": dict(self.shared),
             "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
         }
 
@@ -116,6 +120,7 @@ class SpecRecord:
             code=object_from_json(code) if code else None,
             model=object_from_json(model) if model else None,
             pipes=tuple(channel_from_json(pipe) for pipe in value.get("pipes", ())),
+            shared=value.get("shared", {}),
             site=Site(
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),

@@ -134,7 +134,7 @@ Entry = ObjectFile | InlineText | RemoteObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSpec:
-    """One input channel. All members after ``input_mode`` are for Pipe mode.
+    """One input channel. The members between ``input_mode`` and ``digest`` are for Pipe mode.
 
     Attributes:
         objects: What belongs to it, in order. `InlineText` is for Pipe mode only.
@@ -145,6 +145,8 @@ class ChannelSpec:
             divide the items among themselves; ``(0, 1)`` for all of them.
         shuffle_seed: Of the order of items, which is another one in every epoch; None keeps their order.
         entries_per_item: How many neighbours stay together, e.g. the attributes of one line of a manifest.
+        digest: The same for two channels if their files have the same names and contents in the service's store; empty
+            if that is unknown. Instances with such channels share one directory of links.
     """
 
     name: str
@@ -155,6 +157,7 @@ class ChannelSpec:
     share: tuple[int, int] = (0, 1)
     shuffle_seed: int | None = None
     entries_per_item: int = 1
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,7 @@ __all__ = ["create_app"]
 
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
+_LINKS_IDLE_S = 600.0
 
 _Driver = TrainingDriver | TransformDriver | EndpointDriver
 _Message = MutableMapping[str, Any]
@@ -223,6 +224,7 @@ class Application:
         stack.push_async_callback(queue.close)
         await queue.start()
         _background(stack, _sweep_objects(objects), "sweep of objects")
+        _background(stack, _remove_links(local), "removal of links")
         self._health |= {"isolation": str(executor.isolation), "isolation_reason": local.isolation_reason}
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
@@ -319,6 +321,15 @@ async def _sweep_objects(objects: ObjectStore) -> None:
     removed = await objects.sweep()
     if removed:
         _log.info("objects.swept", files=removed)
+
+
+async def _remove_links(local: LocalExecutor) -> None:
+    """Remove the links to the data of jobs a while after the last job with that data."""
+    while True:
+        removed = await asyncio.to_thread(local.remove_unused_links, idle_s=_LINKS_IDLE_S)
+        if removed:
+            _log.info("links.removed", directories=removed)
+        await asyncio.sleep(_LINKS_IDLE_S / 10)
 
 
 def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -71,6 +71,7 @@ def run_training(session: Session) -> InstanceExit:
     run = _Run(session, environment, feeder, channels)
     with synced(session):
         trained = run.train()
+    channels.note_use()
     if trained.outcome is Outcome.COMPLETED and feeder.failure:
         # A script that reads a FIFO itself cannot notice that its data ended early.
         trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
