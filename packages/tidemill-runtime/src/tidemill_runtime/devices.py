@@ -7,6 +7,10 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Devices"]
 
@@ -22,12 +26,19 @@ class Devices:
     num_neurons: int
 
     @classmethod
-    def present(cls) -> Devices:
-        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls."""
-        return cls(len(os.sched_getaffinity(0)), _count_gpus(), _count_neurons())
+    def present(cls, variables: Mapping[str, str]) -> Devices:
+        """Count CPUs of the affinity mask, GPUs and Neuron cores.
+
+        Args:
+            variables: The container's environment. GPUs are those of CUDA_VISIBLE_DEVICES, else those of nvidia-smi.
+        """
+        return cls(len(os.sched_getaffinity(0)), _count_gpus(variables.get("CUDA_VISIBLE_DEVICES")), _count_neurons())
 
 
-def _count_gpus() -> int:
+def _count_gpus(visible: str | None) -> int:
+    if visible is not None:
+        names = [name.strip() for name in visible.split(",")]
+        return len(names[: names.index("-1")] if "-1" in names else [name for name in names if name])
     return sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
 
 

@@ -80,6 +80,11 @@ class Settings(BaseSettings):
     A lost instance is started again when its lease has ended."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Training instances that run at the same time; further jobs wait in order."""
+    gpus: tuple[str, ...] | None = None
+    """GPUs of this machine that training jobs may have, as CUDA_VISIBLE_DEVICES names them: numbers or ``GPU-...``.
+    Unset: those that nvidia-smi lists. Empty: none."""
+    share_gpus: bool = False
+    """Let several jobs have the same GPU at the same time. Unset: a job waits for GPUs that no other job has."""
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Time between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
     warm: bool = False

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, reference
+from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.observers import observer_files, observer_notices
 from tidemill.control.synced import restored_checkpoints, synced_directories
 from tidemill.core.frameworks import select_serving, select_training
@@ -21,6 +22,7 @@ from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import MEBIBYTE, TransformJob
+from tidemill.executors.base import Capacity
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.store.objects.store import ObjectStore
 
@@ -56,6 +58,7 @@ class InstancePlanner:
         grace_s: Between SIGTERM and SIGKILL.
         warm: Fork scripts from a process that has TensorFlow imported.
         remotes: The stores of other buckets, by bucket name or pattern.
+        capacity: Returns what the executor has; None if it has no GPUs.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class InstancePlanner:
         grace_s: float,
         warm: bool,
         remotes: Mapping[str, RemoteS3] | None = None,
+        capacity: Callable[[], Capacity] | None = None,
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
@@ -75,6 +79,7 @@ class InstancePlanner:
         self._region = region
         self._grace_s = grace_s
         self._warm = warm
+        self._capacity = capacity
 
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
@@ -92,7 +97,8 @@ class InstancePlanner:
         """
         request = job.request
         try:
-            selection = select_training(request)
+            gpus = self._plan_gpus(request)
+            selection = select_training(request, gpus=gpus.total)
         except ValueError as error:  # admitted by a version of tidemill that did not look
             raise DataMissing(f"ClientError: {error}") from error
         code = self._code(request)
@@ -110,7 +116,7 @@ class InstancePlanner:
             framework_version=selection.framework.version,
             python=selection.python,
             log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
-            notices=(*selection.notices, *observer_notices(request)),
+            notices=(*selection.notices, *gpus.notices, *observer_notices(request)),
             variables=self._variables(job) | dict(variables),
             code=code,
             remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
@@ -119,7 +125,6 @@ class InstancePlanner:
             entrypoint=_entrypoint(request["AlgorithmSpecification"]),
             max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME_S),
             grace_s=self._grace_s,
-            warm=self._warm,
             closed=bool(request.get("EnableNetworkIsolation")),
             serves_network=bool(decode({_MIRRORED: request.get("HyperParameters", {}).get(_MIRRORED, "")})[_MIRRORED]),
             artifacts_uri=str(S3Uri.parse(request["OutputDataConfig"]["S3OutputPath"]) / job.name / "output"),
@@ -133,6 +138,8 @@ class InstancePlanner:
             replace(
                 first,
                 ref=ref,
+                gpus=gpus.counts[job.hosts[ref.instance_index]],
+                warm=self._warm and not gpus.counts[job.hosts[ref.instance_index]],  # no driver survives a fork
                 log=self._stream(TRAINING_LOG_GROUP, job.log_streams[ref.instance_index]),
                 config=_config_files(job, groups, host=job.hosts[ref.instance_index]),
                 channels=tuple(
@@ -144,6 +151,17 @@ class InstancePlanner:
             for ref in refs
         )
         return specs, record
+
+    def _plan_gpus(self, request: Mapping[str, Any]) -> GpuPlan:
+        capacity = self._capacity() if self._capacity else None
+        try:
+            return plan_gpus(
+                request,
+                present=capacity.gpus if capacity else 0,
+                shared=capacity is not None and capacity.shares_gpus,
+            )
+        except GpusMissing as error:
+            raise DataMissing(str(error)) from error
 
     def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
         """The spec of an instance of a variant. It gets no keys: a model needs none, and a model is code.

@@ -25,6 +25,7 @@ from tidemill.environments.build_lock import remove_tree
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
+from tidemill.executors.gpus import GpuPool, find_gpus
 from tidemill.executors.networks import JobNetworks
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
@@ -67,6 +68,8 @@ class LocalExecutor:
         service_url: URL of the service for jobs in separate networks.
         hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
         agent: File that names the process with which instances end; None lets them outlive this one.
+        gpus: GPUs for instances, as CUDA_VISIBLE_DEVICES names them; None takes those that nvidia-smi lists.
+        share_gpus: Let several instances have the same GPU.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -86,12 +89,16 @@ class LocalExecutor:
         service_url: str | None = None,
         hidden: Path | None = None,
         agent: Path | None = None,
+        gpus: tuple[str, ...] | None = None,
+        share_gpus: bool = False,
     ) -> None:
         self._state_dir = state_dir.resolve()
         self._environments_dir = environments_dir.resolve()
         (self._state_dir / "jobs").mkdir(parents=True, mode=0o700, exist_ok=True)
         self._detection = detect(isolation)
-        self._capacity = _capacity(instances)
+        devices = tuple(gpu.uuid for gpu in find_gpus()) if gpus is None else gpus
+        self._gpus = GpuPool(devices, shared=share_gpus)
+        self._capacity = _capacity(instances, gpus=len(devices), shares_gpus=share_gpus)
         self._urls: dict[InstanceRef, str] = {}
         self._content_file = content_file
         self._logs = logs
@@ -260,6 +267,7 @@ class LocalExecutor:
     def _withdraw(self, ref: InstanceRef) -> None:
         """Undo the launch of an instance: it has never been launched."""
         self.kill(ref)
+        self._gpus.give_back(ref)
         self._watch.forget(ref)
         directory = self._directory(ref).path
         with contextlib.suppress(FileNotFoundError):
@@ -300,6 +308,7 @@ class LocalExecutor:
     def _clear(self, directory: InstanceDirectory) -> None:
         """Kill what is left of an instance and remove its big directories."""
         self.kill(directory.ref)
+        self._gpus.give_back(directory.ref)
         self._watch.forget(directory.ref)
         self._urls.pop(directory.ref, None)
         for big in (
@@ -324,14 +333,16 @@ class LocalExecutor:
     def _recover_job(self, job_id: str) -> Iterator[KnownInstance]:
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
             try:
-                spec = SpecRecord.from_json(read_json(directory.spec_file) or {}).spec
+                record = SpecRecord.from_json(read_json(directory.spec_file) or {})
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 # The driver of its job reports what is wrong; the service starts all the same.
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
                 continue
+            if directory.read_exit() is None:
+                self._gpus.note(directory.ref, record.devices or ())
             self._watch.take_up(directory)
-            yield KnownInstance(ref=directory.ref, kind=spec.kind, job_name=spec.job_name)
+            yield KnownInstance(ref=directory.ref, kind=record.spec.kind, job_name=record.spec.job_name)
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
         full = self._wants_network(spec)
@@ -356,6 +367,7 @@ class LocalExecutor:
             model=self._file(spec.model) if spec.model else None,
             log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
             shared={name: links for name, links in shared.items() if links},
+            devices=self._gpus.take(spec.ref, spec.gpus) if self._gpus.devices else None,
             site=Site(
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,
@@ -397,7 +409,6 @@ class LocalExecutor:
         )
 
 
-def _capacity(instances: int | None) -> Capacity:
+def _capacity(instances: int | None, *, gpus: int, shares_gpus: bool) -> Capacity:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus = sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
-    return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus)
+    return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus, shares_gpus=shares_gpus)

@@ -81,6 +81,7 @@ class SpecRecord:
         pipes: The channels in Pipe mode; their ``objects`` are empty here.
         shared: By name of a channel in File mode: the directory of links that it shares with other instances, if any
             (`tidemill.shim.shared_links`).
+        devices: What CUDA_VISIBLE_DEVICES names the GPUs of the instance by; None on a machine without GPUs.
     """
 
     spec: InstanceSpec
@@ -91,6 +92,7 @@ class SpecRecord:
     model: ObjectFile | None = None
     pipes: tuple[ChannelSpec, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -102,6 +104,7 @@ class SpecRecord:
             "channels": list(self.channels),
             "pipes": [channel_to_json(pipe) for pipe in self.pipes],
             "shared": dict(self.shared),
+            "devices": self.devices,
             "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
         }
 
@@ -121,6 +124,7 @@ class SpecRecord:
             model=object_from_json(model) if model else None,
             pipes=tuple(channel_from_json(pipe) for pipe in value.get("pipes", ())),
             shared=value.get("shared", {}),
+            devices=None if value.get("devices") is None else tuple(value["devices"]),
             site=Site(
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),
@@ -161,6 +165,7 @@ def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
         "serves_network": spec.serves_network,
         "compiler_cache": spec.compiler_cache,
         "artifacts_uri": spec.artifacts_uri,
+        "gpus": spec.gpus,
     }
 
 
@@ -194,6 +199,7 @@ def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
         serves_network=value.get("serves_network", False),
         compiler_cache=value.get("compiler_cache", ""),
         artifacts_uri=value.get("artifacts_uri", ""),
+        gpus=value.get("gpus", 0),
     )
 
 

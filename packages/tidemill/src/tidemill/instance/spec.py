@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tidemill.core.frameworks import environment_of
 from tidemill.core.remotes import RemoteS3
 
 __all__ = [
@@ -205,6 +206,7 @@ class InstanceSpec:
         max_runtime_s: Seconds in phase Training after which the script gets SIGTERM; 0 for no limit.
         grace_s: Seconds between SIGTERM and SIGKILL.
         log: The log stream of this instance.
+        gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
@@ -241,3 +243,9 @@ class InstanceSpec:
     serves_network: bool = False
     artifacts_uri: str = ""
     compiler_cache: str = ""
+    gpus: int = 0
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment of the instance, e.g. ``tf-2.21``."""
+        return environment_of(self.framework_version, gpu=self.gpus > 0)

@@ -147,6 +147,8 @@ class Application:
             content_file=objects.contents.path,
             logs=state.logs,
             service_url=self._url(),
+            gpus=settings.gpus,
+            share_gpus=settings.share_gpus,
         )
         stack.callback(local.close)
         if settings.warm:
@@ -160,6 +162,7 @@ class Application:
             grace_s=settings.stop_grace_s,
             warm=settings.warm,
             remotes=settings.remote_s3,
+            capacity=executor.capacity,
         )
         tags = Tags(records, clock=clock)
         user = Credential(
@@ -172,7 +175,8 @@ class Application:
         credentials = Credentials(user, records, clock=clock)
         archive = JobArchive(state.jobs)
         publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
-        slots, roles = Slots(lambda: executor.capacity().instances), Roles(settings.roles)
+        slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
+        roles = Roles(settings.roles)
         jobs = TrainingDriver(
             records,
             executor,
