@@ -17,6 +17,7 @@ from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import parse_image
 from tidemill.core.instance_groups import InstanceGroup, hosts_of_channel, instance_groups
+from tidemill.core.limits import LimitPolicy
 from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
@@ -59,6 +60,7 @@ class InstancePlanner:
         warm: Fork scripts from a process that has TensorFlow imported.
         remotes: The stores of other buckets, by bucket name or pattern.
         capacity: Returns what the executor has; None if it has no GPUs.
+        limits: What training instances may use.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class InstancePlanner:
         warm: bool,
         remotes: Mapping[str, RemoteS3] | None = None,
         capacity: Callable[[], Capacity] | None = None,
+        limits: LimitPolicy | None = None,
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
@@ -80,6 +83,7 @@ class InstancePlanner:
         self._grace_s = grace_s
         self._warm = warm
         self._capacity = capacity
+        self._limits = limits or LimitPolicy()
 
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
@@ -106,6 +110,12 @@ class InstancePlanner:
         channels = request.get("InputDataConfig", ())
         inputs = [self._channels.resolve(each, job_mode=mode) for each in channels]
         groups = instance_groups(request["ResourceConfig"])
+        volume_gib = request["ResourceConfig"].get("VolumeSizeInGB")
+        limits = {
+            host: self._limits.of(group.instance_type, volume_gib=volume_gib)
+            for group in groups
+            for host in group.hosts
+        }
         takers = [hosts_of_channel(groups, each) for each in channels]
         refs = instances_of(job)
         first = InstanceSpec(
@@ -139,7 +149,11 @@ class InstancePlanner:
                 first,
                 ref=ref,
                 gpus=gpus.counts[job.hosts[ref.instance_index]],
-                warm=self._warm and not gpus.counts[job.hosts[ref.instance_index]],  # no driver survives a fork
+                limits=limits[job.hosts[ref.instance_index]],
+                # No driver of GPUs survives a fork, and a forked script is no descendant of the process that counts.
+                warm=self._warm
+                and not gpus.counts[job.hosts[ref.instance_index]]
+                and not limits[job.hosts[ref.instance_index]],
                 log=self._stream(TRAINING_LOG_GROUP, job.log_streams[ref.instance_index]),
                 config=_config_files(job, groups, host=job.hosts[ref.instance_index]),
                 channels=tuple(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.spec import (
     ChannelSpec,
@@ -166,6 +167,7 @@ def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
         "compiler_cache": spec.compiler_cache,
         "artifacts_uri": spec.artifacts_uri,
         "gpus": spec.gpus,
+        "limits": asdict(spec.limits),
     }
 
 
@@ -200,6 +202,7 @@ def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
         compiler_cache=value.get("compiler_cache", ""),
         artifacts_uri=value.get("artifacts_uri", ""),
         gpus=value.get("gpus", 0),
+        limits=InstanceLimits(**value.get("limits", {})),
     )
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidemill.core.frameworks import environment_of
+from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 
 __all__ = [
@@ -207,6 +208,7 @@ class InstanceSpec:
         grace_s: Seconds between SIGTERM and SIGKILL.
         log: The log stream of this instance.
         gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
+        limits: What the instance may use of its machine.
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
@@ -244,6 +246,7 @@ class InstanceSpec:
     artifacts_uri: str = ""
     compiler_cache: str = ""
     gpus: int = 0
+    limits: InstanceLimits = field(default_factory=InstanceLimits)
 
     @property
     def environment(self) -> str:

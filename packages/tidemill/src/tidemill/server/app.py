@@ -163,6 +163,7 @@ class Application:
             warm=settings.warm,
             remotes=settings.remote_s3,
             capacity=executor.capacity,
+            limits=settings.limit_policy,
         )
         tags = Tags(records, clock=clock)
         user = Credential(

@@ -254,6 +254,8 @@ class Session:
             self.log.note(f"tidemill: the script reaches the instances of its job, and {reached}")
         if self.task.devices:
             self.log.note(f"tidemill: the GPUs of this instance: {', '.join(self.task.devices)}")
+        if self.spec.limits:
+            self.log.note(f"tidemill: limits of this instance ({self.spec.limits.source}): {self.spec.limits}")
         for line in self.spec.notices:
             self.log.note(line)
         if self.spec.warm and self.warm_socket is None:

@@ -84,15 +84,18 @@ _CHANNELS: Rows = {
 _RESOURCES: Rows = {
     "ResourceConfig": Honoured("required"),
     "ResourceConfig.InstanceType": Honoured(
-        "required, unless there are InstanceGroups; any name. The script sees it, and gets as many GPUs as the type has,"
-        " as far as the machine has them"
+        "required, unless there are InstanceGroups; any name. The script sees it, and gets as many GPUs as the type has"
+        " and the machine can give. Its memory and processors are limits if the setting `limit_to_instance_type` is on"
     ),
     "ResourceConfig.InstanceCount": Honoured(
         "1 to 100, all on this machine; in isolation mode full in a network of their own. A job of more instances than"
         " `max_instances` fails with SageMaker's CapacityError; when one instance fails, the others are stopped and the"
         " job has failed. The model and the output are those of `algo-1`"
     ),
-    "ResourceConfig.VolumeSizeInGB": Recorded("a job may use the disk as far as there is room"),
+    "ResourceConfig.VolumeSizeInGB": Honoured(
+        "a limit of the files that an instance writes if the setting `limit_to_instance_type` is on; else a job may use"
+        " the disk as far as there is room"
+    ),
     "ResourceConfig.VolumeKmsKeyId": Refused(_NO_KEYS),
     "ResourceConfig.KeepAlivePeriodInSeconds": Recorded("no instance has to be started, so none is kept warm"),
     "ResourceConfig.InstanceGroups": Honoured(
