@@ -508,6 +508,45 @@ def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_j
     assert not links.exists()
 
 
+@pytest.fixture
+def cloning_disk(tmp_path):
+    """The state directory of a stage on a file system whose files can share blocks."""
+    image, place = tmp_path / "disk", tmp_path / "state"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    for command in (["mkfs.btrfs", "-q", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("mkfs.btrfs is missing: apt-get install btrfs-progs")
+        if done.returncode:
+            pytest.skip(f"no btrfs can be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_in_plain_mode_files_share_their_blocks_with_the_store_where_the_file_system_can(cloning_disk, make_stage):
+    stage = make_stage("plain")
+    channel = stage.channel("training", a=os.urandom(20 << 20), b=b"")
+    os.sync()
+    before = os.statvfs(cloning_disk)
+    script = (
+        BASE + "data = base / 'input/data/training'; os.sync(); disk = os.statvfs(data)\n"
+        "print('FREE', disk.f_bfree * disk.f_frsize, sorted(os.listdir(data)), flush=True)\n"
+        "with (data / 'a').open('r+b') as file: file.write(b'changed')\n"
+    )
+    ref, ended = stage.run(script, channels=(channel,))
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    (line,) = (line for line in stage.lines(ref) if line.startswith("tidemill: channel"))
+    assert line == "tidemill: channel training not copied (reflink; what the script writes stays with the job)"
+    (said,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
+    assert said.endswith("['a', 'b']")
+    assert before.f_bfree * before.f_frsize - int(said.split()[1]) < 10 << 20
+    stored = stage.content(channel.objects[0]).read_bytes()
+    assert hashlib.sha256(stored).hexdigest() == channel.objects[0].sha256
+
+
 CHANGES = (
     "from pathlib import Path\n"
     "data = Path('/opt/ml/input/data/training')\n"

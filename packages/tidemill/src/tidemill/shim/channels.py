@@ -16,7 +16,7 @@ from tidemill.environments.build_lock import Built
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
-from tidemill.shim.objects import Placer, copy_channel, copy_object, link_object
+from tidemill.shim.objects import Cloner, Placer, copy_channel, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 from tidemill.shim.shared_links import LinkDirectories
@@ -60,6 +60,7 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
         Stopped: A stop was requested.
     """
     views: dict[str, Overlay] = {}
+    cloned: list[str] = []
     copied: list[str] = []
     shared: list[Built] = []
     for number, name in enumerate(session.task.channels):
@@ -74,8 +75,12 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
             raise of_os_error(error, place=place) from error
         if view.is_view:
             views[name] = view.overlay
+        elif view.is_clone:
+            cloned.append(name)
         elif view.is_copy:
             copied.append(name)
+    if cloned:
+        session.log.note(f"tidemill: {_named(cloned)} not copied (reflink; what the script writes stays with the job)")
     if copied:
         session.log.note(f"tidemill: {_named(copied)} copied (isolation={session.sandbox.isolation})")
     return replace(_shown(session, views), shared=tuple(shared))
@@ -105,10 +110,11 @@ def _share(session: Session, name: str, number: int, *, place: str) -> tuple[Ove
 
 @dataclass(slots=True)
 class _Brought:
-    """Whether the objects of a channel are linked or copied, which the first of them shows."""
+    """How the objects of a channel were provided: by links, by sharing their blocks, or by copies."""
 
     overlay: Overlay
     is_view: bool = False
+    is_clone: bool = False
     is_copy: bool = False
 
 
@@ -122,16 +128,18 @@ def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, pl
     first = next(listing, None)
     if isinstance(first, ObjectFile):
         brought.is_view = session.sandbox.isolation is not Isolation.PLAIN
-        brought.is_copy = not brought.is_view
     if brought.is_view:
         for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK):
             (overlay.directory / part).mkdir(parents=True)
         directory = overlay.directory / Overlay.FILES
-    place_object: Placer = link_object if brought.is_view else copy_object
+    cloner = Cloner()
+    place_object: Placer = link_object if brought.is_view else cloner
     entries: Iterator[Entry] = listing if first is None else chain([first], listing)
     with downloading(session, stores, place=place) as download:
         check = session.stop.check
         copy_channel(entries, directory, place=place, check=check, download=download, place_object=place_object)
+    brought.is_copy = cloner.has_copied
+    brought.is_clone = isinstance(first, ObjectFile) and not brought.is_view and not cloner.has_copied
     return brought
 
 
