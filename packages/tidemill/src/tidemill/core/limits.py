@@ -11,7 +11,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLimits:
-    """The limits of one instance; None means that there is none.
+    """The limits of one instance. None: no limit.
 
     Attributes:
         memory_bytes: Memory of all its processes together.

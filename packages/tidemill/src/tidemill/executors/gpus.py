@@ -90,6 +90,6 @@ class GpuPool:
                 self._taken[ref] = devices
 
     def give_back(self, ref: InstanceRef) -> None:
-        """Take back the GPUs of an instance, which has ended."""
+        """Free the GPUs of an instance that has ended."""
         with self._lock:
             self._taken.pop(ref, None)

@@ -1,8 +1,8 @@
-"""Enforce the limits of an instance: look at its processes and files while it runs, and kill it if it passes a limit.
+"""Enforce the limits of an instance: measure its processes and files while it runs, and kill it over a limit.
 
-This needs neither root nor control groups. It looks four times a second, so a script may pass a limit for a moment.
-Memory is what a control group would count of processes: pages that the process has written, and shared memory, divided
-among those that share it. The page cache is not counted.
+Measuring needs neither root nor control groups. It happens four times a second, so a script may pass a limit for a
+moment. Memory is the anonymous and shared memory of all processes, as control groups count it: memory that several
+processes share counts once. The page cache is not counted.
 """
 
 import contextlib

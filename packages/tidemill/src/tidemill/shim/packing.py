@@ -149,7 +149,7 @@ class _Sink:
 
     def _work(self) -> None:
         while piece := self._pieces.get():
-            if self._error is not None:  # take what is left, so that the other thread never waits
+            if self._error is not None:  # drain the queue: the other thread must not wait for room in it
                 continue
             try:
                 self._file.write(piece)

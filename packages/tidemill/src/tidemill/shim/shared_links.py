@@ -1,9 +1,9 @@
-"""Directories of links that all jobs with the same data share, so that only the first of them links each file.
+"""Directories of links that jobs with the same data share: only the first job links each file.
 
-Below ``views`` of the state directory, each has the name of what is in it: names and contents of all files. So an
-object that is replaced or deleted needs no care here: a job that comes later has another directory. Beside it are the
-listing from which it is made, and the files of `tidemill.environments.build_lock.Built`: a directory that a killed
-process left half made has no marker, and is made anew.
+The directories are below ``views`` of the state directory. The name of a directory is a digest of the names and
+contents of its files, so jobs that start after an object was replaced or deleted use another directory. Beside each
+directory are its listing and the files of `tidemill.environments.build_lock.Built`. A directory that a killed process
+left incomplete has no marker, and is built again.
 
 The links keep the content of deleted objects on the disk, so unused directories are removed after some minutes.
 """
@@ -41,7 +41,7 @@ class LinkDirectories:
         return hashlib.sha256(parts.encode()).hexdigest()[:40]
 
     def take_listing(self, name: str, target: Path) -> bool:
-        """Link the listing of a directory to ``target``, which must not exist; return False if there is none."""
+        """Link the listing of a directory to ``target``, which must not exist; return False without a listing."""
         try:
             os.link(self._listing(name), target)
         except OSError:
@@ -55,11 +55,11 @@ class LinkDirectories:
             os.link(listing, self._listing(name))
 
     def filled(self, name: str, fill: Callable[[Path], None], *, poll: Callable[[], None]) -> Built:
-        """Return a complete directory, which stays while this process lives.
+        """Return a complete directory; it is not removed while this process lives.
 
         Args:
             name: From `name_of`.
-            fill: Is called with an empty directory if there is none yet. What it raises ends the work.
+            fill: Is called with an empty directory if the directory does not exist yet. What it raises is passed on.
             poll: Is called several times a second while another process fills it; what it raises ends the wait.
 
         Raises:
