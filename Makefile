@@ -311,9 +311,9 @@ reference: .venv/ready
 docs: .venvs/docs/ready
 	.venvs/docs/bin/zensical build --strict --clean
 
-# The lock of one environment of jobs, e.g. lock-tf-2.20.
+# The lock of one environment of jobs, e.g. lock-tf-2.20 or lock-tf-2.21-gpu.
 lock-tf-%: .venv/ready
-	$(BIN)/python requirements/compile_locks.py $*
+	$(BIN)/python requirements/compile_locks.py tf-$*
 
 lock: .venv/ready
 	$(BIN)/python requirements/compile_locks.py

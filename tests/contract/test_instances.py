@@ -59,7 +59,7 @@ ENDLESS = """
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Service(settings={"max_instances": 3, "stop_grace_s": 60}) as service:
+    with Service(settings={"max_instances": 3, "stop_grace_s": 60, "instance_memory_mib": 600}) as service:
         yield service
 
 
@@ -197,6 +197,17 @@ def test_a_service_of_tests_leaves_no_network_behind(jobs_of: Any) -> None:
         job_id = directories(service, name)[0].path.parent.name
         assert processes_marked(f"{job_id}/network/1")
     assert not processes_marked(f"{job_id}/network/1")
+
+
+def test_an_instance_that_passes_a_limit_of_the_settings_fails_its_job(gangs: Any) -> None:
+    script = 'import time\nheld = bytearray(b"1") * (700 << 20)\ntime.sleep(60)\n'
+    job = gangs.run(script, ResourceConfig=resources(1))
+    assert job["TrainingJobStatus"] == "Failed"
+    said = (
+        "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 600 MiB"
+    )
+    assert job["FailureReason"].startswith(f"{said} (settings), and its peak was ")
+    assert "tidemill: limits of this instance (settings): 600 MiB of memory" in gangs.log(job["TrainingJobName"])
 
 
 def test_a_stop_reaches_all_instances(gangs: Any) -> None:

@@ -78,6 +78,56 @@ ESTIMATOR = """
         print("STEPS %d LOSS %.4f" % (results["global_step"], results["average_loss"]), flush=True)
 """
 
+FILES = """
+    import os
+    import tensorflow as tf
+    from sagemaker_tensorflow import PipeModeDataset
+
+    if not tf.executing_eagerly():
+        tf.compat.v1.enable_eager_execution()
+    tf2 = tf.compat.v2
+    root = os.environ["SM_HP_ROOT"] + "/" + os.environ["SAGEMAKER_JOB_NAME"] + "/files"
+
+    with tf.io.gfile.GFile(root + "/text", "w") as file:
+        file.write("text")
+    assert tf.io.gfile.GFile(root + "/text").read() == "text"
+    tf.io.gfile.rename(root + "/text", root + "/renamed")
+    assert not tf.io.gfile.exists(root + "/text")
+    assert tf.io.gfile.stat(root + "/renamed").length == 4
+    assert tf.io.gfile.glob(root + "/ren*") == [root + "/renamed"]
+    with tf.io.TFRecordWriter(root + "/records") as writer:
+        for number in range(1000):
+            writer.write(b"%d" % number)
+    records = [record.numpy() for record in tf.data.TFRecordDataset(root + "/records")]
+    assert records == [b"%d" % number for number in range(1000)]
+
+    variable = tf.Variable(3.0)
+    checkpoint = tf.train.Checkpoint(variable=variable)
+    checkpoint.save(root + "/checkpoints/c")
+    variable.assign(0.0)
+    checkpoint.restore(tf.train.latest_checkpoint(root + "/checkpoints")).assert_consumed()
+    assert variable.numpy() == 3.0
+
+    class Doubling(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+        def double(self, x):
+            return 2 * x
+
+    tf2.saved_model.save(Doubling(), root + "/saved")
+    assert tf2.saved_model.load(root + "/saved").double(tf.constant(2.0)).numpy() == 4.0
+    writer = tf2.summary.create_file_writer(root + "/logs")
+    with writer.as_default():
+        tf2.summary.scalar("loss", 1.0, step=1)
+    writer.close()
+    assert len(tf.io.gfile.glob(root + "/logs/events*")) == 1
+    try:
+        tf.io.gfile.GFile(root + "/none").read()
+    except tf.errors.NotFoundError:
+        print("FILES", tf.__version__, flush=True)
+    piped = PipeModeDataset(channel="training", record_format="RecordIO")
+    print("PIPED", sum(1 for _ in piped), flush=True)
+"""
+
 KERAS_3 = """
     import keras
     import numpy as np
@@ -157,6 +207,22 @@ def test_an_estimator_trains_from_pipes_and_evaluates(jobs, build_environment, v
     assert float(loss) < 0.1
     reader = "python" if version == "1.15" else "native"
     assert any(line.startswith(f"pipemode.reader reader={reader} ") for line in lines)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", list(reversed(FRAMEWORKS)))
+def test_tensorflow_reads_and_writes_s3_and_pipes_on_every_version(jobs, build_environment, version):
+    build_environment(version)
+    data = recordio([b"%d" % number for number in range(100)])
+    jobs.s3.put_object(Bucket=BUCKET, Key=f"piped-{version}/a.rec", Body=data)
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/piped-{version}/"}}
+    channels = [{"ChannelName": "training", "InputMode": "Pipe", "DataSource": source}]
+    root = {"root": f"s3://{BUCKET}/out"}
+    job = jobs.run(FILES, InputDataConfig=channels, HyperParameters=root, **image(version))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    assert logged(lines, "FILES ") == FRAMEWORKS[version].release
+    assert logged(lines, "PIPED ") == "100"
 
 
 @pytest.mark.matrix

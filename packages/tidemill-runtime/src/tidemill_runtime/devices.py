@@ -7,6 +7,10 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Devices"]
 
@@ -22,25 +26,20 @@ class Devices:
     num_neurons: int
 
     @classmethod
-    def present(cls) -> Devices:
-        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls.
+    def present(cls, variables: Mapping[str, str]) -> Devices:
+        """Count CPUs of the affinity mask, GPUs and Neuron cores.
 
-        GPUs that CUDA_VISIBLE_DEVICES hides are not counted.
+        Args:
+            variables: The container's environment. GPUs are those of CUDA_VISIBLE_DEVICES, else those of nvidia-smi.
         """
-        return cls(len(os.sched_getaffinity(0)), _count_gpus(), _count_neurons())
+        return cls(len(os.sched_getaffinity(0)), _count_gpus(variables.get("CUDA_VISIBLE_DEVICES")), _count_neurons())
 
 
-def _count_gpus() -> int:
-    present = sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return present if shown is None else min(present, _count_shown(shown))
-
-
-def _count_shown(devices: str) -> int:
-    """Count what CUDA_VISIBLE_DEVICES names; CUDA ignores -1 and what follows it."""
-    names = [name.strip() for name in devices.split(",")]
-    end = names.index("-1") if "-1" in names else len(names)
-    return sum(bool(name) for name in names[:end])
+def _count_gpus(visible: str | None) -> int:
+    if visible is not None:
+        names = [name.strip() for name in visible.split(",")]
+        return len(names[: names.index("-1")] if "-1" in names else [name for name in names if name])
+    return sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
 
 
 def _count_neurons() -> int:

@@ -83,7 +83,7 @@ class Environment:
             job_name=reserved.get("sagemaker_job_name") or variables.get("TRAINING_JOB_NAME"),
             region=reserved.get("sagemaker_region") or variables.get("AWS_REGION"),
             framework_module=variables.get("SAGEMAKER_TRAINING_MODULE") or DEFAULT_FRAMEWORK_MODULE,
-            devices=devices or Devices.present(),
+            devices=devices or Devices.present(variables),
         )
 
     @property

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PlainValidator, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tidemill.core.images import DEFAULT_TENSORFLOW
+from tidemill.core.limits import LimitPolicy
 from tidemill.core.machine_share import MachineShare
 from tidemill.core.names import DEFAULT_REGION, S3Uri
 from tidemill.core.policy import Policy
@@ -90,6 +91,23 @@ class Settings(BaseSettings):
     A lost instance is started again when its lease has ended."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Training instances that run at the same time; further jobs wait in order."""
+    gpus: tuple[str, ...] | None = None
+    """GPUs of this machine that training jobs may have, as CUDA_VISIBLE_DEVICES names them: numbers or ``GPU-...``.
+    Unset: those that nvidia-smi lists. Empty: none."""
+    share_gpus: bool = False
+    """Let several jobs have the same GPU at the same time. Unset: a job waits for GPUs that no other job has."""
+    limit_to_instance_type: bool = False
+    """Limit a training instance to the memory and processors of its instance type, if that is one of SageMaker's, and
+    to VolumeSizeInGB of files."""
+    instance_memory_mib: int | None = Field(default=None, ge=1)
+    """Memory of a training instance. If its processes use more, they are killed, and the job fails."""
+    instance_cpus: int | None = Field(default=None, ge=1)
+    """Processors of a training instance."""
+    instance_processes: int | None = Field(default=None, ge=1)
+    """Processes of a training instance, with about five of tidemill. If it has more, they are killed, and the job
+    fails."""
+    instance_disk_mib: int | None = Field(default=None, ge=1)
+    """Files that a training instance may write. If they take more, its processes are killed, and the job fails."""
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Time between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
     warm: bool = False
@@ -118,6 +136,17 @@ class Settings(BaseSettings):
     not named here gets the built-in policy (`tidemill.core.roles`)."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe events that go to the service's log: debug, info, warning or error."""
+
+    @property
+    def limit_policy(self) -> LimitPolicy:
+        """What limits training instances."""
+        return LimitPolicy(
+            memory_mib=self.instance_memory_mib,
+            cpus=self.instance_cpus,
+            processes=self.instance_processes,
+            disk_mib=self.instance_disk_mib,
+            by_type=self.limit_to_instance_type,
+        )
 
     @property
     def port_is_chosen(self) -> bool:

@@ -24,6 +24,26 @@ def test_a_fit_machine_passes(tidemill: Run) -> None:
     assert found["isolation"]["text"].startswith(("mount", "plain"))
 
 
+def test_gpus_are_shown_with_their_driver(tidemill: Run, variables: dict[str, str], tmp_path: Path) -> None:
+    found = findings(tidemill("doctor", "--json", TIDEMILL_GPUS="[]"))["gpus"]
+    assert found["level"] == "ok"
+    assert found["text"].startswith("none (")
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, GPU-1a, Tesla T4, 15360 MiB, 550.54.15'\n")
+    program.chmod(0o755)
+    path = f"{tmp_path}:{variables['PATH']}"
+    environments = str(tmp_path / "environments")
+    found = findings(tidemill("doctor", "--json", PATH=path, TIDEMILL_ENVIRONMENTS_DIR=environments))["gpus"]
+    assert found["level"] == "ok"
+    assert found["text"] == (
+        "1 for jobs, driver 550.54.15: Tesla T4 with 15360 MiB; the environment tf-2.21-gpu is not built yet"
+    )
+    unknown = findings(
+        tidemill("doctor", "--json", TIDEMILL_GPUS='["0", "1"]', TIDEMILL_ENVIRONMENTS_DIR=environments)
+    )["gpus"]
+    assert (unknown["level"], unknown["remedy"]) == ("warn", "install NVIDIA's driver, or unset TIDEMILL_GPUS")
+
+
 def test_looking_makes_nothing(tidemill: Run, variables: dict[str, str]) -> None:
     tidemill("doctor")
     assert not Path(variables["TIDEMILL_STATE_DIR"]).exists()

@@ -1,4 +1,4 @@
-"""Specs of instances, as far as they are about keys."""
+"""Specs of instances: keys, GPUs, limits and shared links."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import Any
 from tidemill.control.plan import InstancePlanner
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.core.limits import InstanceLimits, LimitPolicy
+from tidemill.core.training import TrainingJob
+from tidemill.executors.base import Capacity
 from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -37,3 +40,68 @@ def test_an_instance_of_an_endpoint_is_planned_without_keys(tmp_path: Path) -> N
             return spec
 
     assert asyncio.run(plan()).variables == {"MODE": "fast", "AWS_REGION": "us-west-2"}
+
+
+def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_links_to_many_files(
+    tmp_path: Path,
+) -> None:
+    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://data/many/"}
+    few = {"S3DataType": "S3Prefix", "S3Uri": "s3://data/many/00"}
+    sharded = {**source, "S3DataDistributionType": "ShardedByS3Key"}
+    sources = {"whole": source, "again": source, "few": few, "sharded": sharded}
+    request: dict[str, Any] = {
+        "TrainingJobName": "job",
+        "AlgorithmSpecification": {
+            "TrainingImage": "tensorflow-training:2.21.0-gpu-py311",
+            "TrainingInputMode": "File",
+        },
+        "RoleArn": "arn:aws:iam::000000000000:role/R",
+        "OutputDataConfig": {"S3OutputPath": "s3://data/out"},
+        "ResourceConfig": {
+            "VolumeSizeInGB": 2,
+            "InstanceGroups": [
+                {"InstanceGroupName": "learn", "InstanceType": "ml.g4dn.xlarge", "InstanceCount": 1},
+                {"InstanceGroupName": "read", "InstanceType": "ml.m5.large", "InstanceCount": 1},
+            ],
+        },
+        "InputDataConfig": [
+            {"ChannelName": name, "DataSource": {"S3DataSource": each}} for name, each in sources.items()
+        ],
+    }
+    job = TrainingJob(
+        name="job", arn="arn", job_id="0a", request=request, created_ms=1, log_streams=("job/algo-1-1", "job/algo-2-1")
+    )
+
+    async def plan() -> tuple[InstanceSpec, ...]:
+        with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
+            objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
+            await objects.ensure_bucket("data")
+            await asyncio.gather(*(objects.put_bytes("data", f"many/{n:03}", b"x") for n in range(101)))
+            planner = InstancePlanner(
+                objects,
+                logs=tmp_path / "logs",
+                region="us-west-2",
+                grace_s=1,
+                warm=True,
+                capacity=lambda: Capacity(instances=2, cpus=2, gpus=4),
+                limits=LimitPolicy(by_type=True),
+            )
+            specs, _ = planner.plan(job, variables={})
+            again, _ = planner.plan(job, variables={})
+            await objects.put_bytes("data", "many/007", b"x")  # the same bytes, but other content
+            replaced, _ = planner.plan(job, variables={})
+            assert [channel.digest for channel in specs[0].channels] == [
+                channel.digest for channel in again[0].channels
+            ]
+            assert replaced[0].channels[0].digest != specs[0].channels[0].digest
+            await objects.close()
+            return specs
+
+    learn, read = asyncio.run(plan())
+    assert (learn.gpus, learn.environment, learn.warm) == (1, "tf-2.21-gpu", False)
+    assert (read.gpus, read.environment, read.warm) == (0, "tf-2.21", False)
+    assert learn.limits == InstanceLimits(memory_bytes=16 << 30, cpus=4, disk_bytes=2 << 30, source="ml.g4dn.xlarge")
+    whole, again, few_digest, sharded_digest = (channel.digest for channel in learn.channels)
+    assert whole == again
+    assert few_digest == ""
+    assert sharded_digest not in ("", whole, read.channels[3].digest)

@@ -71,6 +71,24 @@ def test_a_job_larger_than_the_machine_runs_alone() -> None:
     assert asyncio.run(_too_large()) is False
 
 
+def test_a_job_with_gpus_waits_for_them_and_nobody_overtakes_it() -> None:
+    async def run() -> None:
+        slots = Slots(lambda: 4, gpus=lambda: 2)
+        assert slots.try_take(1, gpus=2)
+        assert slots.try_take(1)
+        waiting = asyncio.create_task(slots.take(1, gpus=1))
+        behind = asyncio.create_task(slots.take(1))
+        await settle()
+        assert not waiting.done()
+        assert not behind.done()
+        slots.release(1, gpus=2)
+        await asyncio.gather(waiting, behind)
+        assert slots.try_take(1, gpus=1)
+        assert not slots.try_take(0, gpus=1)
+
+    asyncio.run(run())
+
+
 def test_nobody_takes_a_slot_past_those_who_wait() -> None:
     async def run() -> bool:
         slots = Slots(lambda: 2)

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.core.frameworks import FRAMEWORKS, Framework, select, select_serving, select_training
+from tidemill.core.frameworks import (
+    ENVIRONMENTS,
+    FRAMEWORKS,
+    Framework,
+    environment_of,
+    select,
+    select_serving,
+    select_training,
+)
 from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
 from tidemill.environments import builder
 
@@ -107,6 +115,15 @@ def test_what_differs_from_the_request_is_told():
     )
 
 
+def test_an_image_for_gpus_runs_on_gpus_if_the_machine_has_some_and_the_version_has_an_environment():
+    found = select(image("2.21.0", "py311", "gpu"), gpus=1)
+    assert (found.uses_gpus, found.notices) == (True, ())
+    assert environment_of(found.framework.version, gpu=found.uses_gpus) == "tf-2.21-gpu"
+    assert not select(image("2.21.0", "py311", "cpu"), gpus=1).uses_gpus
+    old = select(image("2.15.0", "py311", "gpu"), gpus=1)
+    assert (old.uses_gpus, len(old.notices)) == (False, 1)
+
+
 def test_model_parallelism_runs_on_the_newest_where_the_version_is_too_old_for_it():
     def job(version: str) -> dict:
         uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-py39"
@@ -127,12 +144,13 @@ def test_endpoints_run_on_the_default_with_a_notice():
 
 def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_other_lock():
     locks = Path(builder.__file__).parent / "locks"
-    assert {path.stem for path in locks.iterdir()} == {each.environment for each in FRAMEWORKS.values()}
-    for framework in FRAMEWORKS.values():
-        lines = (locks / f"{framework.environment}.txt").read_text().splitlines()
+    assert {path.stem for path in locks.iterdir()} == set(ENVIRONMENTS)
+    for name, framework in ENVIRONMENTS.items():
+        lines = (locks / f"{name}.txt").read_text().splitlines()
         pinned = [line.split()[0] for line in lines if line.startswith(("tensorflow==", "tensorflow-cpu=="))]
         assert pinned
         assert {pin.partition("==")[2] for pin in pinned} == {framework.release}
+        assert any(line.startswith("nvidia-cudnn") for line in lines) == (name != framework.environment)
 
 
 def test_a_framework_knows_its_names():

@@ -35,9 +35,16 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def environments_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environments directory in which tf-2.21 is complete, but holds only fakes of the in-job distributions."""
+    """An environments directory in which those of TensorFlow 2.21 are complete, with fakes of the in-job
+    distributions only."""
     directory = tmp_path_factory.mktemp("environments")
-    environment = Environments(directory).describe("tf-2.21")
+    for name in ("tf-2.21", "tf-2.21-gpu"):
+        _fake_environment(directory, name)
+    return directory
+
+
+def _fake_environment(directory: Path, name: str) -> None:
+    environment = Environments(directory).describe(name)
     base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     (environment.prefix / "bin").mkdir(parents=True)
     environment.python.symlink_to(base)
@@ -52,11 +59,10 @@ def environments_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Built(environment.prefix).complete(
         {"name": environment.name, "key": environment.key, "lock_sha256": environment.lock_sha256}
     )
-    return directory
 
 
 def open_executor(
-    state_dir: Path, environments_dir: Path, isolation: str, service_url: str | None = None
+    state_dir: Path, environments_dir: Path, isolation: str, service_url: str | None = None, **settings: Any
 ) -> LocalExecutor:
     """An executor over a store that keeps content in files named by their digest."""
     return LocalExecutor(
@@ -66,6 +72,7 @@ def open_executor(
         content_file=lambda content_id: state_dir / "objects" / content_id,
         logs=state_dir / "logs",
         service_url=service_url,
+        **settings,
     )
 
 
@@ -79,6 +86,7 @@ class Stage:
     refs: list[InstanceRef] = field(default_factory=list)
     isolation: str = "auto"
     service_url: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def spec(self, script: str = "", **changes: Any) -> InstanceSpec:
         # Processes are found by the id of their job on the whole machine, where other tests may run.
@@ -159,7 +167,9 @@ class Stage:
     def reopen(self) -> None:
         """A new executor on the same directories, as after a restart of the server."""
         self.executor.close()
-        self.executor = open_executor(self.state_dir, self.environments_dir, self.isolation, self.service_url)
+        self.executor = open_executor(
+            self.state_dir, self.environments_dir, self.isolation, self.service_url, **self.settings
+        )
 
     def close(self) -> None:
         for ref in self.refs:
@@ -172,10 +182,21 @@ def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[...,
     """Makes a stage with the isolation asked for."""
     made: list[Stage] = []
 
-    def make(isolation: str, environments_dir: Path = environments_dir, service_url: str | None = None) -> Stage:
+    def make(
+        isolation: str, environments_dir: Path = environments_dir, service_url: str | None = None, **settings: Any
+    ) -> Stage:
         state_dir = tmp_path / "state"
-        executor = open_executor(state_dir, environments_dir, isolation, service_url)
-        made.append(Stage(executor, state_dir, environments_dir, isolation=isolation, service_url=service_url))
+        executor = open_executor(state_dir, environments_dir, isolation, service_url, **settings)
+        made.append(
+            Stage(
+                executor,
+                state_dir,
+                environments_dir,
+                isolation=isolation,
+                service_url=service_url,
+                settings=settings,
+            )
+        )
         return made[-1]
 
     yield make

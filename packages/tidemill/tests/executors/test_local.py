@@ -508,6 +508,100 @@ def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_j
     assert not links.exists()
 
 
+@pytest.fixture
+def cloning_disk(tmp_path):
+    """The state directory of a stage on a file system whose files can share blocks."""
+    image, place = tmp_path / "disk", tmp_path / "state"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    for command in (["mkfs.btrfs", "-q", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("mkfs.btrfs is missing: apt-get install btrfs-progs")
+        if done.returncode:
+            pytest.skip(f"no btrfs can be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_in_plain_mode_files_share_their_blocks_with_the_store_where_the_file_system_can(cloning_disk, make_stage):
+    stage = make_stage("plain")
+    channel = stage.channel("training", a=os.urandom(20 << 20), b=b"")
+    os.sync()
+    before = os.statvfs(cloning_disk)
+    script = (
+        BASE + "data = base / 'input/data/training'; os.sync(); disk = os.statvfs(data)\n"
+        "print('FREE', disk.f_bfree * disk.f_frsize, sorted(os.listdir(data)), flush=True)\n"
+        "with (data / 'a').open('r+b') as file: file.write(b'changed')\n"
+    )
+    ref, ended = stage.run(script, channels=(channel,))
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    (line,) = (line for line in stage.lines(ref) if line.startswith("tidemill: channel"))
+    assert line == "tidemill: channel training not copied (reflink; what the script writes stays with the job)"
+    (said,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
+    assert said.endswith("['a', 'b']")
+    assert before.f_bfree * before.f_frsize - int(said.split()[1]) < 10 << 20
+    stored = stage.content(channel.objects[0]).read_bytes()
+    assert hashlib.sha256(stored).hexdigest() == channel.objects[0].sha256
+
+
+CHANGES = (
+    "from pathlib import Path\n"
+    "data = Path('/opt/ml/input/data/training')\n"
+    "print(sorted(str(p.relative_to(data)) for p in data.rglob('*') if p.is_file()), (data / 'a').read_text())\n"
+    "with (data / 'a').open('a') as file: file.write(' and more')\n"
+    "(data / 'deep/b').unlink()\n"
+    "(data / 'new').write_text('new')\n"
+)
+
+
+def test_jobs_with_the_same_files_share_one_directory_of_links_and_see_no_change_of_each_other(stage):
+    files = {"a": b"original", "deep/b": b"b"}
+    channel = replace(stage.channel("training", **files), digest="same")
+    seen = []
+    for _ in range(2):
+        ref, ended = stage.run(CHANGES, channels=(channel,))
+        assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+        assert stage.lines(ref)[-1] == "['a', 'deep/b'] original"
+        seen.append((stage.directory(ref).views / "0/files").readlink())
+        stage.executor.reap(ref.job_id)
+    (links,) = set(seen)
+    assert links.parent == stage.state_dir / "views"
+    assert sorted(each.name for each in links.rglob("*")) == ["a", "b", "deep"]
+    assert (links / "a").samefile(stage.content(channel.objects[0]))
+    assert (links / "a").read_bytes() == b"original"
+    other, ended = stage.run(
+        CHANGES, channels=(replace(stage.channel("training", a=b"2", **{"deep/b": b""}), digest="2"),)
+    )
+    assert stage.lines(other)[-1] == "['a', 'deep/b'] 2", ended
+    # The service removes them some time after their last use, never while a job has them.
+    assert stage.executor.remove_unused_links(idle_s=600) == 0
+    held = stage.start("import time; print('ready', flush=True); time.sleep(60)", channels=(channel,))
+    stage.wait_for_line(held, "ready")
+    assert stage.executor.remove_unused_links(idle_s=0) == 1
+    assert [each.name for each in (stage.state_dir / "views").iterdir() if each.is_dir()] == [links.name]
+    stage.executor.kill(held)
+    assert stage.executor.remove_unused_links(idle_s=0) == 1
+    assert list((stage.state_dir / "views").iterdir()) == []
+    assert all(stage.content(each).exists() for each in channel.objects)
+
+
+def test_links_that_a_killed_shim_left_half_made_are_made_anew(stage, monkeypatch):
+    channel = replace(stage.channel("training", a=b"original", **{"deep/b": b"b"}), digest="same")
+    monkeypatch.setenv("TIDEMILL_FAULTS", "shim.linked:exit")
+    killed = stage.start(channels=(channel,))
+    stage.wait(killed, lambda: not stage.executor.observe(killed).running)
+    assert stage.executor.observe(killed).exit is None
+    (links,) = (each for each in (stage.state_dir / "views").iterdir() if each.is_dir())
+    (links / "deep/b").unlink()  # as if it had been killed earlier
+    monkeypatch.delenv("TIDEMILL_FAULTS")
+    ref, ended = stage.run(CHANGES, channels=(channel,))
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref)[-1] == "['a', 'deep/b'] original"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to any group")
 def test_a_file_of_another_group_can_be_changed_too(stage):
     channel = stage.channel("training", x=b"original")

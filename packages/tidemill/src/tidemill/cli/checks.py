@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import shlex
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.cli.text import size
-from tidemill.errors import ConfigurationError, EnvironmentBuildError
+from tidemill.core.frameworks import ENVIRONMENTS
+from tidemill.errors import ConfigurationError, EnvironmentBuildError, MissingInterpreterError
 from tidemill.server.discovery import ServiceRecord, find_service
 from tidemill.server.exports import REMOVED_VARIABLES
 from tidemill.server.keys import Keys
@@ -27,6 +29,7 @@ __all__ = ["Finding", "Level", "examine"]
 _PYTHONS = ((3, 11), (3, 13))
 _ROOM_BYTES = 5 * 1024**3
 _ROOM_INODES = 100_000
+_TENSORFLOW_TIMEOUT_S = 120
 
 
 class Level(StrEnum):
@@ -59,6 +62,7 @@ def examine(settings: "Settings") -> Iterator[Finding]:
         _frameworks,
         _isolation,
         _processors,
+        _gpus,
         _state_directory,
         _keys,
         _room,
@@ -129,6 +133,51 @@ def _processors(settings: "Settings") -> Finding:
     if settings.max_instances <= count:
         return Finding("processors", Level.OK, text)
     return Finding("processors", Level.WARN, f"{text}: more than processors", f"set TIDEMILL_MAX_INSTANCES={count}")
+
+
+def _gpus(settings: "Settings") -> Finding:
+    from tidemill.executors.gpus import find_gpus
+
+    found = find_gpus()
+    devices = settings.gpus if settings.gpus is not None else tuple(gpu.uuid for gpu in found)
+    if not devices:
+        why = "switched off by the setting gpus" if found else "nvidia-smi lists none"
+        return Finding("gpus", Level.OK, f"none ({why}); all jobs compute on processors")
+    named = ", ".join(f"{gpu.name} with {gpu.memory}" for gpu in found) or "unknown to nvidia-smi"
+    driver = f"driver {found[0].driver}" if found else "no driver"
+    shared = "; jobs may share them" if settings.share_gpus else ""
+    text = f"{len(devices)} for jobs, {driver}: {named}{shared}; {_seen_by_tensorflow(settings)}"
+    if found:
+        return Finding("gpus", Level.OK, text)
+    return Finding("gpus", Level.WARN, text, "install NVIDIA's driver, or unset TIDEMILL_GPUS")
+
+
+def _seen_by_tensorflow(settings: "Settings") -> str:
+    """Ask the TensorFlow of the environment for GPUs, if it is built."""
+    from tidemill.environments.builder import Environments
+
+    environments = Environments(settings.environments_dir.absolute())
+    name = next(name for name in ENVIRONMENTS if name.endswith("-gpu"))
+    try:
+        environment = environments.describe(name)
+    except (MissingInterpreterError, EnvironmentBuildError) as error:
+        return f"{name}: {error}"
+    if not environments.is_built(environment):
+        return f"the environment {name} is not built yet"
+    code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    try:
+        asked = subprocess.run(
+            [environment.python, "-c", code],
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", "PATH": os.environ.get("PATH", os.defpath)},
+            capture_output=True,
+            text=True,
+            timeout=_TENSORFLOW_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"TensorFlow of {name} does not answer: {error}"
+    count = asked.stdout.strip()
+    return f"TensorFlow of {name} sees {count}" if count.isdecimal() else f"TensorFlow of {name} cannot be imported"
 
 
 def _state_directory(settings: "Settings") -> Finding:

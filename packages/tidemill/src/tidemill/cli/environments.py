@@ -73,13 +73,13 @@ def remove(
 
 
 def _list_available() -> None:
-    from tidemill.core.frameworks import FRAMEWORKS
+    from tidemill.core.frameworks import ENVIRONMENTS
     from tidemill.environments.interpreters import available, preferred
 
     rows = []
-    for framework in FRAMEWORKS.values():
+    for name, framework in ENVIRONMENTS.items():
         here = available(preferred(framework.pythons))
-        rows.append((framework.environment, framework.release, ", ".join(framework.pythons), ", ".join(here) or "none"))
+        rows.append((name, framework.release, ", ".join(framework.pythons), ", ".join(here) or "none"))
     print_table(("NAME", "TENSORFLOW", "PYTHON", "ON THIS MACHINE"), rows)
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,14 @@ from tidemill.store.objects.store import ObjectStore
 __all__ = ["Channels", "DataMissing", "Listing", "channel_config", "reference"]
 
 _IN_MEMORY_BYTES = 1 << 20
+_SHARED_SINCE = 100
+"""Number of objects from which on jobs share the links to them. Below it, sharing costs more than linking."""
 _NONE = "None"
 _FAST_FILE = "FastFile"
 _KINDS: Mapping[str, type[Input]] = {kind.__name__: kind for kind in (ObjectReference, InlineText, RemoteObject)}
+_REFERENCE = ("uri", "name", "content_id", "size_bytes", "sha256", "etag")
+_Rows = list[tuple[Any, ...]]
+"""Members of `ObjectReference` in the order of `_REFERENCE`: there may be a million objects."""
 
 
 class DataMissing(Exception):
@@ -41,40 +46,67 @@ class Listing:
         objects: Number of objects.
         record: The channel's members of the job's record.
         remotes: Names of the remote stores that hold some of the objects.
+        digest: The same for two listings if their files have the same names and contents in the store of the service;
+            empty if some are elsewhere.
     """
 
-    def __init__(self, entries: Iterable[Input]) -> None:
+    def __init__(self, entries: Iterable[Input | _Rows], *, seed: str = "") -> None:
+        """Read all entries.
+
+        Args:
+            entries: Entries, or many objects of the service's store at once.
+            seed: Goes into ``digest``.
+        """
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed with the object
         weakref.finalize(self, self._file.close)
-        digest = hashlib.sha256()
-        self.objects = size_bytes = 0
+        self._contents, self._views = hashlib.sha256(), hashlib.sha256(seed.encode())
+        self.objects = self._size_bytes = 0
         self.remotes: set[str] = set()
+        self._is_local = True
         for entry in entries:
-            self._file.write(_to_line(entry) + b"\n")
-            if isinstance(entry, InlineText):
-                digest.update(f"{json.dumps(entry.text)}\n".encode())
-                continue
-            if isinstance(entry, RemoteObject):
-                self.remotes.add(entry.remote)
-            content = entry.etag if isinstance(entry, RemoteObject) else entry.sha256
-            digest.update(f"{entry.uri}\0{content}\n".encode())
-            self.objects += 1
-            size_bytes += entry.size_bytes
-        self.record = {"objects": self.objects, "size_bytes": size_bytes, "sha256": digest.hexdigest()}
+            if isinstance(entry, list):
+                self._add_rows(entry)
+            elif isinstance(entry, ObjectReference):
+                self._add_rows([tuple(getattr(entry, name) for name in _REFERENCE)])
+            else:
+                self._is_local = False
+                self._add(entry)
+        self.digest = self._views.hexdigest() if self._is_local else ""
+        self.record = {
+            "objects": self.objects,
+            "size_bytes": self._size_bytes,
+            "sha256": self._contents.hexdigest(),
+        }
 
     def __iter__(self) -> Iterator[Input]:
         self._file.seek(0)
         for line in self._file:
-            yield _from_line(line)
+            kind, rows = json.loads(line)
+            make, names = _KINDS[kind], _KINDS[kind].__slots__
+            for row in rows:
+                yield make(**dict(zip(names, row, strict=True)))
 
+    def _add_rows(self, rows: _Rows) -> None:
+        self._contents.update("".join([f"{row[0]}\0{row[4]}\n" for row in rows]).encode())
+        self._views.update("".join([f"{row[1]}\0{row[2]}\n" for row in rows]).encode())
+        if any(row[2].startswith("s3://") for row in rows):  # the content lies in another S3
+            self._is_local = False
+        self.objects += len(rows)
+        self._size_bytes += sum([row[3] for row in rows])
+        self._write(ObjectReference, rows)
 
-def _to_line(entry: Input) -> bytes:
-    return json.dumps((type(entry).__name__, {name: getattr(entry, name) for name in entry.__slots__})).encode()
+    def _add(self, entry: InlineText | RemoteObject) -> None:
+        self._write(type(entry), [[getattr(entry, name) for name in entry.__slots__]])
+        if isinstance(entry, InlineText):
+            self._contents.update(f"{json.dumps(entry.text)}\n".encode())
+            return
+        self.remotes.add(entry.remote)
+        self._contents.update(f"{entry.uri}\0{entry.etag}\n".encode())
+        self.objects += 1
+        self._size_bytes += entry.size_bytes
 
-
-def _from_line(line: bytes) -> Input:
-    kind, members = json.loads(line)
-    return _KINDS[kind](**members)
+    def _write(self, kind: type[Input], rows: Sequence[Sequence[Any]]) -> None:
+        self._file.write(json.dumps((kind.__name__, rows)).encode() + b"\n")
 
 
 class Channels:
@@ -114,6 +146,7 @@ class Channels:
         spec = ChannelSpec(
             name=name,
             objects=listing,
+            digest=listing.digest if listing.objects >= _SHARED_SINCE else "",
             input_mode=input_mode,
             compression=channel.get("CompressionType", _NONE),
             record_wrapper=channel.get("RecordWrapperType", _NONE),
@@ -142,7 +175,7 @@ class Channels:
                     f"ClientError: {what}: the bucket of {uri} does not exist; upload the data, or say in the"
                     " setting remote_s3 where it lies"
                 )
-            listing = Listing(_entries(place, source, uri))
+            listing = Listing(_entries(place, source, uri), seed=self._objects.contents.damage)
         except ManifestFault as fault:
             raise DataMissing(f"ClientError: {what}: the manifest {uri} {fault}") from fault
         except RemoteFault as fault:
@@ -164,18 +197,21 @@ class _Place:
     def has_bucket(self, bucket: str) -> bool:
         return self._objects.bucket_exists(bucket) or self._remotes.store_of(bucket) is not None
 
-    def below(self, uri: S3Uri) -> Iterator[RemoteObject | ObjectReference]:
+    def below(self, uri: S3Uri) -> Iterator[RemoteObject | _Rows]:
         """Yield the objects below a prefix. As on SageMaker, a file's name is its key after the prefix's last "/"."""
         store = self._remote(uri)
-        found = self._objects.list_all(uri.bucket, uri.key) if store is None else store.below(uri)
-        for info in found:
-            name = _name_below(uri, info.key)
-            if info.key.endswith("/"):
-                continue  # folder markers make no file
-            if isinstance(info, ObjectInfo):
-                yield reference(info, name=name)
-            elif store is not None:
-                yield _remote_object(store, uri.bucket, info, name=name)
+        if store is not None:
+            for info in store.below(uri):
+                if not info.key.endswith("/"):  # folder markers make no file
+                    yield _remote_object(store, uri.bucket, info, name=_name_below(uri, info.key))
+            return
+        bucket = f"s3://{uri.bucket}/"
+        for batch in self._objects.list_in_batches(uri.bucket, uri.key):
+            yield [
+                (bucket + key, _name_below(uri, key), content_id, size_bytes, sha256, etag)
+                for key, content_id, size_bytes, etag, sha256 in batch
+                if not key.endswith("/")
+            ]
 
     def named(self, uri: S3Uri, *, name: str) -> Input | Callable[[], Input]:
         """Return the object that a manifest names, or a function that finds it with a request to a remote store.
@@ -215,7 +251,7 @@ class _Place:
         return None if self._objects.bucket_exists(uri.bucket) else self._remotes.store_of(uri.bucket)
 
 
-def _entries(place: _Place, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Input]:
+def _entries(place: _Place, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Input | _Rows]:
     if source["S3DataType"] == "S3Prefix":
         yield from place.below(uri)
         return

@@ -6,6 +6,7 @@ and each is made so that the second time changes nothing.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
+from tidemill.control.gpus import GpusMissing, plan_gpus
 from tidemill.control.job_driver import JobDriver
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
@@ -112,19 +114,37 @@ class TrainingDriver(JobDriver[TrainingJob]):
             return
         refs = instances_of(job)
         self._queue.listen(job.job_id, job.name)
+        try:
+            gpus = self._gpus_of(job)
+        except GpusMissing as error:
+            await self._end(job, Outcome.FAILED, failure=str(error))
+            return
         if any(self._launched(ref) for ref in refs):
-            self._slots.force(len(refs))
+            self._slots.force(len(refs), gpus=gpus)
         elif len(refs) > max(1, self._executor.capacity().instances):
             await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
             return
-        elif not await self._admit(job, len(refs)):
+        elif not await self._admit(job, len(refs), gpus):
             await self._end(self._job(job.name), Outcome.STOPPED)
             return
         try:
             while await self._attempt(self._job(job.name)):
                 pass
         finally:
-            self._slots.release(len(refs))
+            self._slots.release(len(refs), gpus=gpus)
+
+    def _gpus_of(self, job: TrainingJob) -> int:
+        """Return how many GPUs the job occupies.
+
+        Raises:
+            GpusMissing: The machine has too few.
+        """
+        capacity = self._executor.capacity()
+        if capacity.shares_gpus:
+            return 0
+        with contextlib.suppress(ValueError):  # an impossible Python; the planner says so
+            return plan_gpus(job.request, present=capacity.gpus).total
+        return 0
 
     def _no_capacity(self, job: TrainingJob) -> str:
         """SageMaker's words, and what there is here."""
@@ -134,14 +154,17 @@ class TrainingDriver(JobDriver[TrainingJob]):
             f" Ask for at most {capacity}, or raise the setting max_instances"
         )
 
-    async def _admit(self, job: TrainingJob, count: int) -> bool:
-        """Wait for room for ``count`` instances. False: the job was stopped meanwhile (and holds no slots)."""
+    async def _admit(self, job: TrainingJob, count: int, gpus: int) -> bool:
+        """Wait for room for ``count`` instances with ``gpus`` GPUs in all.
+
+        False: the job was stopped meanwhile (and holds no slots).
+        """
         if job.stop_requested:
             return False
-        if self._slots.try_take(count):
+        if self._slots.try_take(count, gpus=gpus):
             return True
         # The place comes first: an await before it would let a younger job get ahead.
-        place = asyncio.create_task(self._slots.take(count))
+        place = asyncio.create_task(self._slots.take(count, gpus=gpus))
         try:
             await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
             faults.point("control.queued")
@@ -149,10 +172,10 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if admitted:
                 await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
         except BaseException:
-            await self._give_up(place, count)
+            await self._give_up(place, count, gpus)
             raise
         if not admitted:
-            await self._give_up(place, count)
+            await self._give_up(place, count, gpus)
         return admitted
 
     async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
@@ -164,10 +187,10 @@ class TrainingDriver(JobDriver[TrainingJob]):
             self._slots.look()
         return not self._job(name).stop_requested
 
-    async def _give_up(self, place: asyncio.Task[None], count: int) -> None:
+    async def _give_up(self, place: asyncio.Task[None], count: int, gpus: int) -> None:
         """Leave the queue, or give back the slots that came out of it."""
         if place.done() and not place.cancelled():
-            self._slots.release(count)
+            self._slots.release(count, gpus=gpus)
         else:
             place.cancel()
             await asyncio.wait({place})

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tidemill.control.channels import Channels, DataMissing, Listing, channel_config, reference
+from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.observers import observer_files, observer_notices
 from tidemill.control.synced import restored_checkpoints, synced_directories
 from tidemill.core.frameworks import select_serving, select_training
@@ -16,11 +17,13 @@ from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import parse_image
 from tidemill.core.instance_groups import InstanceGroup, hosts_of_channel, instance_groups
+from tidemill.core.limits import LimitPolicy
 from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import MEBIBYTE, TransformJob
+from tidemill.executors.base import Capacity
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.store.objects.store import ObjectStore
 
@@ -56,6 +59,8 @@ class InstancePlanner:
         grace_s: Between SIGTERM and SIGKILL.
         warm: Fork scripts from a process that has TensorFlow imported.
         remotes: The stores of other buckets, by bucket name or pattern.
+        capacity: Returns what the executor has; None if it has no GPUs.
+        limits: What training instances may use.
     """
 
     def __init__(
@@ -67,6 +72,8 @@ class InstancePlanner:
         grace_s: float,
         warm: bool,
         remotes: Mapping[str, RemoteS3] | None = None,
+        capacity: Callable[[], Capacity] | None = None,
+        limits: LimitPolicy | None = None,
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
@@ -75,6 +82,8 @@ class InstancePlanner:
         self._region = region
         self._grace_s = grace_s
         self._warm = warm
+        self._capacity = capacity
+        self._limits = limits or LimitPolicy()
 
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
@@ -92,7 +101,8 @@ class InstancePlanner:
         """
         request = job.request
         try:
-            selection = select_training(request)
+            gpus = self._plan_gpus(request)
+            selection = select_training(request, gpus=gpus.total)
         except ValueError as error:  # admitted by a version of tidemill that did not look
             raise DataMissing(f"ClientError: {error}") from error
         code = self._code(request)
@@ -100,6 +110,12 @@ class InstancePlanner:
         channels = request.get("InputDataConfig", ())
         inputs = [self._channels.resolve(each, job_mode=mode) for each in channels]
         groups = instance_groups(request["ResourceConfig"])
+        volume_gib = request["ResourceConfig"].get("VolumeSizeInGB")
+        limits = {
+            host: self._limits.of(group.instance_type, volume_gib=volume_gib)
+            for group in groups
+            for host in group.hosts
+        }
         takers = [hosts_of_channel(groups, each) for each in channels]
         refs = instances_of(job)
         first = InstanceSpec(
@@ -110,7 +126,7 @@ class InstancePlanner:
             framework_version=selection.framework.version,
             python=selection.python,
             log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
-            notices=(*selection.notices, *observer_notices(request)),
+            notices=(*selection.notices, *gpus.notices, *observer_notices(request)),
             variables=self._variables(job) | dict(variables),
             code=code,
             remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
@@ -119,7 +135,6 @@ class InstancePlanner:
             entrypoint=_entrypoint(request["AlgorithmSpecification"]),
             max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME_S),
             grace_s=self._grace_s,
-            warm=self._warm,
             closed=bool(request.get("EnableNetworkIsolation")),
             encrypted=bool(request.get("EnableInterContainerTrafficEncryption")),
             serves_network=bool(decode({_MIRRORED: request.get("HyperParameters", {}).get(_MIRRORED, "")})[_MIRRORED]),
@@ -134,6 +149,12 @@ class InstancePlanner:
             replace(
                 first,
                 ref=ref,
+                gpus=gpus.counts[job.hosts[ref.instance_index]],
+                limits=limits[job.hosts[ref.instance_index]],
+                # No driver of GPUs survives a fork, and a forked script is no descendant of the process that counts.
+                warm=self._warm
+                and not gpus.counts[job.hosts[ref.instance_index]]
+                and not limits[job.hosts[ref.instance_index]],
                 log=self._stream(TRAINING_LOG_GROUP, job.log_streams[ref.instance_index]),
                 config=_config_files(job, groups, host=job.hosts[ref.instance_index]),
                 channels=tuple(
@@ -145,6 +166,17 @@ class InstancePlanner:
             for ref in refs
         )
         return specs, record
+
+    def _plan_gpus(self, request: Mapping[str, Any]) -> GpuPlan:
+        capacity = self._capacity() if self._capacity else None
+        try:
+            return plan_gpus(
+                request,
+                present=capacity.gpus if capacity else 0,
+                shared=capacity is not None and capacity.shares_gpus,
+            )
+        except GpusMissing as error:
+            raise DataMissing(str(error)) from error
 
     def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
         """The spec of an instance of a variant. It gets no keys: a model needs none, and a model is code.
@@ -298,7 +330,8 @@ def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instance
         return channel
     if channel.input_mode == "Pipe":
         return replace(channel, share=(index, instances))
-    return replace(channel, objects=_Part(channel.objects, index, instances))
+    digest = channel.digest and hashlib.sha256(f"{channel.digest}:{index}/{instances}".encode()).hexdigest()
+    return replace(channel, objects=_Part(channel.objects, index, instances), digest=digest)
 
 
 def _remotes_of(channel: ChannelSpec) -> set[str]:

@@ -1,72 +1,87 @@
-"""Slots for training instances of the executor, first come, first served."""
+"""Slots for training instances of the executor, and their GPUs, first come, first served."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 __all__ = ["Slots"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A job in the queue."""
+
+    count: int
+    gpus: int
+    granted: asyncio.Future[None]
+
+
 class Slots:
-    """Counts running instances.
+    """Counts running instances, and the GPUs that they have.
 
     A job that needs more instances than there are slots starts when nothing else runs, so that it runs slowly instead
     of waiting forever.
 
     Args:
         capacity: Returns the maximum number of concurrent instances, which may change.
+        gpus: Returns the number of GPUs.
     """
 
-    def __init__(self, capacity: Callable[[], int]) -> None:
+    def __init__(self, capacity: Callable[[], int], *, gpus: Callable[[], int] = lambda: 0) -> None:
         self._capacity = capacity
-        self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._gpus = gpus
+        self._taken = self._gpus_taken = 0
+        self._waiting: deque[_Place] = deque()
 
     @property
     def free(self) -> int:
         return max(0, self._capacity() - self._taken)
 
-    def try_take(self, count: int) -> bool:
+    def try_take(self, count: int, *, gpus: int = 0) -> bool:
         """Reserve slots if enough are free and no job waits; return whether they were reserved."""
-        if self._waiting or not self._fits(count):
+        if self._waiting or not self._fits(count, gpus):
             return False
-        self._taken += count
+        self.force(count, gpus=gpus)
         return True
 
-    def force(self, count: int) -> None:
+    def force(self, count: int, *, gpus: int = 0) -> None:
         """Reserve slots for instances that are already running, after a restart of the service."""
         self._taken += count
+        self._gpus_taken += gpus
 
-    async def take(self, count: int) -> None:
+    async def take(self, count: int, *, gpus: int = 0) -> None:
         """Wait for slots and take them. Cancellation leaves the queue."""
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = (count, granted)
+        place = _Place(count, gpus, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._grant()
         try:
-            await granted
+            await place.granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.release(count)
+            if place.granted.done() and not place.granted.cancelled():
+                self.release(count, gpus=gpus)
             else:
                 self._waiting.remove(place)
                 self._grant()
             raise
 
-    def release(self, count: int) -> None:
+    def release(self, count: int, *, gpus: int = 0) -> None:
         """Return slots."""
         self._taken -= count
+        self._gpus_taken -= gpus
         self._grant()
 
     def look(self) -> None:
         """Grant waiting requests after an increase of the capacity."""
         self._grant()
 
-    def _fits(self, count: int) -> bool:
-        return self._taken + count <= self._capacity() or self._taken == 0
+    def _fits(self, count: int, gpus: int) -> bool:
+        if self._taken == 0:
+            return True
+        return self._taken + count <= self._capacity() and (not gpus or self._gpus_taken + gpus <= self._gpus())
 
     def _grant(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            count, granted = self._waiting.popleft()
-            self._taken += count
-            granted.set_result(None)
+        while self._waiting and self._fits(self._waiting[0].count, self._waiting[0].gpus):
+            place = self._waiting.popleft()
+            self.force(place.count, gpus=place.gpus)
+            place.granted.set_result(None)

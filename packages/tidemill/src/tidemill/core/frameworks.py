@@ -12,11 +12,13 @@ from typing import Any
 from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
 
 __all__ = [
+    "ENVIRONMENTS",
     "FRAMEWORKS",
     "MODEL_PARALLEL_SINCE",
     "MPI_SINCE",
     "Framework",
     "Selection",
+    "environment_of",
     "select",
     "select_serving",
     "select_training",
@@ -28,6 +30,7 @@ MODEL_PARALLEL_SINCE = (2, 16)
 MPI_SINCE = (2, 12)
 """The oldest version whose environment has mpirun and `mpi4py`."""
 
+_GPU = "-gpu"
 _VERSION = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*")
 _PYTHON = re.compile(r"py([23])(\d*)")
 
@@ -41,11 +44,13 @@ class Framework:
         pythons: The Pythons that its lock is for, oldest first, e.g. ``("3.9", "3.10", "3.11")``.
         older_pythons: Pythons that this TensorFlow was released for as well, but not this environment. Who asks for one
             gets the oldest of ``pythons``.
+        has_gpu_build: Whether it has an environment with CUDA as well.
     """
 
     release: str
     pythons: tuple[str, ...]
     older_pythons: tuple[str, ...] = ()
+    has_gpu_build: bool = False
 
     @property
     def version(self) -> str:
@@ -56,6 +61,11 @@ class Framework:
     def environment(self) -> str:
         """Name of the environment and of its lock, e.g. ``tf-2.15``."""
         return f"tf-{self.version}"
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Names of all its environments: that for CPUs, and that for GPUs if there is one, e.g. ``tf-2.21-gpu``."""
+        return (self.environment, f"{self.environment}{_GPU}") if self.has_gpu_build else (self.environment,)
 
     @property
     def number(self) -> tuple[int, int]:
@@ -72,7 +82,7 @@ class Framework:
 FRAMEWORKS = {
     framework.version: framework
     for framework in (
-        Framework("2.21.0", ("3.11", "3.12", "3.13"), ("3.10",)),
+        Framework("2.21.0", ("3.11", "3.12", "3.13"), ("3.10",), has_gpu_build=True),
         Framework("2.20.0", ("3.10", "3.11", "3.12", "3.13"), ("3.9",)),
         Framework("2.19.1", ("3.10", "3.11", "3.12"), ("3.9",)),
         Framework("2.18.1", ("3.10", "3.11", "3.12"), ("3.9",)),
@@ -88,6 +98,15 @@ FRAMEWORKS = {
 """By ``major.minor``, the newest first."""
 
 
+ENVIRONMENTS = {name: framework for framework in FRAMEWORKS.values() for name in framework.environments}
+"""The version of each environment, by its name."""
+
+
+def environment_of(version: str, *, gpu: bool) -> str:
+    """Return the name of the environment of ``major.minor``, for GPUs or for CPUs."""
+    return f"tf-{version}{_GPU if gpu else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a job runs on.
@@ -96,14 +115,16 @@ class Selection:
         framework: The TensorFlow version.
         python: The Python that was asked for, e.g. ``3.10``; None leaves the choice among ``framework.pythons``.
         notices: Lines for the job's log, one for each way in which this is not what was asked for.
+        uses_gpus: Whether it is the environment for GPUs.
     """
 
     framework: Framework
     python: str | None
     notices: tuple[str, ...] = ()
+    uses_gpus: bool = False
 
 
-def select(image: Image, *, model_parallel: bool = False) -> Selection:
+def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Selection:
     """Return the environment for what an image asks for.
 
     A version without an environment runs on the nearest newer one of the same major version, else on the nearest older
@@ -112,6 +133,7 @@ def select(image: Image, *, model_parallel: bool = False) -> Selection:
     Args:
         image: The request. Its ``py_version`` may be unset or ``py3``; tidemill then chooses the Python version.
         model_parallel: Whether the job needs `smdistributed`, which old environments do not have.
+        gpus: How many GPUs the job would get.
 
     Raises:
         ValueError: The Python does not go with the version; names those that do.
@@ -137,19 +159,25 @@ def select(image: Image, *, model_parallel: bool = False) -> Selection:
             f" {newest.release} instead"
         ]
         framework, python = newest, None
-    if image.device == "gpu":
+    uses_gpus = image.device == "gpu" and gpus > 0 and framework.has_gpu_build
+    if image.device == "gpu" and not uses_gpus:
         notices.append(f"the image is for GPUs; TensorFlow {framework.release} for CPUs runs instead")
-    return Selection(framework, python, tuple(f"tidemill: {notice}" for notice in notices))
+    told = tuple(f"tidemill: {notice}" for notice in notices)
+    return Selection(framework, python, told, uses_gpus=uses_gpus)
 
 
-def select_training(request: Mapping[str, Any]) -> Selection:
+def select_training(request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
     """Return the environment for a CreateTrainingJob request, by its ``TrainingImage`` and hyperparameters.
+
+    Args:
+        request: The request.
+        gpus: How many GPUs its instances would get.
 
     Raises:
         ValueError: See `select`.
     """
     image = parse_image(request["AlgorithmSpecification"].get("TrainingImage", ""))
-    return select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}))
+    return select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}), gpus=gpus)
 
 
 def select_serving(image: Image) -> Selection:

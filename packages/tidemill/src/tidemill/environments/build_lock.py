@@ -78,6 +78,10 @@ class Built:
         os.utime(fd)
         _held[self._used] = fd
 
+    def note_use(self) -> None:
+        """Count this moment as a use. This process must hold it."""
+        os.utime(_held[self._used])
+
     def clear_unless_held(self) -> bool:
         """Remove it unless a process holds it; whether it was removed. The build lock must be held."""
         fd = _try_lock(self._used, fcntl.LOCK_EX)

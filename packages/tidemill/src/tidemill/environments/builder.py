@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.core.frameworks import FRAMEWORKS, Framework
+from tidemill.core.frameworks import ENVIRONMENTS, Framework
 from tidemill.environments.build_lock import Built
 from tidemill.environments.interpreters import Interpreter, available, fetch_interpreter, find_interpreter, preferred
 from tidemill.environments.layers import build_base, build_upper, site_packages
@@ -175,9 +175,9 @@ class Environments:
     def current(self) -> list[Environment]:
         """Return the environments of this version's locks for each Python of this machine, built or not."""
         return [
-            self.describe(framework.environment, python=python)
-            for framework in FRAMEWORKS.values()
-            if self._lock(framework.environment).is_file()
+            self.describe(name, python=python)
+            for name, framework in ENVIRONMENTS.items()
+            if self._lock(name).is_file()
             for python in available(framework.pythons)
         ]
 
@@ -289,9 +289,9 @@ class Environments:
         return (self._payload or Payload.find()).of(framework)
 
     def _framework(self, name: str) -> Framework:
-        framework = FRAMEWORKS.get(name.removeprefix("tf-"))
-        if framework is None or framework.environment != name or not self._lock(name).is_file():
-            known = [each.environment for each in FRAMEWORKS.values() if self._lock(each.environment).is_file()]
+        framework = ENVIRONMENTS.get(name)
+        if framework is None or not self._lock(name).is_file():
+            known = [each for each in ENVIRONMENTS if self._lock(each).is_file()]
             raise EnvironmentBuildError(f"there is no environment named {name!r}; available are {', '.join(known)}")
         return framework
 

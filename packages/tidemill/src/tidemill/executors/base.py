@@ -27,11 +27,13 @@ class Capacity:
         instances: Training instances; further ones wait in the queue.
         cpus: Processors of all machines.
         gpus: Accelerators of all machines.
+        shares_gpus: Whether several instances may have the same GPU.
     """
 
     instances: int
     cpus: int
     gpus: int
+    shares_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

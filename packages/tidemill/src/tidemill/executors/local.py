@@ -27,6 +27,7 @@ from tidemill.environments.build_lock import remove_tree
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
+from tidemill.executors.gpus import GpuPool, find_gpus
 from tidemill.executors.networks import JobNetworks
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
@@ -34,11 +35,21 @@ from tidemill.executors.warm import WarmProcesses
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import RESTORED, Site, SpecRecord
-from tidemill.instance.spec import Entry, Input, InstanceRef, InstanceSpec, Isolation, ObjectFile, ObjectReference
+from tidemill.instance.spec import (
+    ChannelSpec,
+    Entry,
+    Input,
+    InstanceRef,
+    InstanceSpec,
+    Isolation,
+    ObjectFile,
+    ObjectReference,
+)
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect
 from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.objects import copy_object
+from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["LocalExecutor"]
 
@@ -61,6 +72,8 @@ class LocalExecutor:
         service_url: URL of the service for jobs in separate networks.
         hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
         agent: File that names the process with which instances end; None lets them outlive this one.
+        gpus: GPUs for instances, as CUDA_VISIBLE_DEVICES names them; None takes those that nvidia-smi lists.
+        share_gpus: Let several instances have the same GPU.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -81,12 +94,16 @@ class LocalExecutor:
         service_url: str | None = None,
         hidden: Path | None = None,
         agent: Path | None = None,
+        gpus: tuple[str, ...] | None = None,
+        share_gpus: bool = False,
     ) -> None:
         self._state_dir = state_dir.resolve()
         self._environments_dir = environments_dir.resolve()
         (self._state_dir / "jobs").mkdir(parents=True, mode=0o700, exist_ok=True)
         self._detection = detect(isolation)
-        self._capacity = _capacity(instances)
+        devices = tuple(gpu.uuid for gpu in find_gpus()) if gpus is None else gpus
+        self._gpus = GpuPool(devices, shared=share_gpus)
+        self._capacity = _capacity(instances, gpus=len(devices), shares_gpus=share_gpus)
         self._urls: dict[InstanceRef, str] = {}
         self._content_file = content_file
         self._remotes = remotes or {}
@@ -96,6 +113,7 @@ class LocalExecutor:
         self._networks = JobNetworks(self._state_dir, service_url)
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
+        self._links = LinkDirectories(self._state_dir)
 
     @property
     def isolation(self) -> Isolation:
@@ -218,6 +236,13 @@ class LocalExecutor:
         """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
         self._warm.socket(f"tf-{framework_version}")
 
+    def remove_unused_links(self, *, idle_s: float) -> int:
+        """Remove directories of links that no instance uses, nor has used for ``idle_s``; return how many.
+
+        May take a second: call it outside the event loop.
+        """
+        return self._links.remove_unused(idle_s=idle_s)
+
     def close(self) -> None:
         """Stop watching, and end the warm processes. Instances run on."""
         self._warm.close()
@@ -248,6 +273,7 @@ class LocalExecutor:
     def _withdraw(self, ref: InstanceRef) -> None:
         """Undo the launch of an instance: it has never been launched."""
         self.kill(ref)
+        self._gpus.give_back(ref)
         self._watch.forget(ref)
         directory = self._directory(ref).path
         with contextlib.suppress(FileNotFoundError):
@@ -288,6 +314,7 @@ class LocalExecutor:
     def _clear(self, directory: InstanceDirectory) -> None:
         """Kill what is left of an instance and remove its big directories."""
         self.kill(directory.ref)
+        self._gpus.give_back(directory.ref)
         self._watch.forget(directory.ref)
         self._urls.pop(directory.ref, None)
         for big in (
@@ -312,14 +339,16 @@ class LocalExecutor:
     def _recover_job(self, job_id: str) -> Iterator[KnownInstance]:
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
             try:
-                spec = SpecRecord.from_json(read_json(directory.spec_file) or {}).spec
+                record = SpecRecord.from_json(read_json(directory.spec_file) or {})
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 # The driver of its job reports what is wrong; the service starts all the same.
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
                 continue
+            if directory.read_exit() is None:
+                self._gpus.note(directory.ref, record.devices or ())
             self._watch.take_up(directory)
-            yield KnownInstance(ref=directory.ref, kind=spec.kind, job_name=spec.job_name)
+            yield KnownInstance(ref=directory.ref, kind=record.spec.kind, job_name=record.spec.job_name)
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
         full = self._wants_network(spec)
@@ -335,9 +364,7 @@ class LocalExecutor:
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
         remotes = dict(spec.remotes)
-        for channel in spec.channels:
-            entries = self._entries(channel.objects, remotes, streamed=channel.input_mode == "Pipe")
-            directory.write_channel(channel.name, entries)
+        shared = {channel.name: self._list(directory, channel, remotes) for channel in spec.channels}
         directory.write_channel(RESTORED, self._entries(spec.restored, remotes))
         code = self._file(spec.code, remotes) if spec.code else None
         model = self._file(spec.model, remotes) if spec.model else None
@@ -348,6 +375,8 @@ class LocalExecutor:
             code=code,
             model=model,
             log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
+            shared={name: links for name, links in shared.items() if links},
+            devices=self._gpus.take(spec.ref, spec.gpus) if self._gpus.devices else None,
             site=Site(
                 state_dir=self._state_dir,
                 environments_dir=self._environments_dir,
@@ -361,6 +390,20 @@ class LocalExecutor:
             ),
         )
         write_json(directory.spec_file, record.to_json())
+
+    def _list(self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3]) -> str:
+        """Write the listing of a channel; return the name of the directory of links that it shares, if any."""
+        name = ""
+        streamed = channel.input_mode == "Pipe"
+        if channel.digest and not streamed and self._detection.sandbox.isolation is not Isolation.PLAIN:
+            name = self._links.name_of(channel.digest)
+            directory.channel_file(channel.name).unlink(missing_ok=True)
+            if self._links.take_listing(name, directory.channel_file(channel.name)):
+                return name
+        directory.write_channel(channel.name, self._entries(channel.objects, remotes, streamed=streamed))
+        if name:
+            self._links.keep_listing(name, directory.channel_file(channel.name))
+        return name
 
     def _entries(
         self, objects: Iterable[Input], remotes: dict[str, RemoteS3], *, streamed: bool = False
@@ -409,7 +452,6 @@ class LocalExecutor:
             )
 
 
-def _capacity(instances: int | None) -> Capacity:
+def _capacity(instances: int | None, *, gpus: int, shares_gpus: bool) -> Capacity:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus = sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
-    return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus)
+    return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus, shares_gpus=shares_gpus)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tidemill.executors.base import Capacity, Executor, KnownInstance, Publication
 from tidemill.executors.cluster.executor import ClusterExecutor
@@ -33,7 +34,8 @@ class SplitExecutor:
         return self._cluster.no_network
 
     def capacity(self) -> Capacity:
-        return self._cluster.capacity()
+        # A GPU of a cluster has no owner: each machine's agent knows its own instance only.
+        return replace(self._cluster.capacity(), gpus=0)
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         cluster = specs[0].kind == "training" and not self._local.observe(specs[0].ref).launched

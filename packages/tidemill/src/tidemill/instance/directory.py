@@ -145,6 +145,7 @@ class InstanceDirectory:
 
     def write_channel(self, name: str, objects: Iterable[Entry]) -> None:
         """Write the listing of a channel, one entry a line; it is streamed, since it may be long."""
+        self.channel_file(name).unlink(missing_ok=True)  # another instance may have a link to it
         with self.channel_file(name).open("w", encoding="utf-8", errors="surrogatepass") as file:
             for each in objects:
                 file.write(json.dumps(records.entry_to_json(each)) + "\n")

@@ -5,10 +5,11 @@ reads what an older shim wrote, and an older shim's spec still runs after an upg
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.spec import (
     ChannelSpec,
@@ -80,6 +81,9 @@ class SpecRecord:
         code: The spec's code.
         model: The spec's model.
         pipes: The channels in Pipe mode; their ``objects`` are empty here.
+        shared: By name of a channel in File mode: the directory of links that it shares with other instances, if any
+            (`tidemill.shim.shared_links`).
+        devices: What CUDA_VISIBLE_DEVICES names the GPUs of the instance by; None on a machine without GPUs.
     """
 
     spec: InstanceSpec
@@ -89,6 +93,8 @@ class SpecRecord:
     code: ObjectFile | None = None
     model: ObjectFile | None = None
     pipes: tuple[ChannelSpec, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,6 +105,8 @@ class SpecRecord:
             "model": self.model and object_to_json(self.model),
             "channels": list(self.channels),
             "pipes": [channel_to_json(pipe) for pipe in self.pipes],
+            "shared": dict(self.shared),
+            "devices": self.devices,
             "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
         }
 
@@ -117,6 +125,8 @@ class SpecRecord:
             code=object_from_json(code) if code else None,
             model=object_from_json(model) if model else None,
             pipes=tuple(channel_from_json(pipe) for pipe in value.get("pipes", ())),
+            shared=value.get("shared", {}),
+            devices=None if value.get("devices") is None else tuple(value["devices"]),
             site=Site(
                 state_dir=Path(site["state_dir"]),
                 environments_dir=Path(site["environments_dir"]),
@@ -158,6 +168,8 @@ def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
         "serves_network": spec.serves_network,
         "compiler_cache": spec.compiler_cache,
         "artifacts_uri": spec.artifacts_uri,
+        "gpus": spec.gpus,
+        "limits": asdict(spec.limits),
     }
 
 
@@ -192,6 +204,8 @@ def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
         serves_network=value.get("serves_network", False),
         compiler_cache=value.get("compiler_cache", ""),
         artifacts_uri=value.get("artifacts_uri", ""),
+        gpus=value.get("gpus", 0),
+        limits=InstanceLimits(**value.get("limits", {})),
     )
 
 

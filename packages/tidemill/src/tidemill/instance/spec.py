@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tidemill.core.frameworks import environment_of
+from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 
 __all__ = [
@@ -148,7 +150,7 @@ Entry = ObjectFile | InlineText | RemoteObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSpec:
-    """One input channel. All members after ``input_mode`` are for Pipe mode.
+    """One input channel. The members between ``input_mode`` and ``digest`` are for Pipe mode.
 
     Attributes:
         objects: What belongs to it, in order. `InlineText` is for Pipe mode only.
@@ -159,6 +161,8 @@ class ChannelSpec:
             divide the items among themselves; ``(0, 1)`` for all of them.
         shuffle_seed: Of the order of items, which is another one in every epoch; None keeps their order.
         entries_per_item: How many neighbours stay together, e.g. the attributes of one line of a manifest.
+        digest: The same for two channels if their files have the same names and contents in the service's store; empty
+            if that is unknown. Instances with such channels share one directory of links.
     """
 
     name: str
@@ -169,6 +173,7 @@ class ChannelSpec:
     share: tuple[int, int] = (0, 1)
     shuffle_seed: int | None = None
     entries_per_item: int = 1
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +221,8 @@ class InstanceSpec:
         max_runtime_s: Seconds in phase Training after which the script gets SIGTERM; 0 for no limit.
         grace_s: Seconds between SIGTERM and SIGKILL.
         log: The log stream of this instance.
+        gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
+        limits: What the instance may use of its machine.
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
@@ -255,3 +262,10 @@ class InstanceSpec:
     serves_network: bool = False
     artifacts_uri: str = ""
     compiler_cache: str = ""
+    gpus: int = 0
+    limits: InstanceLimits = field(default_factory=InstanceLimits)
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment of the instance, e.g. ``tf-2.21``."""
+        return environment_of(self.framework_version, gpu=self.gpus > 0)

@@ -61,6 +61,7 @@ class Agent:
         self._delivered = 0
         self._cut_off = False
         self._executor = LocalExecutor(
+            gpus=(),  # agents of one machine do not know of each other
             state_dir=directory,
             environments_dir=environments_dir,
             isolation=assignment.isolation,

@@ -64,6 +64,7 @@ __all__ = ["create_app"]
 
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
+_LINKS_IDLE_S = 600.0
 
 _Driver = TrainingDriver | TransformDriver | EndpointDriver
 _Message = MutableMapping[str, Any]
@@ -153,6 +154,8 @@ class Application:
             remotes=settings.remote_s3,
             logs=state.logs,
             service_url=self._url(),
+            gpus=settings.gpus,
+            share_gpus=settings.share_gpus,
         )
         stack.callback(local.close)
         if settings.warm:
@@ -166,6 +169,8 @@ class Application:
             grace_s=settings.stop_grace_s,
             warm=settings.warm,
             remotes=settings.remote_s3,
+            capacity=executor.capacity,
+            limits=settings.limit_policy,
         )
         tags = Tags(records, clock=clock)
         user = Credential(
@@ -178,7 +183,8 @@ class Application:
         credentials = Credentials(user, records, clock=clock)
         archive = JobArchive(state.jobs)
         publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
-        slots, roles = Slots(lambda: executor.capacity().instances), Roles(settings.roles)
+        slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
+        roles = Roles(settings.roles)
         jobs = TrainingDriver(
             records,
             executor,
@@ -230,6 +236,7 @@ class Application:
         stack.push_async_callback(queue.close)
         await queue.start()
         _background(stack, _sweep_objects(objects), "sweep of objects")
+        _background(stack, _remove_links(local), "removal of links")
         self._health |= {"isolation": str(executor.isolation), "isolation_reason": local.isolation_reason}
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
@@ -362,6 +369,15 @@ async def _sweep_objects(objects: ObjectStore) -> None:
     removed = await objects.sweep()
     if removed:
         _log.info("objects.swept", files=removed)
+
+
+async def _remove_links(local: LocalExecutor) -> None:
+    """Remove the links to the data of jobs a while after the last job with that data."""
+    while True:
+        removed = await asyncio.to_thread(local.remove_unused_links, idle_s=_LINKS_IDLE_S)
+        if removed:
+            _log.info("links.removed", directories=removed)
+        await asyncio.sleep(_LINKS_IDLE_S / 10)
 
 
 def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -1,7 +1,8 @@
 """Channels in File and FastFile mode: views of the store's objects without a copy, and downloads of remote objects.
 
-A view is a directory of hard links to the store's files. The job sees it through an overlay, which keeps the job's
-writes apart, or read-only if the machine has no overlay. The directory of links itself is hidden from the job.
+A view is a directory of hard links to the store's files. Jobs with the same files share one if the files are many. A
+job sees it through an overlay, which keeps the job's writes apart, or read-only if the machine has no overlay. The
+directory of links itself is hidden from the job.
 """
 
 import contextlib
@@ -10,12 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from tidemill.core import faults
+from tidemill.environments.build_lock import Built
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
-from tidemill.shim.objects import Download, Placer, copy_channel, copy_object, link_object
+from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
+from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["Channels", "bring_channels", "downloading"]
 
@@ -29,14 +33,21 @@ class Channels:
     Attributes:
         overlays: Writable views; writes stay with the job.
         covers: Views that are mounted read-only: the directory of links, and its place below ``/opt/ml``.
+        shared: Directories of links that other instances may use, too.
     """
 
     overlays: tuple[Overlay, ...] = ()
     covers: tuple[tuple[Path, str], ...] = ()
+    shared: tuple[Built, ...] = ()
 
     def added_to(self, view: View) -> View:
         """Return ``view`` with these mounts."""
         return replace(view, overlays=(*view.overlays, *self.overlays), covers=(*view.covers, *self.covers))
+
+    def note_use(self) -> None:
+        """Keep the shared directories for the next job."""
+        for links in self.shared:
+            links.note_use()
 
 
 def bring_channels(session: Session, stores: RemoteStores) -> Channels:
@@ -49,28 +60,61 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
         Stopped: A stop was requested.
     """
     views: dict[str, Overlay] = {}
+    cloned: list[str] = []
     copied: list[str] = []
+    shared: list[Built] = []
     for number, name in enumerate(session.task.channels):
         place = f"{session.base_dir}/{_DATA}/{name}"
         try:
+            if name in session.task.shared:
+                views[name], links = _share(session, name, number, place=place)
+                shared.append(links)
+                continue
             view = _bring(session, name, number, stores, place=place)
         except OSError as error:
             raise of_os_error(error, place=place) from error
         if view.is_view:
             views[name] = view.overlay
+        elif view.is_clone:
+            cloned.append(name)
         elif view.is_copy:
             copied.append(name)
+    if cloned:
+        session.log.note(f"tidemill: {_named(cloned)} not copied (reflink; what the script writes stays with the job)")
     if copied:
         session.log.note(f"tidemill: {_named(copied)} copied (isolation={session.sandbox.isolation})")
-    return _shown(session, views)
+    return replace(_shown(session, views), shared=tuple(shared))
+
+
+def _share(session: Session, name: str, number: int, *, place: str) -> tuple[Overlay, Built]:
+    """Provide one channel as a view of links that instances with the same objects share."""
+    overlay = Overlay(
+        directory=session.directory.views / str(number),
+        target=session.directory.ml / _DATA / name,
+    )
+
+    def fill(directory: Path) -> None:
+        entries, check = session.directory.read_channel(name), session.stop.check
+        copy_channel(entries, directory, place=place, check=check, download=_NoStore(), place_object=link_object)
+        faults.point("shim.linked")
+
+    links = LinkDirectories(session.task.site.state_dir).filled(
+        session.task.shared[name], fill, poll=session.stop.check
+    )
+    overlay.target.mkdir(parents=True)
+    for part in (Overlay.WRITES, Overlay.WORK):
+        (overlay.directory / part).mkdir(parents=True)
+    (overlay.directory / Overlay.FILES).symlink_to(links.directory)
+    return overlay, links
 
 
 @dataclass(slots=True)
 class _Brought:
-    """Whether the objects of a channel are linked or copied, which the first of them shows."""
+    """How the objects of a channel were provided: by links, by sharing their blocks, or by copies."""
 
     overlay: Overlay
     is_view: bool = False
+    is_clone: bool = False
     is_copy: bool = False
 
 
@@ -84,16 +128,18 @@ def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, pl
     first = next(listing, None)
     if isinstance(first, ObjectFile):
         brought.is_view = session.sandbox.isolation is not Isolation.PLAIN
-        brought.is_copy = not brought.is_view
     if brought.is_view:
         for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK):
             (overlay.directory / part).mkdir(parents=True)
         directory = overlay.directory / Overlay.FILES
-    place_object: Placer = link_object if brought.is_view else copy_object
+    cloner = Cloner()
+    place_object: Placer = link_object if brought.is_view else cloner
     entries: Iterator[Entry] = listing if first is None else chain([first], listing)
     with downloading(session, stores, place=place) as download:
         check = session.stop.check
         copy_channel(entries, directory, place=place, check=check, download=download, place_object=place_object)
+    brought.is_copy = cloner.has_copied
+    brought.is_clone = isinstance(first, ObjectFile) and not brought.is_view and not cloner.has_copied
     return brought
 
 
@@ -106,7 +152,8 @@ def _shown(session: Session, views: dict[str, Overlay]) -> Channels:
         session.log.note(f"tidemill: {_named(views)} not copied (overlay; what the script writes stays with the job)")
         return Channels(overlays=tuple(views.values()))
     session.log.note(f"tidemill: {_named(views)} not copied (read-only, since overlays do not work here: {fault})")
-    shown = ((view.directory / Overlay.FILES, f"{_DATA}/{name}") for name, view in views.items())
+    # Resolved: a sandbox sees the machine below another root, where a link to a shared directory leads astray.
+    shown = (((view.directory / Overlay.FILES).resolve(), f"{_DATA}/{name}") for name, view in views.items())
     return Channels(covers=tuple(shown))
 
 

@@ -4,26 +4,37 @@ Users choose the keys. Each key is checked segment by segment before it becomes 
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
-__all__ = ["Download", "Placer", "copy_channel", "copy_object", "is_segment", "link_object", "new_file"]
+__all__ = [
+    "Cloner",
+    "Download",
+    "Placer",
+    "copy_channel",
+    "copy_object",
+    "is_segment",
+    "link_object",
+    "new_file",
+]
 
 _CHUNK_BYTES = 1 << 20
 _SEGMENT_MAX_BYTES = 255
+_FICLONE = 0x40049409
 _NOT_LINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 
 
 class Placer(Protocol):
-    """Puts an object of the store at a path which must not exist: `copy_object` or `link_object`."""
+    """Puts an object of the store at a path which must not exist: `copy_object`, `link_object` or a `Cloner`."""
 
     def __call__(self, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None: ...
 
@@ -147,6 +158,48 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
         if error.errno not in _NOT_LINKABLE:
             raise _key_error(error, source.uri, place) from error
         copy_object(source, target, place=place, check=check)
+
+
+class Cloner:
+    """Shares the blocks of objects with new files that may be changed, or copies them on file systems without that.
+
+    The digest of a shared file is not verified, since that would read all bytes.
+
+    Attributes:
+        has_copied: Whether an object was copied.
+    """
+
+    def __init__(self) -> None:
+        self.has_copied = False
+
+    def __call__(self, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None:
+        """Put one object at ``target``, which must not exist.
+
+        Raises:
+            ClientFailure: The name is taken, or the disk is full.
+            InternalFailure: The store's file is missing or damaged.
+        """
+        check()
+        if self.has_copied or not _clone(source, target):
+            self.has_copied = True
+            copy_object(source, target, place=place, check=check)
+
+
+def _clone(source: ObjectFile, target: Path) -> bool:
+    """Share the blocks of an object with a new file; return False, and leave nothing, if that is not possible."""
+    with suppress(OSError), open(source.file, "rb", buffering=0) as reader:  # noqa: PTH123 - there may be a million
+        if os.fstat(reader.fileno()).st_size != source.size_bytes:
+            return False  # the copy says what is wrong
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.ioctl(fd, _FICLONE, reader.fileno())
+        except OSError:
+            target.unlink()
+        else:
+            return True
+        finally:
+            os.close(fd)
+    return False
 
 
 @contextmanager

@@ -1,16 +1,24 @@
-"""Pack a directory that a job left into a ``.tar.gz``, without following links; digests are computed while writing."""
+"""Pack a directory that a job left into a ``.tar.gz``, without following links.
 
+Two threads share the work: one reads and compresses, the other writes and computes the digests. Each takes about as
+long as the other, and both let go of the interpreter's lock.
+"""
+
+import contextlib
 import hashlib
 import os
+import queue
 import stat
 import tarfile
-import zlib
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
 from tidemill.instance.status import Artifact
 from tidemill.shim.beneath import open_beneath
+from tidemill.shim.codec import codec
 from tidemill.shim.failures import ClientFailure, of_os_error
 
 __all__ = ["pack"]
@@ -18,9 +26,13 @@ __all__ = ["pack"]
 _GZIP_WINDOW = 31  # a window of 15 bits, with gzip's header and trailer
 _LEVEL = 1
 _CHUNK_BYTES = 1 << 20
+_QUEUE_PIECES = 16
+_SHOWN_EVERY_S = 2.0
 
 
-def pack(root: Path, relative: str, target: Path, *, place: str) -> Artifact | None:
+def pack(
+    root: Path, relative: str, target: Path, *, place: str, show: Callable[[str], None] = lambda _: None
+) -> Artifact | None:
     """Pack the content of ``root/relative`` at the top level of the archive. All processes of the job have ended.
 
     Links are stored as links. A file with several names is stored once per name, since safe extractors refuse hard
@@ -31,6 +43,7 @@ def pack(root: Path, relative: str, target: Path, *, place: str) -> Artifact | N
         relative: E.g. ``model``.
         target: The archive.
         place: The directory as the job sees it, for messages.
+        show: Is called every two seconds with the state of the progress, which ends with a carriage return.
 
     Returns:
         None if the directory is empty or does not exist.
@@ -47,10 +60,11 @@ def pack(root: Path, relative: str, target: Path, *, place: str) -> Artifact | N
     target.parent.mkdir(exist_ok=True)
     try:
         with target.open("wb") as file:
-            writer = _DigestingGzip(file)
-            with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
-                count = _add_directory(archive, top, "")
-            size_bytes = writer.finish()
+            with _Sink(file) as sink:
+                writer = _Gzip(sink, _Progress(place, top, show))
+                with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
+                    count = _add_directory(archive, top, "")
+                writer.finish()
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -63,34 +77,122 @@ def pack(root: Path, relative: str, target: Path, *, place: str) -> Artifact | N
     if count == 0:
         target.unlink()
         return None
-    return Artifact(size_bytes=size_bytes, sha256=writer.sha256.hexdigest(), md5=writer.md5.hexdigest())
+    return Artifact(size_bytes=sink.size_bytes, sha256=sink.sha256.hexdigest(), md5=sink.md5.hexdigest())
 
 
-class _DigestingGzip:
-    """A writable that compresses, and computes the digest of the result."""
+class _Gzip:
+    """A writable that compresses."""
+
+    def __init__(self, sink: "_Sink", progress: "_Progress") -> None:
+        self._sink = sink
+        self._progress = progress
+        self._compressor = codec.compressobj(_LEVEL, codec.DEFLATED, _GZIP_WINDOW)
+
+    def write(self, data: bytes) -> int:
+        # The tar writer hands over pieces of 10 KiB: each is compressed, and only the results are collected.
+        self._sink.put(self._compressor.compress(data))
+        self._progress.add(len(data))
+        return len(data)
+
+    def finish(self) -> None:
+        """Write the rest."""
+        self._sink.put(self._compressor.flush())
+
+
+class _Sink:
+    """Writes pieces to a file, and computes their digests, in a thread. Leaving the context waits for it.
+
+    Attributes:
+        size_bytes: Of the file so far.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-        self._size_bytes = 0
+        self._pieces: queue.Queue[bytes] = queue.Queue(_QUEUE_PIECES)
+        self._collected: list[bytes] = []
+        self._collected_bytes = 0
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._work, name="packing")
+        self.size_bytes = 0
         self.sha256 = hashlib.sha256()
         self.md5 = hashlib.md5(usedforsecurity=False)
 
-    def write(self, data: bytes) -> int:
-        self._put(self._compressor.compress(data))
-        return len(data)
+    def __enter__(self) -> "_Sink":
+        self._thread.start()
+        return self
 
-    def finish(self) -> int:
-        """Write the rest, and return the size of the archive."""
-        self._put(self._compressor.flush())
-        return self._size_bytes
+    def __exit__(self, *exception: object) -> None:
+        self._hand_over()
+        self._pieces.put(b"")
+        self._thread.join()
+        if self._error is not None and exception[0] is None:
+            raise self._error
 
-    def _put(self, data: bytes) -> None:
-        if data:
-            self._file.write(data)
-            self._size_bytes += len(data)
-            self.sha256.update(data)
-            self.md5.update(data)
+    def put(self, data: bytes) -> None:
+        """Write ``data``, now or later.
+
+        Raises:
+            OSError: Something could not be written.
+        """
+        if self._error is not None:
+            raise self._error
+        self._collected.append(data)
+        self._collected_bytes += len(data)
+        if self._collected_bytes >= _CHUNK_BYTES:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._collected_bytes:
+            self._pieces.put(b"".join(self._collected))
+            self._collected.clear()
+            self._collected_bytes = 0
+
+    def _work(self) -> None:
+        while piece := self._pieces.get():
+            if self._error is not None:  # drain the queue: the other thread must not wait for room in it
+                continue
+            try:
+                self._file.write(piece)
+            except OSError as error:
+                self._error = error
+            self.size_bytes += len(piece)
+            self.sha256.update(piece)
+            self.md5.update(piece)
+
+
+class _Progress:
+    """Shows how much is packed. The size of everything is measured once it is worth while."""
+
+    def __init__(self, place: str, top: int, show: Callable[[str], None]) -> None:
+        self._place = place
+        self._top = top
+        self._show = show
+        self._begun_s = self._shown_s = time.monotonic()
+        self._done_bytes = self._total_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Note that so much more was read."""
+        self._done_bytes += size_bytes
+        now_s = time.monotonic()
+        if now_s - self._shown_s < _SHOWN_EVERY_S:
+            return
+        self._shown_s = now_s
+        self._total_bytes = self._total_bytes or _size_bytes(self._top)
+        done = min(1.0, self._done_bytes / max(1, self._total_bytes))
+        left_s = (now_s - self._begun_s) * (1 - done) / done
+        of = f"{self._done_bytes / 1e6:.0f} of {max(self._total_bytes, self._done_bytes) / 1e6:.0f} MB"
+        self._show(f"tidemill: packing {self._place}: {of}, {left_s:.0f} s left\r")
+
+
+def _size_bytes(fd: int) -> int:
+    """Return the size of the regular files below an open directory."""
+    total = 0
+    for _, _, names, below in os.fwalk(dir_fd=fd, follow_symlinks=False):
+        for name in names:
+            with contextlib.suppress(OSError):
+                status = os.stat(name, dir_fd=below, follow_symlinks=False)
+                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
 
 
 def _add_directory(archive: tarfile.TarFile, fd: int, prefix: str) -> int:

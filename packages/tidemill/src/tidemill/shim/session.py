@@ -22,6 +22,7 @@ from tidemill.sandbox import Launch, Sandbox, View
 from tidemill.sandbox.network import INTERFACE, JobNetwork
 from tidemill.shim.addresses import interface_of
 from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.gpus import visible_gpus
 from tidemill.shim.objects import copy_object, is_segment
 from tidemill.shim.report import Log, Reporter
 from tidemill.shim.stopping import StopRequest
@@ -84,7 +85,7 @@ class Session:
             self._make_tree()
         except OSError as error:
             raise of_os_error(error, place=self.base_dir) from error
-        name, python = f"tf-{self.spec.framework_version}", self.spec.python
+        name, python = self.spec.environment, self.spec.python
         environments = Environments(self.task.site.environments_dir)
         try:
             self._introduce(name, environments)
@@ -127,6 +128,7 @@ class Session:
             "PYTHONUNBUFFERED": "1",
             **self.sandbox.variables(view),
             **self.spec.variables,
+            **visible_gpus(self.task.devices, self.spec.variables),
             **({_JOB_DIRECTORY: str(self.directory.shared)} if self.directory.shared.is_dir() else {}),
             MARK: self.spec.ref.mark,
         }
@@ -261,6 +263,10 @@ class Session:
         if self.network:
             reached = "nothing else (EnableNetworkIsolation)" if self.spec.closed else "the service, and nothing else"
             self.log.note(f"tidemill: the script reaches the instances of its job, and {reached}")
+        if self.task.devices:
+            self.log.note(f"tidemill: the GPUs of this instance: {', '.join(self.task.devices)}")
+        if self.spec.limits:
+            self.log.note(f"tidemill: limits of this instance ({self.spec.limits.source}): {self.spec.limits}")
         for line in self.spec.notices:
             self.log.note(line)
         if self.spec.warm and self.warm_socket is None:

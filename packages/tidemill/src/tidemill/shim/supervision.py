@@ -116,6 +116,7 @@ def supervise(
     dies_with_shim: bool = True,
     started: Callable[[], None] = lambda: None,
     needs: int | None = None,
+    cpus: frozenset[int] | None = None,
 ) -> Ended:
     """Start a command and wait for its end; then end and reap everything below the shim.
 
@@ -131,6 +132,7 @@ def supervise(
             the control pipe and ends its children.
         started: Called when it runs.
         needs: A pidfd of a process that the command needs: when that process ends, the command is killed.
+        cpus: Processors that it may run on; None: those of this process.
 
     Raises:
         OSError: It cannot be started.
@@ -138,7 +140,7 @@ def supervise(
     read_fd, write_fd = control or (-1, -1)
     try:
         try:
-            process = _spawn(launch, inherit=read_fd, dies_with_shim=dies_with_shim)
+            process = _spawn(launch, inherit=read_fd, dies_with_shim=dies_with_shim, cpus=cpus)
         finally:
             if read_fd >= 0:
                 os.close(read_fd)
@@ -245,13 +247,17 @@ class _Supervision:
         return bool(data)
 
 
-def _spawn(launch: Launch, *, inherit: int, dies_with_shim: bool) -> subprocess.Popen[bytes]:
+def _spawn(
+    launch: Launch, *, inherit: int, dies_with_shim: bool, cpus: frozenset[int] | None
+) -> subprocess.Popen[bytes]:
     shim = os.getpid()
 
     def prepare() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
         enter(launch.namespaces)
         if dies_with_shim:
             _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -3,11 +3,15 @@
 import os
 import platform
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay
+from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
+from tidemill.sandbox import Overlay as SandboxOverlay
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
     ClientFailure,
@@ -16,6 +20,7 @@ from tidemill.shim.failures import (
     of_os_error,
 )
 from tidemill.shim.feeder import Feeder
+from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
 from tidemill.shim.packages import NEEDS_OVERLAY, Packages, reported_failure, with_overlay
 from tidemill.shim.packing import pack
@@ -71,6 +76,7 @@ def run_training(session: Session) -> InstanceExit:
     run = _Run(session, environment, feeder, channels)
     with synced(session):
         trained = run.train()
+    channels.note_use()
     if trained.outcome is Outcome.COMPLETED and feeder.failure:
         # A script that reads a FIFO itself cannot notice that its data ended early.
         trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
@@ -101,6 +107,7 @@ class _Run:
         self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
         if spec.entrypoint:
             self.command += ["--", *spec.entrypoint]
+        self._watch = LimitWatch(spec.limits, files=partial(_written, session.directory))
         self._deadline_s: float | None = None
         self._started_ms = 0
 
@@ -153,7 +160,11 @@ class _Run:
             running.ask_runtime()
 
         try:
-            with session.needed_process() as needed, self._feeder.running() as start_feeding:
+            with (
+                session.needed_process() as needed,
+                self._feeder.running() as start_feeding,
+                self._watch.watching(),
+            ):
 
                 def started() -> None:
                     faults.point("shim.launched")
@@ -171,6 +182,7 @@ class _Run:
                     dies_with_shim=session.sandbox.name != "plain",
                     started=started,
                     needs=needed,
+                    cpus=chosen_cpus(session.spec.limits.cpus, seed=session.spec.ref.job_id),
                 )
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
@@ -187,6 +199,8 @@ class _Run:
             outcome = Outcome.FAILED
             what = "network of the job" if self._session.network else "agent of the instance"
             failure = InternalFailure(f"the {what} is gone: its process was killed")
+        elif self._watch.failure is not None:
+            outcome, failure = Outcome.FAILED, self._watch.failure
         elif failure is not None or ended.exit_code:
             outcome = Outcome.FAILED
             failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
@@ -198,6 +212,12 @@ class _Run:
             peak_rss_bytes=ended.peak_rss_bytes,
             overlay_key=overlay_key,
         )
+
+
+def _written(directory: InstanceDirectory) -> list[Path]:
+    """Return the directories with the files that an instance writes."""
+    views = [*directory.views.glob(f"*/{SandboxOverlay.WRITES}")]
+    return [directory.ml, directory.home, directory.tmp, directory.mounted_checkpoints, *views]
 
 
 def _download(session: Session) -> tuple[Feeder, Channels]:
@@ -237,7 +257,7 @@ def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact]
     for name, relative in wanted.items():
         try:
             target, place = directory.artifacts / f"{name}.tar.gz", f"{session.base_dir}/{relative}"
-            made = pack(directory.ml, relative, target, place=place)
+            made = pack(directory.ml, relative, target, place=place, show=session.log.note)
         except InstanceFailure as error:
             session.log.note(f"tidemill: {error}")
             failure = failure or error

@@ -19,7 +19,8 @@ _ALGORITHM: Rows = {
     "AlgorithmSpecification": Honoured(),
     "AlgorithmSpecification.TrainingImage": Honoured(
         "its tag chooses TensorFlow version and Python; a version without an environment runs on the nearest one with a"
-        " notice in the log, and a Python that the version does not run on is refused. Images for GPUs run on CPUs,"
+        " notice in the log, and a Python that the version does not run on is refused. Images for GPUs run on GPUs"
+        " on TensorFlow 2.21 if the machine and the instance type have some, else on CPUs,"
         " with a notice. An image of legacy mode (`sagemaker-tensorflow`) is refused"
     ),
     "AlgorithmSpecification.AlgorithmName": Refused("there is no marketplace of algorithms: give TrainingImage"),
@@ -83,14 +84,18 @@ _CHANNELS: Rows = {
 _RESOURCES: Rows = {
     "ResourceConfig": Honoured("required"),
     "ResourceConfig.InstanceType": Honoured(
-        "required, unless there are InstanceGroups; any name. The script sees it, and it has no other effect"
+        "required, unless there are InstanceGroups; any name. The script sees it, and gets as many GPUs as the type has"
+        " and the machine can give. Its memory and processors are limits if the setting `limit_to_instance_type` is on"
     ),
     "ResourceConfig.InstanceCount": Honoured(
         "1 to 100, all on this machine; in isolation mode full in a network of their own. A job of more instances than"
         " `max_instances` fails with SageMaker's CapacityError; when one instance fails, the others are stopped and the"
         " job has failed. The model and the output are those of `algo-1`"
     ),
-    "ResourceConfig.VolumeSizeInGB": Recorded("a job may use the disk as far as there is room"),
+    "ResourceConfig.VolumeSizeInGB": Honoured(
+        "a limit of the files that an instance writes if the setting `limit_to_instance_type` is on; else a job may use"
+        " the disk as far as there is room"
+    ),
     "ResourceConfig.VolumeKmsKeyId": Refused(_NO_KEYS),
     "ResourceConfig.KeepAlivePeriodInSeconds": Recorded("no instance has to be started, so none is kept warm"),
     "ResourceConfig.InstanceGroups": Honoured(
@@ -98,7 +103,7 @@ _RESOURCES: Rows = {
         " instances, which count through the groups in their order"
     ),
     "ResourceConfig.InstanceGroups[].InstanceGroupName": Honoured(),
-    "ResourceConfig.InstanceGroups[].InstanceType": Honoured("any name, with no effect but that the script sees it"),
+    "ResourceConfig.InstanceGroups[].InstanceType": Honoured("as for InstanceType"),
     "ResourceConfig.InstanceGroups[].InstanceCount": Honoured("at least 1"),
     "ResourceConfig.TrainingPlanArn": Refused("no capacity can be reserved; leave it out, and the job waits its turn"),
     "ResourceConfig.InstancePlacementConfig": Refused("there are no UltraServers to be placed on; leave it out"),

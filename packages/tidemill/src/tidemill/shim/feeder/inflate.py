@@ -1,21 +1,13 @@
-"""Unpack a gzip stream in bounded memory, regardless of the sizes that the archive claims.
-
-isal takes half the time of zlib, which is used if isal is not installed. Both speak the same interface.
-"""
+"""Unpack a gzip stream in bounded memory, regardless of the sizes that the archive claims."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from tidemill.shim.codec import codec
 from tidemill.shim.feeder.faults import ObjectFault
-
-try:
-    from isal import isal_zlib as found
-except ImportError:
-    import zlib as found
 
 __all__ = ["Readable", "inflate"]
 
-codec: Any = found
 _MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 20

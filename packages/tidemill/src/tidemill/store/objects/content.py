@@ -57,6 +57,11 @@ class ContentStore:
         """Return the file of the content. Its bytes never change: a job that may write to it gets an overlay."""
         return self._content / content_id[:2] / content_id
 
+    @property
+    def damage(self) -> str:
+        """Changes whenever damaged content has been put into quarantine."""
+        return str(self._quarantine.stat().st_mtime_ns)
+
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` in one of the store's threads; a cancelled caller still waits for its end."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

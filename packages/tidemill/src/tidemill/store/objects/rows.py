@@ -5,13 +5,38 @@ SQLite does not notice a flipped bit inside a row; the checksum does.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.errors import StateCorrupt
 
-__all__ = ["ObjectAttributes", "ObjectInfo", "PartInfo", "UploadInfo", "open_row", "seal"]
+__all__ = [
+    "LISTED_COLUMNS",
+    "ListedObject",
+    "ObjectAttributes",
+    "ObjectInfo",
+    "PartInfo",
+    "UploadInfo",
+    "listed_objects",
+    "open_row",
+    "seal",
+]
+
+LISTED_COLUMNS = ("bucket", "content_id", "document", "etag", "key", "modified_ms", "sha256", "size_bytes", "checksum")
+"""Columns of the rows that `listed_objects` reads: those of the checksum in its order, and the checksum."""
+
+_LISTED_FIELDS = b"".join(b"%b:%%d:%%b" % name.encode() for name in LISTED_COLUMNS[:-1])
+
+
+class ListedObject(NamedTuple):
+    """What a channel needs of an object; members as in `ObjectInfo`. A tuple, since there may be a million of them."""
+
+    key: str
+    content_id: str
+    size_bytes: int
+    etag: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +238,30 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
     values = dict(row)
     stored = values.pop("checksum")
     if stored != _checksum(values):
-        raise StateCorrupt(
-            f"the stored description of the {what} fails its checksum; it is not used. Put the object again, or"
-            " restore the database from a backup"
-        )
+        raise _corrupt(what)
     values["document"] = json.loads(values["document"])
     return values
+
+
+def listed_objects(rows: Iterable[Sequence[Any]]) -> list[ListedObject]:
+    """Read rows of `LISTED_COLUMNS`. Checks what `ObjectInfo.from_row` checks, in a third of its time.
+
+    Raises:
+        StateCorrupt: The checksum of a row does not match.
+    """
+    found: list[ListedObject] = []
+    for bucket, content_id, document, etag, key, modified_ms, sha256, size_bytes, checksum in rows:
+        # Spelled out: a loop over the columns would take as long as all of the rest.
+        b, c, d, e = bucket.encode(), content_id.encode(), document.encode(), etag.encode()
+        m, h, n = b"%d" % modified_ms, sha256.encode(), b"%d" % size_bytes
+        sealed = _LISTED_FIELDS % (
+            *(len(b), b, len(c), c, len(d), d, len(e), e),
+            *(len(key), key, len(m), m, len(h), h, len(n), n),
+        )
+        if hashlib.blake2b(sealed, digest_size=16).digest() != checksum:
+            raise _corrupt(f"object s3://{bucket}/{_shown(key)}")
+        found.append(ListedObject(key.decode(), content_id, size_bytes, etag, sha256))
+    return found
 
 
 def _checksum(row: Mapping[str, Any]) -> bytes:
@@ -228,6 +271,13 @@ def _checksum(row: Mapping[str, Any]) -> bytes:
         data = value if isinstance(value, bytes) else str(value).encode()
         fields.append(b"%b:%d:%b" % (name.encode(), len(data), data))
     return hashlib.blake2b(b"".join(fields), digest_size=16).digest()
+
+
+def _corrupt(what: str) -> StateCorrupt:
+    return StateCorrupt(
+        f"the stored description of the {what} fails its checksum; it is not used. Put the object again, or"
+        " restore the database from a backup"
+    )
 
 
 def _shown(key: bytes) -> str:

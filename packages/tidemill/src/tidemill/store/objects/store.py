@@ -25,7 +25,7 @@ from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
 from tidemill.store.objects.keys import check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
-from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.rows import ListedObject, ObjectAttributes, ObjectInfo
 
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
 
@@ -177,6 +177,27 @@ class ObjectStore:
             if len(rows) < LIST_ROWS:
                 return
             start = rows[-1][0] + b"\0"
+
+    def list_in_batches(self, bucket: str, prefix: str) -> Iterator[list[ListedObject]]:
+        """As `list_all`, a thousand objects at a time, with less of each.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            StateCorrupt: A row fails its checksum.
+        """
+        self.require_bucket(bucket)
+        start = b""
+        while True:
+            found = self.database.read(
+                lambda c, start=start: object_index.list_objects(
+                    c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS
+                )
+            )
+            if found:
+                yield found
+            if len(found) < LIST_ROWS:
+                return
+            start = found[-1].key.encode() + b"\0"
 
     async def page(self, bucket: str, *, prefix: str, delimiter: str, start: bytes, limit: int) -> ObjectPage:
         """One page of a listing; arguments as for `tidemill.store.objects.listing.list_page`.

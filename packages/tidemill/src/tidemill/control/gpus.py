@@ -1,0 +1,67 @@
+"""How many GPUs each instance of a training job gets: what its instance type has, as far as the machine has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.core.frameworks import select_training
+from tidemill.core.instance_groups import instance_groups
+from tidemill.core.instance_types import ALL_GPUS, instance_type
+
+__all__ = ["GpuPlan", "GpusMissing", "plan_gpus"]
+
+
+class GpusMissing(Exception):
+    """The job has more instances for GPUs than the machine has GPUs; the message becomes its FailureReason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPlan:
+    """The GPUs of a job.
+
+    Attributes:
+        counts: By host name: how many GPUs the instance gets.
+        notices: Lines for the log of a job that gets fewer than its instance type has.
+    """
+
+    counts: Mapping[str, int]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def plan_gpus(request: Mapping[str, Any], *, present: int, shared: bool = False) -> GpuPlan:
+    """Return the GPUs of a CreateTrainingJob request.
+
+    Args:
+        request: The request, by botocore's member names.
+        present: GPUs of the machine.
+        shared: Whether several instances may have the same GPU.
+
+    Raises:
+        GpusMissing: There are too few GPUs for one in each of the job's instances.
+        ValueError: See `tidemill.core.frameworks.select`.
+    """
+    groups = instance_groups(request["ResourceConfig"])
+    asked = {host: instance_type(group.instance_type).num_gpus for group in groups for host in group.hosts}
+    wanted = {host: present if count == ALL_GPUS else count for host, count in asked.items()}
+    if not present or not any(wanted.values()) or not select_training(request, gpus=max(wanted.values())).uses_gpus:
+        return GpuPlan(counts=dict.fromkeys(asked, 0))
+    counts = {host: min(count, present) for host, count in wanted.items()}
+    if not shared and sum(counts.values()) > present:
+        takers = sum(count > 0 for count in counts.values())
+        if takers > present:
+            raise GpusMissing(
+                "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML"
+                f" instance type: {takers} instances with GPUs were asked for, and this machine has {present} GPUs."
+                f" Ask for at most {present} of them, for an instance type without GPUs, or set share_gpus"
+            )
+        counts = {host: min(count, present // takers) for host, count in counts.items()}
+    short = [host for host, count in counts.items() if count < wanted[host]]
+    notices = tuple(
+        f"tidemill: {host} gets {counts[host]} of its instance type's {wanted[host]} GPUs: this machine has {present}"
+        for host in short
+    )
+    return GpuPlan(counts=counts, notices=notices)

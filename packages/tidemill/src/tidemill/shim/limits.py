@@ -1,0 +1,160 @@
+"""Enforce the limits of an instance: measure its processes and files while it runs, and kill it over a limit.
+
+Measuring needs neither root nor control groups. It happens four times a second, so a script may pass a limit for a
+moment. Memory is the anonymous and shared memory of all processes, as control groups count it: memory that several
+processes share counts once. The page cache is not counted.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tidemill.core.limits import InstanceLimits
+from tidemill.instance.process_tree import descendants
+from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFailure
+
+__all__ = ["LimitWatch", "chosen_cpus"]
+
+_LOOK_S = 0.25
+_SEARCH_S = 1.0  # for new processes, which reads a file for each process of the machine
+_DISK_S = 5.0
+_DISK_SHARE = 20  # measuring files takes at most a twentieth of a processor
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MIB = 1 << 20
+_COUNTED = (b"Pss_Anon:", b"Pss_Shmem:")
+
+
+class LimitWatch:
+    """Watches the processes below this one.
+
+    Args:
+        limits: The limits.
+        files: Directories with the files that the instance writes.
+    """
+
+    def __init__(self, limits: InstanceLimits, *, files: Callable[[], Iterable[Path]]) -> None:
+        self._limits = limits
+        self._files = files
+        self._ended = threading.Event()
+        self._peak_bytes = 0
+        self.failure: InstanceFailure | None = None
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch during the context. Then ``failure`` says which limit was passed, if any."""
+        limits = self._limits
+        threads: list[threading.Thread] = []
+        if limits.memory_bytes is not None or limits.processes is not None:
+            threads.append(threading.Thread(target=self._watch_processes, name="limits", daemon=True))
+        if limits.disk_bytes is not None:
+            threads.append(threading.Thread(target=self._watch_disk, name="disk limit", daemon=True))
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join()
+
+    def _watch_processes(self) -> None:
+        pids: list[int] = []
+        search_s = 0.0
+        while not self._ended.wait(_LOOK_S):
+            if time.monotonic() >= search_s:
+                pids = descendants(os.getpid())
+                search_s = time.monotonic() + _SEARCH_S
+            limits = self._limits
+            if limits.processes is not None and len(pids) > limits.processes:
+                self._end(
+                    AlgorithmFailure(
+                        f"TooManyProcesses: the instance was killed with {len(pids)} processes; its limit is"
+                        f" {limits.processes} ({limits.source})"
+                    )
+                )
+            elif limits.memory_bytes is not None and self._uses_more_than(limits.memory_bytes, pids):
+                self._end(
+                    AlgorithmFailure(
+                        "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of"
+                        f" {limits.memory_bytes // _MIB} MiB ({limits.source}), and its peak was"
+                        f" {self._peak_bytes // _MIB} MiB. Let the script take less, or choose a larger limit or type"
+                    )
+                )
+
+    def _uses_more_than(self, limit_bytes: int, pids: list[int]) -> bool:
+        # The resident size is at least the counted one, and costs a hundredth to read.
+        used_bytes = sum(map(_resident_bytes, pids))
+        if used_bytes > limit_bytes:
+            used_bytes = sum(map(_counted_bytes, pids))
+        self._peak_bytes = max(self._peak_bytes, used_bytes)
+        return used_bytes > limit_bytes
+
+    def _watch_disk(self) -> None:
+        pause_s = _DISK_S
+        while not self._ended.wait(pause_s):
+            begun_s = time.monotonic()
+            used_bytes = sum(map(_size_bytes, self._files()))
+            limit_bytes = self._limits.disk_bytes
+            if limit_bytes is not None and used_bytes > limit_bytes:
+                self._end(
+                    ClientFailure(
+                        f"no space left on device: the files of the instance take {used_bytes // _MIB} MiB; their limit"
+                        f" is {limit_bytes // _MIB} MiB ({self._limits.source}). Write less, or ask for a larger volume"
+                    )
+                )
+            pause_s = max(_DISK_S, _DISK_SHARE * (time.monotonic() - begun_s))
+
+    def _end(self, failure: InstanceFailure) -> None:
+        self.failure = self.failure or failure
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def chosen_cpus(limit: int | None, *, seed: str) -> frozenset[int] | None:
+    """Return the processors for an instance; None if it may use all.
+
+    Args:
+        limit: How many.
+        seed: Hexadecimal; spreads instances over the processors.
+    """
+    present = sorted(os.sched_getaffinity(0))
+    if limit is None or limit >= len(present):
+        return None
+    start = int(seed, 16) % len(present)
+    return frozenset((present[start:] + present[:start])[:limit])
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _counted_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED))
+
+
+def _size_bytes(directory: Path) -> int:
+    """Return the size of all files below a directory on the disk; a job may change it meanwhile."""
+    total, waiting = 0, [str(directory)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,110 @@
+"""Directories of links that jobs with the same data share: only the first job links each file.
+
+The directories are below ``views`` of the state directory. The name of a directory is a digest of the names and
+contents of its files, so jobs that start after an object was replaced or deleted use another directory. Beside each
+directory are its listing and the files of `tidemill.environments.build_lock.Built`. A directory that a killed process
+left incomplete has no marker, and is built again.
+
+The links keep the content of deleted objects on the disk, so unused directories are removed after some minutes.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tidemill.core.process import ProcessId
+from tidemill.environments.build_lock import Built
+
+__all__ = ["LinkDirectories"]
+
+
+class LinkDirectories:
+    """The directories of links of one state directory.
+
+    Args:
+        state_dir: The state directory.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._views = state_dir / "views"
+
+    def name_of(self, digest: str) -> str:
+        """Return the name of the directory for a channel's digest.
+
+        A restart of the machine may lose links, and listings have absolute paths: both go into the name.
+        """
+        parts = f"{digest}\n{ProcessId.own().boot_id}\n{self._state_dir}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:40]
+
+    def take_listing(self, name: str, target: Path) -> bool:
+        """Link the listing of a directory to ``target``, which must not exist; return False without a listing."""
+        try:
+            os.link(self._listing(name), target)
+        except OSError:
+            return False
+        return True
+
+    def keep_listing(self, name: str, listing: Path) -> None:
+        """Keep a listing, which nothing changes any more, for the next job with the same data."""
+        with contextlib.suppress(OSError):  # another job was faster, or the file system has no links
+            self._views.mkdir(mode=0o700, exist_ok=True)
+            os.link(listing, self._listing(name))
+
+    def filled(self, name: str, fill: Callable[[Path], None], *, poll: Callable[[], None]) -> Built:
+        """Return a complete directory; it is not removed while this process lives.
+
+        Args:
+            name: From `name_of`.
+            fill: Is called with an empty directory if the directory does not exist yet. What it raises is passed on.
+            poll: Is called several times a second while another process fills it; what it raises ends the wait.
+
+        Raises:
+            OSError: The directory cannot be written.
+        """
+        built = Built(self._views / name)
+        built.hold(poll=poll)
+        if built.marker:
+            return built
+        with built.locked(poll=poll):
+            if not built.marker:
+                built.clear()
+                try:
+                    built.directory.mkdir()
+                    fill(built.directory)
+                except BaseException:
+                    built.clear()
+                    raise
+                built.complete({})
+        return built
+
+    def remove_unused(self, *, idle_s: float) -> int:
+        """Remove the directories that no process holds and none has used for ``idle_s``; return how many."""
+        before_s = time.time() - idle_s
+        names = {path.name.partition(".")[0] for path in self._views.glob("*")}
+        return sum(self._remove(name, before_s) for name in names)
+
+    def _remove(self, name: str, before_s: float) -> bool:
+        built, listing = Built(self._views / name), self._listing(name)
+        used_s = built.last_used_s if built.marker else _modified_s(listing)
+        if built.is_held or (used_s or 0) > before_s:
+            return False
+        with built.locked(poll=lambda: None):
+            removed = built.clear_unless_held()
+            if removed:
+                listing.unlink(missing_ok=True)
+                (self._views / f"{name}.lock").unlink(missing_ok=True)
+        return removed
+
+    def _listing(self, name: str) -> Path:
+        return self._views / f"{name}.jsonl"
+
+
+def _modified_s(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,69 @@
+"""Limits of an instance, by processes that pass them."""
+
+import os
+
+import pytest
+
+from tidemill.core.limits import InstanceLimits
+from tidemill.instance.status import Outcome
+
+MIB = 1 << 20
+# Two processes that have 90 MiB each, of which 60 MiB are shared: 120 MiB in all.
+SHARING = (
+    "import mmap, os, signal, time\n"
+    "shared = mmap.mmap(-1, 60 << 20); shared[:] = bytes([1]) * (60 << 20)\n"
+    "pid = os.fork()\n"
+    "sum(shared[::4096]); own = bytearray(b'1') * (30 << 20)\n"
+    "time.sleep(1.5)\n"
+    "if pid: os.kill(pid, signal.SIGKILL); print('PASSED', flush=True)\n"
+)
+
+
+def test_a_job_with_too_much_memory_is_killed_and_told_limit_and_peak(any_stage):
+    ref, ended = any_stage.run(
+        "import time\nheld = []\nwhile True: held.append(bytearray(b'1') * (10 << 20)); time.sleep(0.05)\n",
+        limits=InstanceLimits(memory_bytes=150 * MIB, source="ml.tiny.test"),
+    )
+    assert ended.outcome is Outcome.FAILED
+    head = (
+        "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 150 MiB"
+    )
+    assert ended.failure.startswith(f"{head} (ml.tiny.test), and its peak was "), ended.failure
+    peak_mib = int(ended.failure.partition("its peak was ")[2].split()[0])
+    assert 150 <= peak_mib < 1000
+    ref, ended = any_stage.run("print('the next job works')")
+    assert ended.outcome is Outcome.COMPLETED, any_stage.lines(ref)
+
+
+def test_memory_is_that_of_all_processes_and_shared_memory_counts_once(stage):
+    ref, ended = stage.run(SHARING, limits=InstanceLimits(memory_bytes=190 * MIB))
+    assert ended.outcome is Outcome.COMPLETED, ended.failure
+    assert "PASSED" in stage.lines(ref)
+    _, ended = stage.run(SHARING, limits=InstanceLimits(memory_bytes=100 * MIB))
+    assert "OutOfMemory" in ended.failure
+
+
+def test_a_job_with_too_many_processes_is_killed(stage):
+    script = "import os, time\nfor _ in range(40):\n    if not os.fork(): time.sleep(60); os._exit(0)\ntime.sleep(60)\n"
+    _, ended = stage.run(script, limits=InstanceLimits(processes=20, source="settings"))
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.startswith("AlgorithmError: TooManyProcesses: the instance was killed with "), ended.failure
+    assert ended.failure.endswith("processes; its limit is 20 (settings)")
+
+
+def test_a_job_with_too_large_files_is_killed_and_links_to_data_do_not_count(stage):
+    channel = stage.channel("training", x=os.urandom(8 * MIB))
+    script = "import time; open('/opt/ml/output/data/x', 'wb').write(bytes([1]) * ({} << 20)); time.sleep({})"
+    limits = InstanceLimits(disk_bytes=6 * MIB, source="settings")
+    _, ended = stage.run(script.format(4, 6), limits=limits, channels=(channel,))
+    assert ended.outcome is Outcome.COMPLETED, ended.failure
+    _, ended = stage.run(script.format(9, 60), limits=limits)
+    assert ended.failure.startswith("ClientError: no space left on device: the files of the instance take 9 MiB; their")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor cannot be limited")
+def test_a_job_runs_on_as_many_processors_as_it_may(stage):
+    ref, _ = stage.run("import os; print('CPUS', len(os.sched_getaffinity(0)))", limits=InstanceLimits(cpus=1))
+    assert "CPUS 1" in stage.lines(ref)
+    ref, _ = stage.run("import os; print('CPUS', len(os.sched_getaffinity(0)))", limits=InstanceLimits(cpus=999))
+    assert f"CPUS {len(os.sched_getaffinity(0))}" in stage.lines(ref)
