@@ -86,7 +86,7 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
             if not await _unless_stopped(served.open_ports(code), stop):
                 return 0
         elif options.grpc_port is not None:
-            served.open_grpc()
+            await served.open_grpc()
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
         # Not for versions loaded later: it would take pages from under the requests being answered.
@@ -151,7 +151,7 @@ class _Served:
         port = ModelPort(self.api.models_only, options=self._options, loop=asyncio.get_running_loop())
         await port.open()
         self._cleanup.push_async_callback(port.close)
-        self._ports = Ports(port.number, self.open_grpc())
+        self._ports = Ports(port.number, await self.open_grpc())
         _event("handler.ports", rest=self._ports.rest, grpc=self._ports.grpc)
         if code is None:
             self.api.ping_without_model = True
@@ -163,11 +163,11 @@ class _Served:
         self._cleanup.push_async_callback(pool.close)
         self.api.handlers = pool
 
-    def open_grpc(self) -> int:
+    async def open_grpc(self) -> int:
         """Serve gRPC; return its port."""
         reload = None if self._manager is None else self._manager.reload
         loop = asyncio.get_running_loop()
-        self._grpc = open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
+        self._grpc = await open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
         if self._options.grpc_port is not None:
             _event("grpc.ready", address=f"{self._options.host}:{self._grpc.port}")
         return self._grpc.port
