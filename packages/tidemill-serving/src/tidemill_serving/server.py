@@ -128,6 +128,7 @@ class _Served:
             batching=self._batching_of,
             warm_up=self._warm_up,
             loaded=_report,
+            unshared=_report_unshared,
         )
         self._registry = Registry([], default_name="")
         self._metrics = Metrics()
@@ -306,6 +307,21 @@ def _report(servable: Servable) -> None:
         version=servable.version.version,
         path=servable.version.path,
         seconds=f"{servable.load_s:.2f}",
+    )
+
+
+def _report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
+    advice = (
+        "runs of several requests fail although each succeeds alone, and cost double; serve this model with"
+        " SAGEMAKER_TFS_ENABLE_BATCHING=false, or export it so that each row of its outputs depends on one row of input"
+    )
+    _event(
+        "batching.failed",
+        model=version.name,
+        version=version.version,
+        signature=signature,
+        reason=json.dumps(reason, ensure_ascii=False),
+        advice=json.dumps(advice),
     )
 
 
