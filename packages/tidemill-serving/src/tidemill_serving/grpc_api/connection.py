@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         self._greeted = self._configured = self._closing = False
         self._no_new_calls = self._leaving = False
-        self._last_stream = 0
+        self._last_stream = self._dropped_bytes = 0
         self._opened: tuple[int, int] | None = None  # stream and flags of headers that CONTINUATION frames go on with
         self._block = b""
         self._window = _WINDOW
@@ -103,6 +103,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > self._traffic.limits.linger_bytes:
+                self.abort()
             return
         try:
             self._read(self._buffer + data if self._buffer else data)
@@ -218,8 +221,6 @@ class Connection(asyncio.Protocol):
         if flags & frames.PADDED:
             payload = frames.unpadded(payload)
         call.receive_window -= length
-        if call.receive_window < 0:
-            raise Http2Error(frames.FLOW_CONTROL_ERROR)
         if not call.is_over:
             self._keep(call, payload)
         if flags & frames.END_STREAM:
@@ -232,10 +233,8 @@ class Connection(asyncio.Protocol):
             self._sender.put(update)
 
     def _grant(self, length: int) -> None:
-        """Count what came against the connection's window, and enlarge it again in time."""
+        """Enlarge the connection's window again in time; what limits a client are the sizes of messages."""
         self._window -= length
-        if self._window < 0:
-            raise Http2Error(frames.FLOW_CONTROL_ERROR)
         if self._window < _WINDOW // 2:
             self._sender.put(frames.number_frame(frames.WINDOW_UPDATE, 0, _WINDOW - self._window))
             self._window = _WINDOW
@@ -451,14 +450,17 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _end(self, code: int) -> None:
-        """Close the connection because of an error."""
+        """Close the connection because of an error; what still comes is dropped, so that the client reads the reason."""
         self._sender.put(frames.goaway(self._last_stream, code))
         self._cancel_all()
-        self._close()
+        self._closing = True
+        self._used_s = self._loop.time()
+        self._buffer = self._block = b""
+        self._sender.flush()
+        self._transport.write_eof()
 
     def _close(self) -> None:
         self._closing = True
         self._used_s = self._loop.time()
-        self._buffer = b""
         self._sender.flush()
         self._transport.close()
