@@ -137,10 +137,14 @@ def test_a_model_whose_shared_runs_always_fail_is_reported_once() -> None:
         for placement in (ON_LOOP, ON_THREAD):
             reasons: list[str] = []
             model = CountingModel(answer=answer)
-            assert answers(model, [[1], [3]] * 3, placement=placement, max_rows=2, unshared=reasons.append) == [
-                [1],
-                [3],
-            ] * 3
+            assert (
+                answers(model, [[1], [3]] * 3, placement=placement, max_rows=2, unshared=reasons.append)
+                == [
+                    [1],
+                    [3],
+                ]
+                * 3
+            )
             assert model.runs == [2, 1, 1] * 3
             assert reasons == [reason]
 

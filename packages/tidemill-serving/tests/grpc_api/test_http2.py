@@ -1,5 +1,6 @@
 """gRPC's form of HTTP/2, spoken frame by frame to a real server."""
 
+import contextlib
 import gzip
 import signal
 import struct
@@ -181,7 +182,6 @@ def test_compressed_messages_are_read(client: Client, name: str) -> None:
         ({"grpc_encoding": "gzip"}, prefixed(gzip.compress(bytes(101_000_000), 1), flag=1), 8, "larger than max"),
         ({}, struct.pack(">BI", 0, 2**31) + b"abc", 8, f"Received message larger than max ({2**31} vs. 100000000)"),
         ({"grpc_timeout": "soon"}, prefixed(b""), 3, "grpc-timeout b'soon' is no time"),
-        ({"grpc_timeout": "1n"}, prefixed(b"\n\x07\n\x05types" + b"\0" * 0), 9, "not found"),
     ],
 )
 def test_a_call_that_is_not_in_order_gets_a_status_with_the_reason(
@@ -193,6 +193,12 @@ def test_a_call_that_is_not_in_order_gets_a_status_with_the_reason(
     assert (fields["grpc-status"], data) == (str(status), b"")
     assert text in fields["grpc-message"].replace("%25", "%")
     assert fields["grpc-accept-encoding"] == "identity, deflate, gzip"
+
+
+def test_a_call_whose_deadline_is_over_is_not_begun(raw: Any) -> None:
+    client = raw()
+    client.call(1, prefixed(b""), block("/tensorflow.serving.ModelService/GetModelStatus", grpc_timeout="1n"))
+    assert client.answer(1)[0]["grpc-status"] == str(grpc.StatusCode.DEADLINE_EXCEEDED.value[0])
 
 
 def test_a_request_that_is_none_of_grpc_is_unsupported(raw: Any) -> None:
@@ -272,14 +278,14 @@ HUFFMAN_FAULT = b"\x40\x01a\x81\x00"
 )
 def test_a_broken_rule_ends_the_connection_with_its_error(raw: Any, data: bytes, code: int) -> None:
     client = raw()
-    try:
+    with contextlib.suppress(OSError):  # the server may end the connection before it has read everything
         client.send(data)
-    except OSError:
-        pass  # the server ended the connection before it read everything
     assert client.end() == code
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", PREFACE[:-1] + b"x", PREFACE + frame(PING, 0, 0, bytes(8))])
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", PREFACE[:-1] + b"x", PREFACE + frame(PING, 0, 0, bytes(8))]
+)
 def test_what_does_not_begin_as_http2_is_not_served(raw: Any, data: bytes) -> None:
     client = raw(greet=False)
     client.send(data)
@@ -306,7 +312,10 @@ FLOODS = {
     "window updates": lambda: [frame(WINDOW_UPDATE, 0, 0, number(1)) * 100] * 200,
     "unknown frames": lambda: [frame(0x77, 0, 0) * 100] * 200,
     "empty continuations": lambda: [frame(HEADERS, 0, 1, block()), *[frame(CONTINUATION, 0, 1) * 100] * 200],
-    "endless headers": lambda: [frame(HEADERS, 0, 1, block()), *[frame(CONTINUATION, 0, 1, b"\0\x01a\x01b" * 500)] * 99],
+    "endless headers": lambda: [
+        frame(HEADERS, 0, 1, block()),
+        *[frame(CONTINUATION, 0, 1, b"\0\x01a\x01b" * 500)] * 99,
+    ],
     "resets": resets,
 }
 
@@ -314,11 +323,9 @@ FLOODS = {
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_of_frames_that_bring_no_call_is_ended(raw: Any, name: str, predict: bytes) -> None:
     client, other = raw(), raw()
-    try:
+    with contextlib.suppress(OSError):  # ended meanwhile
         for data in FLOODS[name]():
             client.send(data)
-    except OSError:
-        pass  # ended meanwhile
     assert client.end() == ENHANCE_YOUR_CALM
     other.call(1, predict)
     assert values(other.answer(1)[1]) == [4.0]

@@ -139,7 +139,9 @@ class Call:
             raise invalid("the message is marked as compressed, but grpc-encoding names no compression")
         if encoding not in _ENCODINGS:
             shown = encoding.decode("utf-8", "replace")
-            raise RequestError(Code.UNIMPLEMENTED, f"grpc-encoding {shown!r} is unknown; expected identity, deflate or gzip")
+            raise RequestError(
+                Code.UNIMPLEMENTED, f"grpc-encoding {shown!r} is unknown; expected identity, deflate or gzip"
+            )
         decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
         try:
             message = decompressor.decompress(data[PREFIX_BYTES:], limit_bytes + 1)

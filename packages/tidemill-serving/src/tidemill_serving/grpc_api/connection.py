@@ -398,7 +398,7 @@ class Connection(asyncio.Protocol):
 
     def _check_known(self, stream: int) -> None:
         """Refuse frames of streams that were never opened; those of streams that are closed may still come."""
-        if not stream & 1 or stream > self._last_stream and not self._no_new_calls:
+        if not stream & 1 or (stream > self._last_stream and not self._no_new_calls):
             raise Http2Error(frames.PROTOCOL_ERROR)
 
     def _spend(self, count: int) -> None:
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _end(self, code: int) -> None:
-        """Close the connection because of an error; what still comes is dropped, so that the client reads the reason."""
+        """Close the connection because of an error; drop what still comes, so that the client reads the reason."""
         self._sender.put(frames.goaway(self._last_stream, code))
         self._cancel_all()
         self._closing = True

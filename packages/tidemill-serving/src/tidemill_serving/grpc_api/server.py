@@ -131,9 +131,7 @@ class GrpcServer:
         for port in self._settings.ports:
             with suppress(StartFailed):
                 return bind_tcp(self._settings.host, port)
-        raise StartFailed(
-            f"cannot listen for gRPC on {self._settings.host}: no port of {self._settings.ports} is free"
-        )
+        raise StartFailed(f"cannot listen for gRPC on {self._settings.host}: no port of {self._settings.ports} is free")
 
     def _on_call(self, call: Call) -> None:
         """Begin to work on a complete call."""
