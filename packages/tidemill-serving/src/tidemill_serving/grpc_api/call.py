@@ -3,14 +3,11 @@
 import re
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidemill_serving.errors import Code, RequestError, invalid
 
-if TYPE_CHECKING:
-    from tidemill_serving.grpc_api.connection import Connection
-
-__all__ = ["PREFIX_BYTES", "Call", "Head", "head_of"]
+__all__ = ["PREFIX_BYTES", "Call", "Head", "Replies", "head_of", "too_large"]
 
 PREFIX_BYTES = 5
 """Size of what precedes a message: whether it is compressed, and its length."""
@@ -54,6 +51,18 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
     )
 
 
+class Replies(Protocol):
+    """Sends the answers of a connection's calls."""
+
+    def send_answer(self, call: "Call", message: bytes) -> None:
+        """Answer a call; do nothing if the call is over."""
+        ...
+
+    def send_failure(self, call: "Call", status: int, message: bytes) -> None:
+        """Answer a call with a status; do nothing if the call is over."""
+        ...
+
+
 class Call:
     """A call of a connection.
 
@@ -82,7 +91,7 @@ class Call:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Replies,
         stream: int,
         head: Head,
         *,
@@ -107,7 +116,8 @@ class Call:
         Raises:
             RequestError: There is not exactly one, it is too large, or its compression is unknown or damaged.
         """
-        data = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        parts = self.parts  # the loop may replace it meanwhile
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
         if len(data) < PREFIX_BYTES:
             raise RequestError(Code.UNIMPLEMENTED, "a call of this method has one message, but there came none")
         size = int.from_bytes(data[1:PREFIX_BYTES], "big")

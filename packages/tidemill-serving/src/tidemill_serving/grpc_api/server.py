@@ -145,6 +145,9 @@ class GrpcServer:
         if self._in_progress >= self._settings.threads + self._settings.waiting:
             call.fail(Code.RESOURCE_EXHAUSTED, f"{self._in_progress} calls are in progress; try again later")
             return
+        if self._left_s(call) <= 0:
+            call.fail(Code.DEADLINE_EXCEEDED, _TOO_LATE)
+            return
         small = call.size_bytes <= _HERE_BYTES and not call.is_compressed
         if not (small and call.head.path == _PREDICT and self._predict_here(call)):
             self._in_thread(call, functools.partial(self._called, method, call))

@@ -3,20 +3,42 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.grpc_api.call import Call
 
-if TYPE_CHECKING:
-    from tidemill_serving.grpc_api.connection import Connection
-
-__all__ = ["IDLE_S", "STREAMS", "Traffic"]
+__all__ = ["IDLE_S", "STREAMS", "OpenConnection", "Traffic"]
 
 STREAMS = 1000
 """Calls of one connection at the same time; more are refused, and clients send them again."""
 IDLE_S = 1800.0
 """A connection without a call is closed after that time; clients then connect again when they need it."""
+
+
+class OpenConnection(Protocol):
+    """A connection, as its listener sees it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a call without its whole answer."""
+        ...
+
+    def announce_end(self) -> None:
+        """Tell the client that the server is about to stop."""
+        ...
+
+    def stop(self) -> None:
+        """Begin no more calls, and close the connection after the last answer."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+    def tick(self, now_s: float) -> None:
+        """Enforce the time limits."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +57,7 @@ class Traffic:
     loop: asyncio.AbstractEventLoop
     limits: Limits
     on_call: Callable[[Call], None]
-    connections: "set[Connection]" = field(default_factory=set)
+    connections: set[OpenConnection] = field(default_factory=set)
     buffered_bytes: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
