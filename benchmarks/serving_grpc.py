@@ -2,9 +2,9 @@
 
     .venvs/tf-2.21/bin/python benchmarks/serving_grpc.py [--seconds 2] [--rounds 5]
 
-Both servers are grpcio's, with eight threads. The echo server returns the bytes of the request, and has no other work.
-The client keeps 32 calls of ``half_plus_two`` in flight, on four channels, in a separate process. Rounds are
-interleaved. CPU is that of the server's process, user and system; the median of the rounds is printed.
+The echo server is grpcio's, with eight threads: it returns the bytes of the request, and has no other work. The client
+keeps 32 calls of ``half_plus_two`` in flight, on four channels, in a separate process. Rounds are interleaved. CPU is
+that of the server's process, user and system; the median of the rounds is printed.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemill_serving.batching import BatchThreads, Job, Runner
+from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import Code, RequestError, invalid
@@ -43,7 +43,12 @@ class CountingModel:
 
 
 def answers(
-    model: CountingModel, feeds: Sequence[Sequence[float]], *, placement: Placement, max_rows: int = 32
+    model: CountingModel,
+    feeds: Sequence[Sequence[float]],
+    *,
+    placement: Placement,
+    max_rows: int = 32,
+    unshared: Callable[[str], None] = report_nothing,
 ) -> list[list[float] | str]:
     """Submit all feeds in one turn of the loop; what each got."""
 
@@ -51,7 +56,13 @@ def answers(
         loop = asyncio.get_running_loop()
         threads = BatchThreads(slots=1)
         runner = Runner(
-            model, model.signatures["s"], placement=placement, threads=threads, loop=loop, max_rows=max_rows
+            model,
+            model.signatures["s"],
+            placement=placement,
+            threads=threads,
+            loop=loop,
+            max_rows=max_rows,
+            unshared=unshared,
         )
         futures: list[asyncio.Future[list[Array] | RequestError]] = []
         for feed in feeds:
@@ -111,6 +122,37 @@ def test_other_inner_shapes_do_not_share_a_run() -> None:
 def test_a_model_that_does_not_answer_by_rows_is_run_for_each_request() -> None:
     model = CountingModel(answer=lambda x: x.mean(keepdims=True))
     assert answers(model, [[1, 3], [5, 7]], placement=ON_LOOP) == [[2], [6]]
+
+
+def test_a_model_whose_shared_runs_always_fail_is_reported_once() -> None:
+    def refuse_many(x: Array) -> Array:
+        if x.size > 1:
+            raise RequestError(Code.INVALID_ARGUMENT, "one row only")
+        return x
+
+    for answer, reason in (
+        (refuse_many, "RequestError: one row only"),
+        (lambda x: x.mean(keepdims=True), "the output y has the shape [1] for 2 rows of input"),
+    ):
+        for placement in (ON_LOOP, ON_THREAD):
+            reasons: list[str] = []
+            model = CountingModel(answer=answer)
+            assert (
+                answers(model, [[1], [3]] * 3, placement=placement, max_rows=2, unshared=reasons.append)
+                == [
+                    [1],
+                    [3],
+                ]
+                * 3
+            )
+            assert model.runs == [2, 1, 1] * 3
+            assert reasons == [reason]
+
+
+def test_a_request_that_fails_alone_as_well_says_nothing_about_batching() -> None:
+    reasons: list[str] = []
+    answers(CountingModel(), [[1], [-1]], placement=ON_LOOP, unshared=reasons.append)
+    assert reasons == []
 
 
 def test_without_an_open_first_dimension_nothing_is_shared() -> None:

@@ -437,6 +437,7 @@ def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(serve
     bodies += [("checked", json.dumps({"instances": [value]})) for value in (4, 9, -1, 16)]
     bodies += [("text", '{"instances": ["a"]}'), ("mean", '{"instances": [1, 2, 3]}'), ("none", '{"instances": [1]}')]
     bodies += [("half_plus/versions/123", '{"instances": [4]}'), ("half_plus/versions/9", '{"instances": [4]}')]
+    bodies += [("mean", '{"instances": [5]}')]  # with the other one a run that fails
     alone = [server.predict(model, body) for model, body in bodies]
 
     def counts() -> dict[str, str]:
@@ -446,6 +447,9 @@ def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(serve
     before = counts()
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(closing(server.connect())) for _ in bodies]
+        for connection in connections:  # accepted now: the loop accepts one connection in each turn
+            connection.request("GET", "/ping")
+            assert connection.getresponse().read() == b""
         server.process.send_signal(signal.SIGSTOP)
         for connection, (model, body) in zip(connections, bodies, strict=True):
             connection.request("POST", f"/v1/models/{model}:predict", body)
@@ -456,6 +460,7 @@ def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(serve
     after = counts()
     ended = sum(int(after[name]) - int(before.get(name, 0)) for name in after)
     assert ended == sum(model not in ("none", "half_plus/versions/9") for model, _body in bodies)
+    assert "SAGEMAKER_TFS_ENABLE_BATCHING=false" in server.line("batching.failed", "model=mean")
 
 
 def test_a_long_run_does_not_hold_up_others(server: Server) -> None:

@@ -42,7 +42,7 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--monitoring-config-file", type=Path, help=monitoring)
     grpc = "listen for gRPC on this port; 0 takes a free one (default: none, or the variable TIDEMILL_GRPC_PORT)"
     _add(parser, "--grpc-port", type=int, help=grpc)
-    threads = "calls of gRPC that are worked on at a time; as many can share a run of a model"
+    threads = "threads for calls of gRPC; small predict calls need none"
     _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * (os.cpu_count() or 1), help=threads)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)

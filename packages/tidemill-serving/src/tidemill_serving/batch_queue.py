@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemill_serving.batching import BatchThreads, Job, Runner
+from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import Code, RequestError, invalid
@@ -62,6 +62,7 @@ class BatchQueue(Runner):
         threads: The batch threads.
         loop: The event loop on which `submit` and every ``done`` are called.
         parameters: See `BatchingParameters`.
+        unshared: As `Runner`'s.
     """
 
     def __init__(
@@ -73,10 +74,11 @@ class BatchQueue(Runner):
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         parameters: BatchingParameters,
+        unshared: Callable[[str], None] = report_nothing,
     ) -> None:
         sized = _SizedModel(model, parameters)
         on_thread = replace(placement, on_loop=False)
-        super().__init__(sized, signature, placement=on_thread, threads=threads, loop=loop)
+        super().__init__(sized, signature, placement=on_thread, threads=threads, loop=loop, unshared=unshared)
         self._parameters = parameters
         self._open: _Batch | None = None
         self._closed: deque[_Batch] = deque()

@@ -3,7 +3,7 @@
 There is no timer. Requests read in one turn of the event loop, or received while every slot is taken, share the next
 run; a single request runs at once. Only signatures whose first dimensions are all unknown are batched, and only
 requests whose other dimensions and types agree. If a shared run fails, its requests run one by one, so that no request
-gets the error of another.
+gets the error of another; if all of them then succeed, the model itself cannot be batched, which is reported once.
 """
 
 import asyncio
@@ -20,13 +20,17 @@ from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import Code, RequestError, invalid
 
-__all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner"]
+__all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner", "report_nothing"]
 
 DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # a time measured with one row does not hold for much larger feeds
 _SLOW_RUN_S = 0.01
 _SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive, and together: less may be noise of the machine
 _Done = Callable[["list[Array] | RequestError"], None]
+
+
+def report_nothing(reason: str) -> None:
+    """Ignore why a run cannot be shared."""
 
 
 @dataclass(slots=True)
@@ -101,6 +105,7 @@ class Runner:
         threads: Slots for runs outside the loop.
         loop: The event loop on which `submit` and every ``done`` are called.
         max_rows: Maximum rows of a shared run; 1 disables batching. A request with more rows runs alone.
+        unshared: Called once, on any thread, with the reason if a shared run fails whose requests all succeed alone.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Runner:
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         max_rows: int = DEFAULT_MAX_ROWS,
+        unshared: Callable[[str], None] = report_nothing,
     ) -> None:
         self._model = model
         self._signature = signature
@@ -124,6 +130,7 @@ class Runner:
         self._thread_jobs: deque[Job] = deque()
         self._woken = False
         self._slow_runs: list[float] = []
+        self._unshared: Callable[[str], None] | None = unshared
         self._unfinished = 0
         self._settled: asyncio.Future[None] | None = None
 
@@ -241,22 +248,31 @@ class Runner:
         return taken
 
     def _run(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
-        if len(jobs) > 1:
-            shared = self._run_together(jobs)
-            if shared is not None:
-                return shared
-        return [self._run_one(job) for job in jobs]
+        if len(jobs) == 1:
+            return [self._run_one(jobs[0])]
+        shared = self._run_together(jobs)
+        if not isinstance(shared, str):
+            return shared
+        results = [self._run_one(job) for job in jobs]
+        if not any(isinstance(result, RequestError) for result in results):
+            report, self._unshared = self._unshared, None
+            if report is not None:
+                report(shared)
+        return results
 
-    def _run_together(self, jobs: list[Job]) -> "list[list[Array] | RequestError] | None":
+    def _run_together(self, jobs: list[Job]) -> "list[list[Array] | RequestError] | str":
+        """Run jobs at once; return the reason if each of them has to run alone, to get its own error or result."""
         columns = zip(*(job.feeds for job in jobs), strict=True)
+        rows = sum(job.rows for job in jobs)
         try:
             outputs = self._model.run(
                 self._signature, [np.concatenate(column) for column in columns], pooled=self._placement.pooled
             )
-        except Exception:  # noqa: BLE001  # each job then runs alone, and gets its own error
-            return None
-        if any(not output.ndim or output.shape[0] != sum(job.rows for job in jobs) for output in outputs):
-            return None  # the outputs do not have one row per input row, despite the signature
+        except Exception as error:  # noqa: BLE001  # the jobs decide what it means
+            return f"{type(error).__name__}: {error}"
+        for alias, output in zip(self._signature.outputs, outputs, strict=True):
+            if not output.ndim or output.shape[0] != rows:
+                return f"the output {alias} has the shape {list(output.shape)} for {rows} rows of input"
         ends = np.cumsum([job.rows for job in jobs]).tolist()
         return [[output[end - job.rows : end] for output in outputs] for job, end in zip(jobs, ends, strict=True)]
 

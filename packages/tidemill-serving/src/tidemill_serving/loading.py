@@ -1,6 +1,7 @@
 """Load versions into memory and warm them up."""
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ class Loader:
         batching: Returns a version's batching parameters, if any.
         warm_up: Replays a version's recorded warm-up requests; raises StartFailed if one fails.
         loaded: Called with each loaded version, on the thread that loaded it.
+        unshared: Called once for each signature that cannot be batched, with the version, the signature's key and the
+            reason, on any thread.
     """
 
     engine: Engine
@@ -37,6 +40,7 @@ class Loader:
     batching: Callable[[ModelVersion], BatchingParameters | None]
     warm_up: Callable[[Servable], None]
     loaded: Callable[[Servable], None]
+    unshared: Callable[[ModelVersion, str, str], None]
 
     def load(self, version: ModelVersion) -> Servable:
         """Load a version on the calling thread.
@@ -48,7 +52,7 @@ class Loader:
         model = self.engine.load(version.path)
         try:
             batching = self.batching(version)
-            runners = {key: self._runner(model, key, batching) for key in model.signatures}
+            runners = {key: self._runner(version, model, key, batching) for key in model.signatures}
             servable = Servable(version, model, runners)
             self.warm_up(servable)
         except BaseException:
@@ -58,16 +62,16 @@ class Loader:
         self.loaded(servable)
         return servable
 
-    def _runner(self, model: LoadedModel, key: str, batching: BatchingParameters | None) -> Runner:
+    def _runner(
+        self, version: ModelVersion, model: LoadedModel, key: str, batching: BatchingParameters | None
+    ) -> Runner:
         signature = model.signatures[key]
         placement = measure(model, signature)
+        unshared = functools.partial(self.unshared, version, key)
+        kind: Callable[..., Runner] = functools.partial(Runner, max_rows=self.max_rows)
         if batching is not None and signature.batchable:
-            return BatchQueue(
-                model, signature, placement=placement, threads=self.threads, loop=self.loop, parameters=batching
-            )
-        return Runner(
-            model, signature, placement=placement, threads=self.threads, loop=self.loop, max_rows=self.max_rows
-        )
+            kind = functools.partial(BatchQueue, parameters=batching)
+        return kind(model, signature, placement=placement, threads=self.threads, loop=self.loop, unshared=unshared)
 
     async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:
         """Load versions on a thread, while the server goes on serving the others.

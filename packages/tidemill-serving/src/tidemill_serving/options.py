@@ -69,7 +69,7 @@ class Options:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one; None listens on the unix socket only.
         grpc_port: Port for gRPC clients; 0 takes a free one; None serves gRPC to the archive's code only.
-        grpc_threads: Maximum number of concurrent gRPC calls.
+        grpc_threads: Number of threads for gRPC calls that are not small predict calls.
         tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
         engine: One of `ENGINE_NAMES`; `open_engine` refuses others.
         op_libraries: Shared libraries of custom ops, loaded before the models.

@@ -86,7 +86,7 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
             if not await _unless_stopped(served.open_ports(code), stop):
                 return 0
         elif options.grpc_port is not None:
-            served.open_grpc()
+            await served.open_grpc()
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
         # Not for versions loaded later: it would take pages from under the requests being answered.
@@ -128,6 +128,7 @@ class _Served:
             batching=self._batching_of,
             warm_up=self._warm_up,
             loaded=_report,
+            unshared=_report_unshared,
         )
         self._registry = Registry([], default_name="")
         self._metrics = Metrics()
@@ -151,7 +152,7 @@ class _Served:
         port = ModelPort(self.api.models_only, options=self._options, loop=asyncio.get_running_loop())
         await port.open()
         self._cleanup.push_async_callback(port.close)
-        self._ports = Ports(port.number, self.open_grpc())
+        self._ports = Ports(port.number, await self.open_grpc())
         _event("handler.ports", rest=self._ports.rest, grpc=self._ports.grpc)
         if code is None:
             self.api.ping_without_model = True
@@ -163,11 +164,11 @@ class _Served:
         self._cleanup.push_async_callback(pool.close)
         self.api.handlers = pool
 
-    def open_grpc(self) -> int:
+    async def open_grpc(self) -> int:
         """Serve gRPC; return its port."""
         reload = None if self._manager is None else self._manager.reload
         loop = asyncio.get_running_loop()
-        self._grpc = open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
+        self._grpc = await open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
         if self._options.grpc_port is not None:
             _event("grpc.ready", address=f"{self._options.host}:{self._grpc.port}")
         return self._grpc.port
@@ -306,6 +307,21 @@ def _report(servable: Servable) -> None:
         version=servable.version.version,
         path=servable.version.path,
         seconds=f"{servable.load_s:.2f}",
+    )
+
+
+def _report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
+    advice = (
+        "runs of several requests fail although each succeeds alone, and cost double; serve this model with"
+        " SAGEMAKER_TFS_ENABLE_BATCHING=false, or export it so that each row of its outputs depends on one row of input"
+    )
+    _event(
+        "batching.failed",
+        model=version.name,
+        version=version.version,
+        signature=signature,
+        reason=json.dumps(reason, ensure_ascii=False),
+        advice=json.dumps(advice),
     )
 
 

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["ModelPort", "Ports", "find_code", "open_grpc", "start_handlers"]
 
 _LOOPBACK = "127.0.0.1"
-_VERBOSITY = "GRPC_VERBOSITY"
-_GRPC_VARIABLES = {"GRPC_ENABLE_FORK_SUPPORT": "0", _VERBOSITY: "NONE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ def find_code(
     return with_packages(code, environment, deferred=options.overlay_request is not None)
 
 
-def open_grpc(
+async def open_grpc(
     registry: Registry,
     metrics: Metrics,
     *,
@@ -97,19 +94,18 @@ def open_grpc(
     Raises:
         StartFailed: No port is free.
     """
-    with _server_settings_of_grpc():
-        # Imported here: slow, and unused by endpoints that have neither code nor gRPC clients.
-        from tidemill_serving.grpc_api.server import GrpcServer, GrpcSettings
+    # Imported here: unused by endpoints that have neither code nor gRPC clients.
+    from tidemill_serving.grpc_api.server import GrpcServer, GrpcSettings
 
-        settings = GrpcSettings(
-            host=options.host if options.grpc_port is not None else _LOOPBACK,
-            ports=_grpc_ports(options),
-            threads=options.grpc_threads,
-            message_bytes=options.limits.body_bytes,
-            as_content=options.tensor_content,
-        )
-        server = GrpcServer(registry, metrics, loop=loop, settings=settings, reload=reload)
-        server.start()
+    settings = GrpcSettings(
+        host=options.host if options.grpc_port is not None else _LOOPBACK,
+        ports=_grpc_ports(options),
+        threads=options.grpc_threads,
+        limits=options.limits,
+        as_content=options.tensor_content,
+    )
+    server = GrpcServer(registry, metrics, loop=loop, settings=settings, reload=reload)
+    await server.start()
     return server
 
 
@@ -117,25 +113,6 @@ def _grpc_ports(options: Options) -> range | tuple[int, ...]:
     if options.grpc_port is not None:
         return (options.grpc_port,)
     return (0,) if options.safe_ports is None else range(options.safe_ports[0], options.safe_ports[1] + 1)
-
-
-@contextlib.contextmanager
-def _server_settings_of_grpc() -> Iterator[None]:
-    """Set gRPC's environment variables for this process only: handlers may need gRPC's fork support and log.
-
-    Fork support is off, since workers start by fork and exec; the log is off, since gRPC would write client bytes to it
-    for each invalid frame.
-    """
-    given = {name: os.environ.get(name) for name in _GRPC_VARIABLES}
-    os.environ.update({name: value for name, value in _GRPC_VARIABLES.items() if name != _VERBOSITY or not given[name]})
-    try:
-        yield
-    finally:
-        for name, value in given.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 async def start_handlers(

@@ -1,6 +1,8 @@
 """TF Serving's own client: the classes of tensorflow-serving-api."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 DEADLINE_S = 60
 

@@ -1,5 +1,7 @@
 """The method Predict: convert a request to arrays, run a signature, and convert its outputs to the answer."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from tidemill_serving.engine import Array, Signature, TensorSpec
@@ -9,7 +11,22 @@ from tidemill_serving.messages.definitions import messages
 from tidemill_serving.messages.tensors import array_of, fill_tensor
 from tidemill_serving.registry import Servable
 
-__all__ = ["predict"]
+__all__ = ["Prepared", "num_values", "predict", "prepare", "respond"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A PredictRequest, converted.
+
+    Attributes:
+        signature: The signature to run.
+        feeds: Arrays in the order of its inputs.
+        wanted: Names of the outputs to answer with; empty means all.
+    """
+
+    signature: Signature
+    feeds: list[Array]
+    wanted: Any
 
 
 def predict(request: Any, servable: Servable, run: Run, *, as_content: bool = False) -> Any:
@@ -24,17 +41,38 @@ def predict(request: Any, servable: Servable, run: Run, *, as_content: bool = Fa
     Raises:
         RequestError: The request does not fit the model, or the run failed.
     """
+    prepared = prepare(request, servable)
+    outputs = run(prepared.signature, prepared.feeds)
+    return respond(prepared, servable, outputs, as_content=as_content)
+
+
+def prepare(request: Any, servable: Servable) -> Prepared:
+    """Convert a PredictRequest.
+
+    Raises:
+        RequestError: The request does not fit the model.
+    """
     signature = find_signature(request.model_spec, servable, missing=_missing_signature)
     inputs, wanted = request.inputs, request.output_filter
     _check_names(inputs, wanted, signature)
-    outputs = run(signature, [_feed(name, inputs[name], spec) for name, spec in signature.inputs.items()])
+    return Prepared(signature, [_feed(name, inputs[name], spec) for name, spec in signature.inputs.items()], wanted)
+
+
+def respond(prepared: Prepared, servable: Servable, outputs: list[Array], *, as_content: bool) -> Any:
+    """Return the answer with the outputs of a run."""
     response = messages().PredictResponse()
+    signature, wanted = prepared.signature, prepared.wanted
     fill_spec(response.model_spec, servable, signature=signature.key)
     tensors = response.outputs
     for (alias, spec), array in zip(signature.outputs.items(), outputs, strict=True):
         if not wanted or alias in wanted:
             fill_tensor(tensors[alias], array, spec.type_name, as_content=as_content)
     return response
+
+
+def num_values(request: Any) -> int:
+    """Return how many values the inputs have: a small message can describe many, since one may be repeated."""
+    return sum(math.prod([dim.size for dim in tensor.tensor_shape.dim]) for tensor in request.inputs.values())
 
 
 def _missing_signature(name: str) -> RequestError:

@@ -1,46 +1,56 @@
-"""The gRPC server. Its threads parse messages and run small models; longer runs go to the batch threads."""
+"""The gRPC server. Small predict calls are worked on by the event loop, everything else by threads.
+
+A thread costs a small call more than the call's own work, since it waits for the interpreter's lock. Calls that come in
+one turn of the loop share a run of the model (`batching`).
+"""
 
 import asyncio
 import concurrent.futures
 import functools
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import grpc  # pyrefly: ignore[missing-import]  # comes with TensorFlow
-
+from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array, Signature
 from tidemill_serving.errors import Code, RequestError, StartFailed, failed_precondition, invalid
+from tidemill_serving.grpc_api.call import Call
 from tidemill_serving.grpc_api.examples import classify, multi_inference, regress
-from tidemill_serving.grpc_api.lookup import Run, lease, parsed
+from tidemill_serving.grpc_api.listener import GrpcListener
+from tidemill_serving.grpc_api.lookup import Run, lease, parsed, target
 from tidemill_serving.grpc_api.models import get_model_metadata, get_model_status
-from tidemill_serving.grpc_api.prediction import predict
+from tidemill_serving.grpc_api.prediction import Prepared, num_values, predict, prepare, respond
+from tidemill_serving.grpc_api.traffic import Traffic
+from tidemill_serving.http.listener import bind_tcp
 from tidemill_serving.messages.definitions import messages
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Registry, Servable
 
 __all__ = ["GrpcServer", "GrpcSettings", "Reload"]
 
-_PREDICTION = "tensorflow.serving.PredictionService"
-_MODELS = "tensorflow.serving.ModelService"
-_MAX_MESSAGE_BYTES = 2**31 - 1
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
-_MAX_DETAIL_BYTES = 2048  # a byte may become three on the wire, and clients refuse trailers above 8 KiB
+_PREDICTION = "/tensorflow.serving.PredictionService/"
+_MODELS = "/tensorflow.serving.ModelService/"
+_PREDICT = f"{_PREDICTION}Predict".encode()
+# More than that takes the event loop too long, and goes to a thread.
+_HERE_BYTES = 16_384
+_HERE_VALUES = 16_384
 
 Reload = Callable[[Any], Coroutine[Any, Any, None]]
 """Replaces the served models with those of a ModelServerConfig message; raises RequestError."""
-_Answer = Callable[[bytes, "float | None"], Any]
+_Answer = Callable[[bytes, float], Any]
 _RUNNING: dict[str, tuple[str, Callable[[Any, Servable, Run], Any]]] = {
     "Predict": ("PredictRequest", predict),
     "Classify": ("ClassificationRequest", classify),
     "Regress": ("RegressionRequest", regress),
     "MultiInference": ("MultiInferenceRequest", multi_inference),
 }
+_TOO_LATE = "the model did not answer within the deadline of the call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +60,9 @@ class GrpcSettings:
     Attributes:
         host: Address to listen on.
         ports: Ports to try, in order; 0 means any free port.
-        threads: Maximum number of calls handled at the same time, and so of calls that share a run.
-        waiting: Maximum number of calls that wait for a thread; further calls are answered RESOURCE_EXHAUSTED.
-        message_bytes: Maximum size of a request in bytes.
+        threads: Number of threads for calls that are not small predict calls.
+        waiting: Maximum number of further calls in progress; beyond it calls are answered RESOURCE_EXHAUSTED.
+        limits: Limits of connections, headers and messages.
         timeout_s: Maximum duration of a call in seconds, even if the call's own deadline is later.
         as_content: Answer Predict with ``tensor_content`` instead of typed values.
     """
@@ -61,7 +71,7 @@ class GrpcSettings:
     ports: range | tuple[int, ...] = (0,)
     threads: int = 8
     waiting: int = 1024
-    message_bytes: int = 100 * 1000 * 1000
+    limits: Limits = field(default_factory=Limits)
     timeout_s: float = 300.0
     as_content: bool = False
 
@@ -72,7 +82,7 @@ class GrpcServer:
     Args:
         registry: The models.
         metrics: Records the calls.
-        loop: The event loop that models are run from.
+        loop: The running event loop.
         settings: See `GrpcSettings`.
         reload: Answers HandleReloadConfigRequest; None refuses it.
 
@@ -95,44 +105,157 @@ class GrpcServer:
         self._loop = loop
         self._settings = settings
         self._reload = reload
-        self._server = grpc.server(
-            concurrent.futures.ThreadPoolExecutor(settings.threads, thread_name_prefix="grpc"),
-            maximum_concurrent_rpcs=settings.threads + settings.waiting,
-            options=(
-                ("grpc.max_receive_message_length", min(settings.message_bytes, _MAX_MESSAGE_BYTES)),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-            ),
-        )
-        running = {name: functools.partial(self._run_method, name) for name in _RUNNING}
-        self._add(_PREDICTION, {**running, "GetModelMetadata": self._metadata})
-        self._add(_MODELS, {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config})
-        self.port = self._bind()
+        self._threads = concurrent.futures.ThreadPoolExecutor(settings.threads, thread_name_prefix="grpc")
+        self._in_progress = 0
+        self._methods: dict[bytes, _Answer] = {
+            f"{_PREDICTION}{name}".encode(): functools.partial(self._run_method, name) for name in _RUNNING
+        }
+        self._methods[f"{_PREDICTION}GetModelMetadata".encode()] = self._metadata
+        self._methods[f"{_MODELS}GetModelStatus".encode()] = self._status
+        self._methods[f"{_MODELS}HandleReloadConfigRequest".encode()] = self._reload_config
+        self._listener = GrpcListener(Traffic(loop, settings.limits, self._on_call))
+        self._sock = self._bind()
+        self.port = int(self._sock.getsockname()[1])
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start accepting calls."""
-        self._server.start()
+        await self._listener.open(self._sock)
 
     async def drain(self, *, timeout_s: float) -> bool:
         """Refuse new calls and wait for calls in progress; return whether all of them ended in time."""
-        ended = self._server.stop(grace=timeout_s)
-        return bool(await asyncio.to_thread(ended.wait, timeout_s))
+        in_time = await self._listener.drain(timeout_s=timeout_s)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return in_time
 
-    def _bind(self) -> int:
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+    def _bind(self) -> socket.socket:
         for port in self._settings.ports:
-            with suppress(RuntimeError):
-                return int(self._server.add_insecure_port(f"{host}:{port}"))
-        raise StartFailed(f"cannot listen for gRPC on {host}: no port of {self._settings.ports} is free")
+            with suppress(StartFailed):
+                return bind_tcp(self._settings.host, port)
+        raise StartFailed(f"cannot listen for gRPC on {self._settings.host}: no port of {self._settings.ports} is free")
 
-    def _add(self, service: str, methods: dict[str, _Answer]) -> None:
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(functools.partial(_answered, method))
-            for name, method in methods.items()
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    def _on_call(self, call: Call) -> None:
+        """Begin to work on a complete call."""
+        if call.head.timeout_fault:
+            call.fail(Code.INVALID_ARGUMENT, f"grpc-timeout {call.head.timeout_fault!r} is no time")
+            return
+        method = self._methods.get(call.head.path)
+        if method is None:
+            call.fail(Code.UNIMPLEMENTED, f"Method not found: {call.head.path.decode('utf-8', 'replace')}")
+            return
+        if self._in_progress >= self._settings.threads + self._settings.waiting:
+            call.fail(Code.RESOURCE_EXHAUSTED, f"{self._in_progress} calls are in progress; try again later")
+            return
+        if self._left_s(call) <= 0:
+            call.fail(Code.DEADLINE_EXCEEDED, _TOO_LATE)
+            return
+        small = call.size_bytes <= _HERE_BYTES and not call.is_compressed
+        if not (small and call.head.path == _PREDICT and self._predict_here(call)):
+            self._in_thread(call, functools.partial(self._called, method, call))
 
-    def _run_method(self, name: str, data: bytes, remaining_s: float | None) -> Any:
+    # --- on the event loop ----------------------------------------------------------------------------------------
+
+    def _predict_here(self, call: Call) -> bool:
+        """Begin a predict call on the loop; return False if it may take the loop too long."""
+        begin_s = time.perf_counter()
+        servable: Servable | None = None
+        try:
+            request = parsed("PredictRequest", call.message(limit_bytes=self._settings.limits.body_bytes))
+            name, version, label = target(request)
+            servable = self._registry.find(name, version, label=label)
+            if num_values(request) > _HERE_VALUES:
+                return False
+            prepared = prepare(request, servable)
+        except Exception as error:  # noqa: BLE001  # an error of one call must not stop the server
+            self._fail(call, error, servable, begin_s)
+            return True
+        self._in_progress += 1
+        timer: asyncio.TimerHandle | None = None
+
+        def done(outputs: list[Array] | RequestError) -> None:
+            self._in_progress -= 1
+            if timer is not None:
+                timer.cancel()
+            self._predicted(call, servable, prepared, job, outputs, begin_s)
+
+        job = Job(prepared.feeds, done)
+        runner = servable.runners[prepared.signature.key]
+        if not runner.takes_here(job):  # else no time passes in which the loop could notice that it is over
+            timer = self._loop.call_later(self._left_s(call), self._fail, call, TimeoutError(), servable, begin_s)
+        runner.submit(job)
+        return True
+
+    def _predicted(
+        self,
+        call: Call,
+        servable: Servable,
+        prepared: Prepared,
+        job: Job,
+        outputs: list[Array] | RequestError,
+        begin_s: float,
+    ) -> None:
+        """Answer a predict call that has run."""
+        version = servable.version
+        latency_s = time.perf_counter() - begin_s
+        self._metrics.run(version.name, "Predict", rows=(job.rows,), latency_s=latency_s)
+        if call.is_over:
+            return
+        if isinstance(outputs, RequestError):
+            self._fail(call, outputs, servable, begin_s)
+            return
+        self._metrics.request(version.name, "Predict", "GRPC", status="OK", latency_s=latency_s)
+
+        def answer() -> bytes:
+            response = respond(prepared, servable, outputs, as_content=self._settings.as_content)
+            return bytes(response.SerializeToString())
+
+        if sum([array.nbytes for array in outputs]) > _HERE_BYTES:
+            self._in_thread(call, answer)
+            return
+        try:
+            call.answer(answer())
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(call, error, None, begin_s)
+
+    def _fail(self, call: Call, error: Exception, servable: Servable | None, begin_s: float) -> None:
+        """Answer a call with an error; record it if the call got as far as a version."""
+        status = _status_of(error)
+        if servable is not None and not call.is_over:
+            latency_s = time.perf_counter() - begin_s
+            name = servable.version.name
+            self._metrics.request(name, "Predict", "GRPC", status=status.code.name, latency_s=latency_s)
+        call.fail(status.code, status.message)
+
+    # --- in threads -----------------------------------------------------------------------------------------------
+
+    def _in_thread(self, call: Call, work: Callable[[], bytes]) -> None:
+        self._in_progress += 1
+        self._threads.submit(self._work, call, work)
+
+    def _work(self, call: Call, work: Callable[[], bytes]) -> None:
+        answer: bytes | RequestError = b""
+        try:
+            if not call.is_over:
+                answer = work()
+        except Exception as error:  # noqa: BLE001  # as above
+            answer = _status_of(error)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._worked, call, answer)
+
+    def _worked(self, call: Call, answer: bytes | RequestError) -> None:
+        self._in_progress -= 1
+        if isinstance(answer, RequestError):
+            call.fail(answer.code, answer.message)
+        else:
+            call.answer(answer)
+
+    def _called(self, method: _Answer, call: Call) -> bytes:
+        left_s = self._left_s(call)
+        if left_s <= 0:
+            raise TimeoutError
+        message = call.message(limit_bytes=self._settings.limits.body_bytes)
+        return bytes(method(message, left_s).SerializeToString())
+
+    def _run_method(self, name: str, data: bytes, left_s: float) -> Any:
         kind, method = _RUNNING[name]
         request = parsed(kind, data)
         if kind == "MultiInferenceRequest" and not request.tasks:
@@ -142,7 +265,7 @@ class GrpcServer:
         servable = lease(named, self._registry)
         status = Code.INTERNAL
         try:
-            run = functools.partial(self._run, servable, name, self._timeout_s(remaining_s))
+            run = functools.partial(self._run, servable, name, left_s)
             if method is predict:
                 response = predict(request, servable, run, as_content=self._settings.as_content)
             else:
@@ -160,20 +283,20 @@ class GrpcServer:
             self._metrics.request(servable.version.name, name, "GRPC", status=status.name, latency_s=latency_s)
         return response
 
-    def _metadata(self, data: bytes, _: float | None) -> Any:
+    def _metadata(self, data: bytes, _: float) -> Any:
         return get_model_metadata(parsed("GetModelMetadataRequest", data), self._registry)
 
-    def _status(self, data: bytes, _: float | None) -> Any:
+    def _status(self, data: bytes, _: float) -> Any:
         return get_model_status(parsed("GetModelStatusRequest", data), self._registry)
 
-    def _reload_config(self, data: bytes, remaining_s: float | None) -> Any:
+    def _reload_config(self, data: bytes, left_s: float) -> Any:
         request = parsed("ReloadConfigRequest", data)
         if self._reload is None:
             raise failed_precondition(
                 "the models of this server come from archives; only a server started with a configuration reloads it"
             )
         reload = asyncio.run_coroutine_threadsafe(self._reload(request.config), self._loop)
-        reload.result(self._timeout_s(remaining_s))
+        reload.result(left_s)
         response = messages().ReloadConfigResponse()
         response.status.error_code = Code.OK.number
         return response
@@ -196,27 +319,21 @@ class GrpcServer:
             raise outputs
         return outputs
 
-    def _timeout_s(self, remaining_s: float | None) -> float:
+    def _left_s(self, call: Call) -> float:
+        """Return the time that is left for a call."""
         limit_s = self._settings.timeout_s
-        return limit_s if remaining_s is None else min(remaining_s, limit_s)
+        if call.head.timeout_s is not None:
+            limit_s = min(limit_s, call.head.timeout_s)
+        return call.begin_s + limit_s - self._loop.time()
 
 
-def _answered(method: _Answer, request: bytes, context: Any) -> bytes:
-    """Answer a call; turn every error into the call's status."""
-    try:
-        return bytes(method(request, context.time_remaining()).SerializeToString())
-    except RequestError as error:
-        _abort(context, error.code, error.message)
-    except TimeoutError:
-        _abort(context, Code.DEADLINE_EXCEEDED, "the model did not answer within the deadline of the call")
-    except MemoryError as error:
-        _abort(context, Code.RESOURCE_EXHAUSTED, f"Memory exhausted: {error}")
-    except Exception as error:  # noqa: BLE001  # an error of one call must not stop the server
-        traceback.print_exception(error, file=sys.stderr)
-        _abort(context, Code.INTERNAL, f"{type(error).__name__}: {error}")
-    raise AssertionError("unreachable: abort raises")
-
-
-def _abort(context: Any, code: Code, message: str) -> None:
-    shown = message.encode("utf-8", "replace")[:_MAX_DETAIL_BYTES]
-    context.abort(_STATUS[code.number], shown.decode("utf-8", "ignore"))
+def _status_of(error: Exception) -> RequestError:
+    """Return the status of a call that failed; an unexpected error is printed to the endpoint's log."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, TimeoutError):
+        return RequestError(Code.DEADLINE_EXCEEDED, _TOO_LATE)
+    if isinstance(error, MemoryError):
+        return RequestError(Code.RESOURCE_EXHAUSTED, f"Memory exhausted: {error}")
+    traceback.print_exception(error, file=sys.stderr)
+    return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")

@@ -1,0 +1,184 @@
+"""Frames of HTTP/2 (RFC 9113), and the header blocks of answers (RFC 7541).
+
+Answers never refer to the table of headers that HPACK lets an encoder build: the blocks are constants, and clients keep
+no state for them.
+"""
+
+import struct
+
+__all__ = [
+    "ACK",
+    "ANSWER_BLOCK",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONTINUATION",
+    "DATA",
+    "DEFAULT_WINDOW",
+    "END_HEADERS",
+    "END_STREAM",
+    "ENHANCE_YOUR_CALM",
+    "FLOW_CONTROL_ERROR",
+    "FRAME_BYTES",
+    "FRAME_SIZE_ERROR",
+    "GOAWAY",
+    "HEADERS",
+    "HEAD_BYTES",
+    "INITIAL_WINDOW_SIZE",
+    "INTERNAL_ERROR",
+    "MAX_CONCURRENT_STREAMS",
+    "MAX_FRAME_SIZE",
+    "MAX_HEADER_LIST_SIZE",
+    "MAX_STREAM",
+    "MAX_WINDOW",
+    "NO_ERROR",
+    "NO_TABLE",
+    "OK_TRAILERS",
+    "PADDED",
+    "PING",
+    "PREFACE",
+    "PRIORITY",
+    "PRIORITY_FLAG",
+    "PROTOCOL_ERROR",
+    "PUSH_PROMISE",
+    "REFUSED_STREAM",
+    "RST_STREAM",
+    "SETTINGS",
+    "UNSUPPORTED_BLOCK",
+    "WINDOW_UPDATE",
+    "Http2Error",
+    "failure_block",
+    "frame",
+    "frame_head",
+    "goaway",
+    "number_frame",
+    "read_head",
+    "settings",
+    "unpadded",
+    "with_length",
+]
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEAD_BYTES = 9
+FRAME_BYTES = 16_384
+"""Maximum payload of a frame until the peer's settings allow more; ours never do."""
+DEFAULT_WINDOW = 65_535
+MAX_WINDOW = MAX_STREAM = 2**31 - 1
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM = ACK = 0x1
+END_HEADERS, PADDED, PRIORITY_FLAG = 0x4, 0x8, 0x20
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = range(3, 7)
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = range(4)
+FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 6, 7, 8, 9, 11
+
+_HEAD = struct.Struct(">BHBBL")
+_SETTING = struct.Struct(">HL")
+
+
+class Http2Error(Exception):
+    """Raised if a peer breaks a rule of the protocol, or a limit of this server; ends the connection.
+
+    Args:
+        code: The error code of HTTP/2.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def read_head(data: bytes, position: int) -> tuple[int, int, int, int]:
+    """Return length, kind, flags and stream of the frame at a position; `HEAD_BYTES` bytes must be there."""
+    high, low, kind, flags, stream = _HEAD.unpack_from(data, position)
+    return high << 16 | low, kind, flags, stream & MAX_STREAM
+
+
+def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
+    """Return the head of a frame with a payload of that size in bytes."""
+    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Return a frame."""
+    return frame_head(len(payload), kind, flags, stream) + payload
+
+
+def number_frame(kind: int, stream: int, number: int) -> bytes:
+    """Return a RST_STREAM with an error code, or a WINDOW_UPDATE with an increment."""
+    return frame(kind, 0, stream, number.to_bytes(4, "big"))
+
+
+def goaway(last_stream: int, code: int) -> bytes:
+    """Return a GOAWAY: streams above the last one are not worked on."""
+    return frame(GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + code.to_bytes(4, "big"))
+
+
+def settings(values: dict[int, int]) -> bytes:
+    """Return a SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
+
+
+def read_settings(payload: bytes) -> list[tuple[int, int]]:
+    """Return the pairs of a SETTINGS frame.
+
+    Raises:
+        Http2Error: The size is no multiple of a pair's.
+    """
+    if len(payload) % _SETTING.size:
+        raise Http2Error(FRAME_SIZE_ERROR)
+    return list(_SETTING.iter_unpack(payload))
+
+
+def unpadded(payload: bytes) -> bytes:
+    """Return the payload of a padded frame without its padding.
+
+    Raises:
+        Http2Error: There is more padding than payload.
+    """
+    if not payload or payload[0] >= len(payload):
+        raise Http2Error(PROTOCOL_ERROR)
+    return payload[1 : len(payload) - payload[0]]
+
+
+def with_length(text: bytes) -> bytes:
+    """Return a string of HPACK, not compressed."""
+    if len(text) < 0x7F:
+        return bytes((len(text),)) + text
+    left = len(text) - 0x7F
+    size = bytearray((0x7F,))
+    while left >= 0x80:
+        size.append(left & 0x7F | 0x80)
+        left >>= 7
+    size.append(left)
+    return bytes(size) + text
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    return b"\0" + with_length(name) + with_length(value)
+
+
+NO_TABLE = b"\x20"
+"""Opens the first block of a connection: the encoder's table has no room, whatever the peer's settings allow."""
+_STATUS_200 = b"\x88"
+_STATUS = b"\x08"  # a value follows
+_CONTENT_TYPE = b"\x0f\x10" + with_length(b"application/grpc")
+ANSWER_BLOCK = _STATUS_200 + _CONTENT_TYPE
+"""Headers of an answer before its message."""
+OK_TRAILERS = _literal(b"grpc-status", b"0")
+UNSUPPORTED_BLOCK = _STATUS + with_length(b"415")
+"""The answer to a request that is none of gRPC."""
+_ACCEPTED = _literal(b"grpc-accept-encoding", b"identity, deflate, gzip")
+
+
+def failure_block(status: int, message: bytes) -> bytes:
+    """Return headers and trailers in one, of a call that failed.
+
+    Args:
+        status: Number of the status code.
+        message: UTF-8 text.
+    """
+    text = b"".join(_PERCENT[byte] for byte in message)
+    return ANSWER_BLOCK + _literal(b"grpc-status", b"%d" % status) + _literal(b"grpc-message", text) + _ACCEPTED
+
+
+_PERCENT = [bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte for byte in range(256)]
