@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 SWITCH, FORM, *REST = sys.argv[1:]
+STEPS = 64
 ROWS = np.random.default_rng(0).random((64, 9))
 
 
@@ -57,6 +58,47 @@ def horovod() -> tuple[list[float], Any]:
         losses.append(float(loss))
         settle()
     return losses, kernel.numpy().tolist()
+
+
+def tape() -> tuple[list[float], Any]:
+    """A step with Horovod's tape, optimizer, BatchNorm and dropout in one function, and a second such function."""
+    import horovod.tensorflow as hvd
+    import keras
+
+    hvd.init()
+    os.environ.pop("SMP_SIZE")
+    keras.utils.set_random_seed(3)
+    keras.backend.set_floatx("float64")
+    layers = keras.layers
+    hidden = [layers.Dense(16, activation="gelu"), layers.BatchNormalization(), layers.Dropout(0.2), layers.Dense(1)]
+    model = keras.Sequential([keras.Input([8]), *hidden])
+    optimizer = keras.optimizers.AdamW(1e-2)
+    optimizer.build(model.trainable_variables)
+    scale = tf.Variable(1.0, dtype=tf.float64)
+
+    @tf.function
+    def train_step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(rows[:, :8], training=True) - rows[:, 8:]))
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def scale_step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(scale * rows[:, :8] - rows[:, 8:]))
+        gradient = hvd.allreduce(tape.gradient(loss, scale))
+        scale.assign_sub(0.01 * gradient)
+        return loss
+
+    losses = []
+    for step in range(STEPS):
+        rows = tf.constant(ROWS[hvd.rank() * 16 + step % 3 :: 2][:16])
+        losses += [float(train_step(rows)), float(scale_step(rows))]
+        settle()
+    return losses, [weight.numpy().tolist() for weight in optimizer.variables + [scale]]
 
 
 def workers() -> tuple[list[float], Any]:
@@ -116,7 +158,7 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
 
 
 if __name__ == "__main__":
-    losses, weights = {"horovod": horovod, "workers": workers, "mirrored": mirrored, "replicas": replicas}[FORM]()
+    losses, weights = {"horovod": horovod, "tape": tape, "workers": workers, "mirrored": mirrored, "replicas": replicas}[FORM]()
     functions = []
     if SWITCH == "on":
         from tidemill_tensorflow import compiler

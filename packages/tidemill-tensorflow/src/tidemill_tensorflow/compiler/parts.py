@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.flat_graphs import flatten
+from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Parts", "is_training_step", "take_apart"]
+__all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
 _RUNS = "tidemill_runs"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
@@ -57,23 +57,40 @@ class Parts:
 
 def is_training_step(concrete: Any) -> bool:
     """Return whether a function computes gradients or applies them."""
-    graph_def = concrete.graph.as_graph_def()
-    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     return any(
         node.op.startswith("ResourceApply") or any(scope in node.name for scope in _GRADIENT_SCOPES)
-        for body in bodies
-        for node in body
+        for node in nodes_of(concrete)
     )
 
 
-def take_apart(concrete: Any, *, name: str) -> Parts:
+def nodes_of(concrete: Any) -> Iterator[Any]:
+    """Yield the nodes of a function and of all functions in its library."""
+    graph_def = concrete.graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone: bool = True) -> Parts:
     """Split the graph of a ConcreteFunction into parts.
+
+    Args:
+        concrete: The function.
+        name: Of the parts.
+        communicates: Whether it may communicate; then that, and what depends on it, runs after the compiled part.
+        is_alone: Whether the job has no other processes. Otherwise a function that does not communicate must not
+            update variables by gradients: all processes would have to do that alike.
 
     Raises:
         NotCompilable: XLA cannot compile it, or it cannot draw the same random numbers there.
     """
     flat = flatten(concrete)
-    _refuse_distribution(flat.graph_def)
+    _refuse_distribution(flat.graph_def, communicates=communicates)
+    if not is_alone and not communicates and _applies_gradients(flat.graph_def):
+        raise NotCompilable(
+            "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
+            " gradients into the same function, or the update into one of its own"
+        )
     counts_runs = any(node.op in STATEFUL for node in flat.graph_def.node)
     if counts_runs:
         placeholder = flat.graph_def.node.add(name=_RUNS, op="Placeholder")
@@ -106,15 +123,39 @@ def take_apart(concrete: Any, *, name: str) -> Parts:
     )
 
 
-def _refuse_distribution(graph_def: Any) -> None:
+def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
     devices = {tf.DeviceSpec.from_string(node.device).to_string() for node in graph_def.node if node.device}
     if len(devices) > 1:
         raise NotCompilable(
             f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
         )
     for node in graph_def.node:
-        if node.op.startswith(("Collective", "Horovod", "Nccl")):
-            raise NotCompilable(f"the step communicates with other processes ({node.op}): that is not compiled yet")
+        if groups.communicates(node) and not communicates:
+            raise NotCompilable(
+                f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
+            )
+
+
+def _applies_gradients(graph_def: Any) -> bool:
+    """Return whether a flat graph writes into variables what depends on gradients."""
+    nodes = {node.name: node for node in graph_def.node}
+    waiting = [
+        node.name
+        for node in graph_def.node
+        if node.op.startswith("Assign") and node.op.endswith(("VariableOp", "Variable"))
+    ]
+    if any(node.op.startswith("ResourceApply") for node in graph_def.node):
+        return True
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if any(scope in name for scope in _GRADIENT_SCOPES):
+            return True
+        waiting += [node_of(reference) for reference in nodes[name].input if not reference.startswith("^")]
+    return False
 
 
 def _sources(concrete: Any, flat: Any, whole: Cut) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, node_of
+from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.random_numbers import REPLACED
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def cut(flat: FlatGraph) -> Cut:
     outside = {name for name, node in nodes.items() if reason_outside(node, functions) is not None}
     users = _users(nodes.values())
     before: set[str] = set()
-    after: set[str] = set()
-    for name in outside:
+    after = _from_communication(nodes)
+    for name in outside - after:
         below = _reach([name], users)
         if not any(_has_effect(nodes[other].op) for other in below - outside):
             after |= below
@@ -89,6 +90,41 @@ def cut(flat: FlatGraph) -> Cut:
         ),
         after=_region(flat, nodes, after, wanted_by=[]),
     )
+
+
+def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
+    """Return the nodes that communicate, those that wait for them in any way, and what only these use.
+
+    The last are reads of optimizer state and the like: computed before, they would only have to be handed over. A read
+    stays where something before the communication writes, or waits for the read.
+    """
+    successors = _users(nodes.values(), control=True)
+    after = _reach([name for name, node in nodes.items() if communicates(node)], successors)
+    if not after:
+        return after
+    inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
+    variables = {node.input[0] for name, node in nodes.items() if name not in after and _writes(node)}
+    from_input = _reach([name for name in inputs if nodes[name].attr["dtype"].type != tf.resource.as_datatype_enum], successors)
+    from_input |= _reach([name for name, node in nodes.items() if _has_effect(node.op) and not _reads(node)], successors)
+    waiting = list(after)
+    while waiting:
+        for reference in nodes[waiting.pop()].input:
+            name = node_of(reference)
+            node = nodes[name]
+            if name in after or name in inputs or name in from_input or (_reads(node) and node.input[0] in variables):
+                continue
+            if all(user in after for user in successors.get(name, ())):
+                after.add(name)
+                waiting.append(name)
+    return after
+
+
+def _reads(node: Any) -> bool:
+    return bool(node.op == "ReadVariableOp")
+
+
+def _writes(node: Any) -> bool:
+    return bool(_has_effect(node.op) and not _reads(node) and node.input and not node.input[0].startswith("^"))
 
 
 def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
@@ -146,10 +182,10 @@ def _data_inputs(node: Any) -> list[str]:
     return [node_of(reference) for reference in node.input if not reference.startswith("^")]
 
 
-def _users(nodes: Iterable[Any]) -> dict[str, list[str]]:
+def _users(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
     users: dict[str, list[str]] = {}
     for node in nodes:
-        for name in _data_inputs(node):
+        for name in map(node_of, node.input) if control else _data_inputs(node):
             users.setdefault(name, []).append(node.name)
     return users
 

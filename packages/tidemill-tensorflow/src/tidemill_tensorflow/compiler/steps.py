@@ -17,7 +17,7 @@ from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["XLA", "Coordinator", "Shape", "Step"]
+__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "shapes_of"]
 
 XLA = "xla"
 
@@ -87,6 +87,10 @@ class Coordinator(Protocol):
         """Return the variant that another trace of the same step chose in this process."""
         ...
 
+    def decision_of_first(self, key: str) -> str | None:
+        """Return the variant that rank 0 of the job chose; None if this is rank 0, or if nothing is known of it."""
+        ...
+
     def note_decision(self, step: Step, shape: Shape, key: str) -> None:
         """Keep a decision, and tell of it."""
 
@@ -121,6 +125,8 @@ class Step:
 
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
+        if self._parts is not None and self.runs & (self.runs - 1) == 0:
+            self._follow_first()
         if self.reason is not None or self._parts is None or self._whole:
             result = original(concrete, inputs, captured)
             self.runs += 1
@@ -135,7 +141,7 @@ class Step:
         """Split the function into parts in the background; from then on the parts run."""
         try:
             name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
-            parts = take_apart(concrete, name=f"tidemill_{name}")
+            parts = take_apart(concrete, name=f"tidemill_{name}", is_alone=is_alone)
         except NotCompilable as error:
             self.give_up(str(error))
             return
@@ -157,7 +163,7 @@ class Step:
             copied, kept = functions.copies(arguments)
             shape.compile_s = functions.warm_up(self._compiled, copied, kept)
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            shape.reason = f"XLA does not compile it: {_first_lines(error)}"
+            shape.reason = f"XLA does not compile it: {first_lines(error)}"
             return
         trial = Trial((PLAIN, XLA), decision=stored, is_busy=Load().is_high)
         shape.function = self._compiled
@@ -214,6 +220,17 @@ class Step:
         if trial.decision is not None:
             self._stay_whole(shape)
 
+    def _follow_first(self) -> None:
+        """Adopt what rank 0 chose meanwhile, where it can be read: ranks wait for the slowest one."""
+        for shape in list(self.shapes.values()):
+            if shape.decision is None or shape.reason is not None:
+                continue
+            chosen = self._session.decision_of_first(shape.key)
+            if chosen is not None and chosen != shape.decision and shape.function is not None:
+                assert shape.trial is not None
+                shape.trial.decision = chosen
+                self._stay_whole(shape)
+
     def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
         shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
         return parts.plain(*arguments)
@@ -224,14 +241,14 @@ class Step:
             outputs = shape.function(*arguments)
         except tf.errors.OpError as error:
             # XLA writes variables when all of the step has succeeded, so the step can be run again.
-            shape.reason = f"XLA failed: {_first_lines(error)}"
+            shape.reason = f"XLA failed: {first_lines(error)}"
             self._session.note_fallback(self, shape.reason)
             return self._run_plain(parts, shape, arguments)
         shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
         return outputs
 
     def _shape(self, arguments: Sequence[Any]) -> Shape:
-        key = tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+        key = shapes_of(arguments)
         shape = self.shapes.get(key)
         if shape is None:
             assert self._parts is not None
@@ -270,6 +287,12 @@ class Step:
             self._session.note_fallback(self, shape.reason)
 
 
-def _first_lines(error: Exception) -> str:
+def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shapes of all arguments but variables and iterators."""
+    return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+
+
+def first_lines(error: Exception) -> str:
+    """Return an error in one line of up to 400 characters."""
     text = " ".join(str(getattr(error, "message", error)).split())
     return text[:400]
