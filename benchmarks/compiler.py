@@ -39,9 +39,20 @@ FIRST_STEPS = 10
 MAX_START_S = 240
 GOAL_STEPS = 1000
 WAYS = ("plain", "jit", "auto", "ours")
-NAMES = (
-    "mlp mlp_dropout mlp_batchnorm cnn resnet50 mobilenet lstm transformer bert distilbert recommender gan".split()
-)
+NAMES = [
+    "mlp",
+    "mlp_dropout",
+    "mlp_batchnorm",
+    "cnn",
+    "resnet50",
+    "mobilenet",
+    "lstm",
+    "transformer",
+    "bert",
+    "distilbert",
+    "recommender",
+    "gan",
+]
 ERROR_LINES = 3
 
 
@@ -83,7 +94,8 @@ def way_of(model: str, name: str) -> Way:
     """Build a model and its way of training."""
     import keras
     import tensorflow as tf
-    from compiler_models import BATCHES, MODELS, gan_step
+
+    from compiler_models import MODELS, gan_step
 
     jit: Any = {"jit": True, "ours": None}.get(name, False)
     build = MODELS[model]
@@ -91,14 +103,14 @@ def way_of(model: str, name: str) -> Way:
         step = gan_step(jit)
 
         def loop(number: int) -> None:
-            for _ in range(number):
-                losses = step()
-            float(losses[0])
+            for _ in range(number - 1):
+                step()
+            float(step()[0])
 
         return Way(name, loop)
     keras.utils.set_random_seed(0)
     problem = build()
-    options = {} if jit is None else {"jit_compile": jit}
+    options: dict[str, Any] = {} if jit is None else {"jit_compile": jit}
     if problem.labels is None:
         import tf_keras
 
@@ -109,7 +121,6 @@ def way_of(model: str, name: str) -> Way:
         problem.model.compile(keras.optimizers.Adam(1e-4), loss, **options)
         rows = tf.data.Dataset.from_tensor_slices((problem.features, problem.labels))
     batches = rows.batch(problem.batch, drop_remainder=True).cache().repeat().prefetch(2)
-    assert BATCHES
     return Way(name, lambda number: problem.model.fit(batches, steps_per_epoch=number, epochs=1, verbose=0))
 
 
@@ -219,13 +230,14 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
     cold = found["starts"]["ours"]
     additional = cold["cpu_s"] - cold["steps"] * statistics.median(cpus["plain"])
     allowed = to_goal("plain", "plain") + max(additional, 0.0) / found["cores"]
+    plain_s, cold_s, warm_s = to_goal("plain", "plain"), to_goal("ours", "ours"), to_goal("warm", "ours")
     cells = [
         found["model"],
         f"{1e3 * statistics.median(walls['plain']):.1f} / {1e3 * statistics.median(cpus['plain']):.1f}",
         ratio("jit"),
         ratio("auto"),
         ratio("ours"),
-        f"{to_goal('plain', 'plain'):.1f}, {to_goal('ours', 'ours'):.1f} ({allowed:.1f}), {to_goal('warm', 'ours'):.1f}",
+        f"{plain_s:.1f}, {cold_s:.1f} ({allowed:.1f}), {warm_s:.1f}",
         "; ".join(found["decisions"]),
         f"{found['load'][0]:.1f}, {found['load'][1]:.1f}",
     ]
@@ -264,7 +276,7 @@ def main() -> None:
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
     names = arguments.models or NAMES
-    missing = [] if arguments.table else [name for name in names if arguments.again or not result(arguments, name)]
+    missing = [name for name in names if not arguments.table and (arguments.again or not result(arguments, name))]
     print(f"{len(missing)} models to measure, about {3 * len(missing)} minutes; results in {arguments.results}\n")
     print(HEADER, flush=True)
     gains = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,8 +118,7 @@ def recommender() -> Problem:
 
 def bert() -> Problem:
     """TFBertForSequenceClassification, two layers of 128, 64 positions."""
-    import transformers
-
+    transformers = importlib.import_module("transformers")
     config = transformers.BertConfig(
         vocab_size=2000, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=512
     )
@@ -127,8 +127,7 @@ def bert() -> Problem:
 
 def distilbert() -> Problem:
     """TFDistilBertForSequenceClassification, two layers of 128, 64 positions."""
-    import transformers
-
+    transformers = importlib.import_module("transformers")
     config = transformers.DistilBertConfig(vocab_size=2000, dim=128, n_layers=2, n_heads=4, hidden_dim=512)
     return _text_problem(transformers.TFDistilBertForSequenceClassification(config), 8)
 
@@ -164,7 +163,9 @@ def gan_step(jit_compile: bool | None) -> Callable[[], Any]:
             drawn = make(noise, training=True)
             of_real, of_drawn = judge(real, training=True), judge(drawn, training=True)
             make_loss = loss_function(tf.ones_like(of_drawn), of_drawn)
-            judge_loss = loss_function(tf.ones_like(of_real), of_real) + loss_function(tf.zeros_like(of_drawn), of_drawn)
+            judge_loss = loss_function(tf.ones_like(of_real), of_real) + loss_function(
+                tf.zeros_like(of_drawn), of_drawn
+            )
         for optimizer, loss, model in zip(optimizers, (make_loss, judge_loss), (make, judge), strict=True):
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))

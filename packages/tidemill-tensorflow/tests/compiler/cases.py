@@ -107,6 +107,31 @@ def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_o
     return losses
 
 
+def fit_of_batches_at_once() -> list[float]:
+    """Epochs that end with a part of a batch, validation and a callback of epochs; decided before."""
+    session: Any = None
+    if sys.argv[1] == "on":
+        from tidemill_tensorflow import compiler
+
+        session = compiler._sessions[0]
+        session.stored_decision = lambda key: "at_once" if key.endswith("at once") else "xla"
+
+    class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            settle()
+
+    model = model_of(keras, "float64")
+    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), metrics=["accuracy"])
+    features, labels = (array[: BATCH * BATCHES - 5] for array in data_of("float64"))
+    data = {"batch_size": BATCH, "verbose": 0, "shuffle": False, "callbacks": [Epochs()]}
+    found = [model.fit(features, labels, epochs=7, validation_data=(features[:32], labels[:32]), **data).history]
+    found.append(model.fit(features, labels, epochs=4, steps_per_epoch=11, **data).history)
+    if session is not None:
+        del session.stored_decision
+    numbers = [value for history in found for name in sorted(history) for value in history[name]]
+    return [*numbers, float(model.optimizer.iterations.numpy()), *(float(abs(w).sum()) for w in model.get_weights())]
+
+
 def train_on_batch(library: Any, dtype: str) -> list[float]:
     model = model_of(library, dtype)
     model.compile(library.optimizers.Adam(1e-3), loss_of(library))
@@ -241,6 +266,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
+    "fit of batches at once": fit_of_batches_at_once,
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(
         tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()

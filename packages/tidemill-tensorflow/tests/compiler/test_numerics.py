@@ -87,6 +87,21 @@ def test_steps_in_a_loop_over_the_iterator_run_plain_and_say_so(runs: dict[str, 
     assert "steps_per_execution > 1" in function["fallback"]
 
 
+def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str, Any]) -> None:
+    case = "fit of batches at once"
+    plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
+    assert compiled == pytest.approx(plain, rel=1e-11)
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["batches_at_once"]["decision"] == "at_once"
+    assert function["steps"] == 7 * 20 + 2 * 11 - 2  # the second fit runs out of its 20 batches in the second epoch
+    assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
+
+
+def test_a_callback_that_looks_at_batches_sees_each_of_them(runs: dict[str, Any]) -> None:
+    (function,) = runs["compiled"]["fit"]["functions"]
+    assert function["batches_at_once"] is None
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     (function,) = runs["compiled"]["varying lengths"]["functions"]
     compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]

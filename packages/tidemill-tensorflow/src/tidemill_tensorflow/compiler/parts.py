@@ -11,7 +11,7 @@ from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,6 @@ __all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
 _RUNS = "tidemill_runs"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
-_GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class Parts:
         results: The slots that are the function's flat results.
         fingerprint: Names the step in the store of decisions.
         counts_runs: Whether random ops of the step depend on the number of earlier runs.
+        common_slots: Number of flat arguments and captures, which are the first slots.
+        after_has_effects: Whether what runs last does more than compute the results.
     """
 
     before: Callable[..., list[Any]]
@@ -46,6 +47,8 @@ class Parts:
     results: tuple[int, ...]
     fingerprint: str
     counts_runs: bool
+    common_slots: int
+    after_has_effects: bool
     step: Region
     sources: Mapping[str, Any]
     name: str
@@ -57,10 +60,7 @@ class Parts:
 
 def is_training_step(concrete: Any) -> bool:
     """Return whether a function computes gradients or applies them."""
-    return any(
-        node.op.startswith("ResourceApply") or any(scope in node.name for scope in _GRADIENT_SCOPES)
-        for node in nodes_of(concrete)
-    )
+    return any(node.op.startswith("ResourceApply") or is_of_gradient(node.name) for node in nodes_of(concrete))
 
 
 def nodes_of(concrete: Any) -> Iterator[Any]:
@@ -117,6 +117,8 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         results=results,
         fingerprint=fingerprint(whole.step.graph_def),
         counts_runs=counts_runs,
+        common_slots=len(flat.inputs),
+        after_has_effects=any(has_effect(node.op) for node in whole.after.graph_def.node),
         step=whole.step,
         sources=sources,
         name=name,
@@ -124,7 +126,7 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
 
 
 def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
-    devices = {tf.DeviceSpec.from_string(node.device).to_string() for node in graph_def.node if node.device}
+    devices = {_device(node.device) for node in graph_def.node if node.device}
     if len(devices) > 1:
         raise NotCompilable(
             f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
@@ -134,6 +136,11 @@ def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
             raise NotCompilable(
                 f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
             )
+
+
+def _device(name: str) -> str:
+    """Return a device's full name: strategies leave out the replica, which is always 0."""
+    return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
 
 
 def _applies_gradients(graph_def: Any) -> bool:
@@ -152,7 +159,7 @@ def _applies_gradients(graph_def: Any) -> bool:
         if name in seen:
             continue
         seen.add(name)
-        if any(scope in name for scope in _GRADIENT_SCOPES):
+        if is_of_gradient(name):
             return True
         waiting += [node_of(reference) for reference in nodes[name].input if not reference.startswith("^")]
     return False

@@ -17,10 +17,11 @@ from tidemill_tensorflow.compiler import jit, job, report
 from tidemill_tensorflow.compiler.agreement import Agreement
 from tidemill_tensorflow.compiler.decisions import DecisionStore
 from tidemill_tensorflow.compiler.groups import communicates, group_of
+from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.steps import XLA, Step
-from tidemill_tensorflow.compiler.trials import PLAIN
+from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ class Session:
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
         self._agreement: Agreement | None = None
+        self.batches = KerasBatches(self)
         self._waiting = 0
         self._ended = False
         atexit.register(self.end)
@@ -140,6 +142,20 @@ class Session:
             self._store.write(key, shape.trial.decision)
         times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())
         self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({times})")
+        self._write_report()
+
+    def runs_wanted(self, step: Step) -> int:
+        """Return for how many runs the script has called a step: Keras's `fit` may want several."""
+        return self.batches.runs_wanted(step)
+
+    def note_batches(self, step: Step, trial: Trial, key: str) -> None:
+        """Keep a decision on batches at once, and tell of it."""
+        assert trial.decision is not None
+        if self._store is not None:
+            self._store.write(key, trial.decision)
+        chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
+        single, several = (1e3 * seconds / COUNT for seconds in trial.medians_s().values())
+        self.note(f"{step.name}: {chosen} in a call (1: {single:.2f} ms each, {COUNT}: {several:.2f} ms each)")
         self._write_report()
 
     def note_fallback(self, step: Step | SharedStep, reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler import functions, several_runs
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
@@ -16,6 +16,8 @@ from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tidemill_tensorflow.compiler.several_runs import SeveralRuns
 
 __all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "shapes_of"]
 
@@ -80,6 +82,13 @@ class Coordinator(Protocol):
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background."""
 
+    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
+        """Run work in the background thread."""
+
+    def runs_wanted(self, step: Step) -> int:
+        """Return for how many runs the script has called a step."""
+        ...
+
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""
 
@@ -107,6 +116,9 @@ class Step:
         reason: Why the whole function runs plain, or None.
         runs: How often it ran.
         draws: Number of runs since the script last set a seed, which positions its stateful random ops.
+        argument_names: Of the compiled part.
+        is_of_keras_3: Whether it is the step of Keras 3's `fit`.
+        at_once: The trial of single runs against several in one call, once there is one.
     """
 
     def __init__(self, concrete: Any, session: Coordinator) -> None:
@@ -116,6 +128,10 @@ class Step:
         self.runs = 0
         self.draws = 0
         self.argument_names: tuple[str, ...] = ()
+        self.is_of_keras_3 = "multi_step_on_iterator" in self.name
+        self.at_once: Trial | None = None
+        self._several: SeveralRuns | None = None
+        self._several_asked = 0
         self._session = session
         self._parts: Parts | None = None
         self._asked = False
@@ -125,8 +141,28 @@ class Step:
 
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
+        count = self._session.runs_wanted(self)
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
+        if count > 1 and self._several is not None and self._several.count == count:
+            return self._run_several(self._several, [*inputs, *captured])
+        for _ in range(count - 1):
+            self._run_once(original, concrete, inputs, captured)
+        return self._run_once(original, concrete, inputs, captured)
+
+    def main_shape(self) -> Shape | None:
+        """Return the shape that came most often."""
+        return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
+
+    def prepare_several(self, count: int) -> bool:
+        """Have several runs in one call compiled for the main shape; return whether they are."""
+        if self._parts is None or self._parts.after_has_effects:
+            return False
+        if self._several_asked == 0:
+            self._several_asked = count
+        return self._several is not None
+
+    def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
         if self.reason is not None or self._parts is None or self._whole:
             result = original(concrete, inputs, captured)
             self.runs += 1
@@ -137,8 +173,13 @@ class Step:
             return result
         return self._run_parts(self._parts, [*inputs, *captured])
 
-    def prepare(self, concrete: Any) -> None:
-        """Split the function into parts in the background; from then on the parts run."""
+    def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
+        """Split the function into parts in the background; from then on the parts run.
+
+        Args:
+            concrete: The traced function.
+            is_alone: Whether the job has no other processes.
+        """
         try:
             name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
             parts = take_apart(concrete, name=f"tidemill_{name}", is_alone=is_alone)
@@ -175,15 +216,67 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
-        slots.append(tf.constant(self.draws, tf.int64) if parts.counts_runs else None)
-        read_before, read_step, read_after = parts.reads
-        slots += parts.before(*[slots[index] for index in read_before])
-        arguments = [slots[index] for index in read_step]
+        slots += self._before(parts, slots, self.draws)
+        arguments = [slots[index] for index in parts.reads[1]]
         slots += self._run_variant(parts, arguments)
         self.runs += 1
         self.draws += 1
-        slots += parts.after(*[slots[index] for index in read_after])
+        if self._several_asked > 0:
+            self._compile_several(parts, arguments)
+        return self._results(parts, slots)
+
+    def _before(self, parts: Parts, slots: Sequence[Any], draws: int) -> list[Any]:
+        """Run what comes before the step; return the slots that it fills, the number of runs first."""
+        own = [*slots, tf.constant(draws, tf.int64) if parts.counts_runs else None]
+        return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
+
+    def _results(self, parts: Parts, slots: list[Any]) -> Any:
+        slots += parts.after(*[slots[index] for index in parts.reads[2]])
         return self._pack([slots[index] for index in parts.results])
+
+    def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
+        """Compile several runs in the background, with the arguments of this one, if it has the main shape."""
+        shape = self.main_shape()
+        if shape is None or shapes_of(arguments) != shape.shapes or shape.function is None:
+            return
+        step, count, self._several_asked = shape.function, self._several_asked, -1
+
+        def compile() -> None:
+            is_common = [index < parts.common_slots for index in parts.reads[1]]
+            try:
+                self._several = several_runs.build(
+                    step, arguments, is_common, shape.shapes, count=count, name=f"{parts.name}_several"
+                )
+            except (ValueError, TypeError, tf.errors.OpError):
+                return  # batches stay single, as they are in the script
+
+        self._session.run_in_background(self, compile)
+
+    def _run_several(self, several: SeveralRuns, common: list[Any]) -> Any:
+        """Run several steps, and return the results of the last one."""
+        parts = self._parts
+        assert parts is not None
+        ended: Exception | None = None
+        runs: list[list[Any]] = []
+        try:
+            for index in range(several.count):
+                before = self._before(parts, common, self.draws + index)
+                runs.append([*common, *before])
+        except tf.errors.OutOfRangeError as error:
+            ended = error
+        arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
+        if ended is None and all(shapes_of(each) == several.shapes for each in arguments):
+            results = several(arguments)
+            shape = self.shapes[several.shapes]
+            shape.calls += several.count
+            shape.steps[several_runs.AT_ONCE] = shape.steps.get(several_runs.AT_ONCE, 0) + several.count
+        else:
+            results = [self._run_variant(parts, each) for each in arguments]
+        self.runs += len(runs)
+        self.draws += len(runs)
+        if ended is not None:
+            raise ended
+        return self._results(parts, [*runs[-1], *results[-1]])
 
     def _run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
         shape = self._shape(arguments)
