@@ -1,4 +1,4 @@
-"""Training scripts of every form, run in one process, with the compiler (``on DIRECTORY``) or without (``off``).
+"""Training scripts of every form, run in one process, with the compiler (``on DIRECTORY``) or without (``off DIRECTORY``).
 
 Prints one JSON object: the losses of each case, in the order of the steps.
 """
@@ -13,6 +13,7 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
+# Order: cases.py on DIRECTORY, then cases.py off DIRECTORY, which loads what the first has saved there.
 if sys.argv[1] == "on":
     import tidemill_tensorflow
 
@@ -186,6 +187,56 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
     return losses
 
 
+def same_state() -> list[float]:
+    """Float32 steps of two models, one always plain, from the same state in each step; their largest differences."""
+    models = []
+    for jit in (False, "auto"):
+        model = convolutions_of(keras, "float32")
+        model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), **({} if jit else {"jit_compile": False}))
+        models.append(model)
+    plain, free = models
+    data = data_of("float32")
+    differences = []
+    for step in range(60):
+        losses = [float(model.train_on_batch(*batch(data, step))) for model in models]
+        states = [[variable.numpy() for variable in _state(model)] for model in models]
+        scales = [float(abs(one).max()) or 1.0 for one in states[0]]
+        apart = [float(abs(one - other).max()) / scale for one, other, scale in zip(*states, scales, strict=True)]
+        differences.append(max([abs(losses[0] - losses[1]) / losses[0], *apart]))
+        for one, other in zip(_state(plain), _state(free), strict=True):
+            other.assign(one)
+        free.reset_metrics()
+        plain.reset_metrics()
+        if step < 12:
+            settle()
+    return differences
+
+
+def checkpoint() -> list[float]:
+    """Save after steps with the compiler, load without it."""
+    directory = sys.argv[2]
+    model = model_of(keras, "float64")
+    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras))
+    model.optimizer.build(model.trainable_variables)
+    saved = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    if sys.argv[1] == "on":
+        for step in range(60):
+            model.train_on_batch(*batch(data_of("float64"), step))
+            settle()
+        saved.write(f"{directory}/checkpoint")
+        model.save(f"{directory}/model.keras")
+    else:
+        saved.read(f"{directory}/checkpoint").assert_consumed()
+        loaded = keras.models.load_model(f"{directory}/model.keras")
+        for one, other in zip(_state(model), _state(loaded), strict=True):
+            assert (one.numpy() == other.numpy()).all(), one.path
+    return [float(abs(variable.numpy()).sum()) for variable in _state(model)]
+
+
+def _state(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
 def varying_lengths() -> list[float]:
     """Sequences of many lengths, two of which come often."""
     weights = tf.Variable(tf.ones([8], tf.float64))
@@ -277,6 +328,8 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "loop of gradients": lambda: loop(keras, "float64", applies=False),
     "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
     "new seed": new_seed,
+    "same state": same_state,
+    "checkpoint": checkpoint,
     "varying lengths": varying_lengths,
     **{name: functools.partial(other_noise, draw) for name, draw in OTHER_NOISE.items()},
 }

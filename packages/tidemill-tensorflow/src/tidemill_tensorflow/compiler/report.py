@@ -100,10 +100,16 @@ def _varying(step: Step | SharedStep) -> list[str]:
         return []
     columns = list(zip(*step.shapes))  # noqa: B905 - Python 3.9 has no strict
     return [
-        f"argument {index}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
+        f"{_argument(step.argument_names, index)}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
         for index, column in enumerate(columns)
         if len({str(shape) for shape in column}) > 1
     ]
+
+
+def _argument(names: Sequence[str], index: int) -> str:
+    """Name an argument as the script does, or as a part of a batch: ``IteratorGetNext:1`` is its second tensor."""
+    node, _, output = names[index].partition(":") if index < len(names) else (f"argument {index}", "", "0")
+    return f"tensor {output} of the batch" if "IteratorGetNext" in node else node
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.steps import XLA, Shape, first_lines, shapes_of
+from tidemill_tensorflow.compiler.steps import XLA, Shape, first_lines, names_of, shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class SharedStep:
         reason: Why the whole function runs plain, or None.
         runs: How often it ran.
         draws: As of `Step`; not used, as functions with stateful noise stay plain.
-        argument_names: Of the compiled part.
+        argument_names: Of the arguments whose shapes count.
     """
 
     def __init__(self, concrete: Any, session: SharedCoordinator, agreement: Agreement) -> None:
@@ -129,7 +129,6 @@ class SharedStep:
         if parts.counts_runs:
             self.give_up("it draws noise by a state, and communicates with other processes")
             return
-        self.argument_names = parts.step.inputs
         self._parts = parts
         assert self._ballot is not None
         self._ballot.fingerprint = parts.fingerprint
@@ -139,6 +138,7 @@ class SharedStep:
         key = shapes_of(arguments)
         shape = Shape(key, f"{parts.fingerprint} {key} of {self._agreement.group.size} processes", calls=1)
         self._shape = self.shapes[key] = shape
+        self.argument_names = names_of(parts, arguments)
         assert self._ballot is not None
         if self._agreement.group.rank == 0:
             self._ballot.choice = self._session.stored_decision(shape.key)

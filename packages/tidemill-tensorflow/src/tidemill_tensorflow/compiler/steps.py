@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.several_runs import SeveralRuns
 
-__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "shapes_of"]
+__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "names_of", "shapes_of"]
 
 XLA = "xla"
 
@@ -116,7 +116,7 @@ class Step:
         reason: Why the whole function runs plain, or None.
         runs: How often it ran.
         draws: Number of runs since the script last set a seed, which positions its stateful random ops.
-        argument_names: Of the compiled part.
+        argument_names: Of the arguments whose shapes count.
         is_of_keras_3: Whether it is the step of Keras 3's `fit`.
         at_once: The trial of single runs against several in one call, once there is one.
     """
@@ -186,7 +186,6 @@ class Step:
         except NotCompilable as error:
             self.give_up(str(error))
             return
-        self.argument_names = parts.step.inputs
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
@@ -345,6 +344,7 @@ class Step:
         shape = self.shapes.get(key)
         if shape is None:
             assert self._parts is not None
+            self.argument_names = names_of(self._parts, arguments)
             shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
         return shape
 
@@ -383,6 +383,12 @@ class Step:
 def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Return the shapes of all arguments but variables and iterators."""
     return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+
+
+def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the same arguments, tensors ``node:k``."""
+    named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
+    return tuple(name for name, argument in named if argument.dtype != tf.resource)
 
 
 def first_lines(error: Exception) -> str:
