@@ -31,6 +31,8 @@ def compile_training(
 ) -> None:
     """Compile the training steps of this process; do nothing if that is on already.
 
+    In a training of several processes, call it in each of them: they meet to decide together.
+
     Args:
         deterministic: Let no timing decide, so that two runs give the same results: a decision stored in `cache_dir` by
             an earlier run is used, else steps run plain. ``tf.config.experimental.enable_op_determinism()`` does the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ __all__ = ["COMMUNICATION", "Group", "communicates", "group_of"]
 COMMUNICATION = ("Collective", "Horovod", "Nccl")
 """What the names of ops begin with that other processes take part in."""
 
+_ELASTIC = "HOROVOD_ELASTIC"
 _GROUP_KEY = 0x71DE
 """Of the compiler's own collectives; strategies count theirs from 1."""
 
@@ -43,7 +45,12 @@ def communicates(node: Any) -> bool:
 
 
 def group_of(nodes: Iterable[Any]) -> Group | None:
-    """Return the group whose processes all run these nodes; None if there is none, or if they are a part of it."""
+    """Return the group whose processes all run these nodes; None if there is none, or if they are a part of it.
+
+    None, too, if processes may join later (elastic Horovod): they would count their meetings from the beginning.
+    """
+    if os.environ.get(_ELASTIC) == "1":
+        return None
     found = [node for node in nodes if communicates(node)]
     library = horovod()
     if library is not None and all(_is_of_all_ranks(node, library.size()) for node in found):
