@@ -264,9 +264,10 @@ class Step:
         except tf.errors.OutOfRangeError as error:
             ended = error
         arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
-        if ended is None and all(shapes_of(each) == several.shapes for each in arguments):
+        shape = self.shapes[several.shapes]
+        is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
+        if is_whole and shape.reason is None:
             results = several(arguments)
-            shape = self.shapes[several.shapes]
             shape.calls += several.count
             shape.steps[several_runs.AT_ONCE] = shape.steps.get(several_runs.AT_ONCE, 0) + several.count
         else:
