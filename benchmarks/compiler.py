@@ -35,7 +35,10 @@ from typing import Any
 ROUNDS = 12
 BLOCK_S = 0.4
 FIRST_STEPS = 10
-"""Steps of a chunk while a model starts."""
+LATER_STEPS = 40
+"""Steps of a chunk while a model starts, and while several batches in a call are tried."""
+FIT_STEP = "multi_step_on_iterator"
+MAX_STEP_MS = 50.0
 MAX_START_S = 240
 GOAL_STEPS = 1000
 WAYS = ("plain", "jit", "auto", "ours")
@@ -167,9 +170,11 @@ def start(way: Way, *, decides: bool, since: int | None = None) -> dict[str, flo
     wall = cpu = 0.0
     steps = 0
     while True:
-        used = way.steps(FIRST_STEPS)
-        wall, cpu, steps = wall + used.wall_s, cpu + used.cpu_s, steps + FIRST_STEPS
-        if not decides or is_decided(since) or wall > MAX_START_S or steps >= GOAL_STEPS:
+        number = LATER_STEPS if decides and is_decided(since) else FIRST_STEPS
+        used = way.steps(number)
+        wall, cpu, steps = wall + used.wall_s, cpu + used.cpu_s, steps + number
+        is_done = not decides or (is_decided(since) and has_decided_on_batches(since))
+        if is_done or wall > MAX_START_S or steps >= GOAL_STEPS:
             return {"steps": steps, "wall_s": wall, "cpu_s": cpu}
 
 
@@ -186,12 +191,23 @@ def is_decided(since: int) -> bool:
     )
 
 
+def has_decided_on_batches(since: int) -> bool:
+    """Return whether nothing is open on several batches in a call; the compiler may try that with short XLA steps."""
+    for function in _functions()[since:]:
+        found, shapes = function["batches_at_once"], function["shapes"]
+        is_tried = shapes and shapes[0]["decision"] == "xla" and shapes[0]["median_ms"].get("xla", 0) < MAX_STEP_MS
+        if function["name"] == FIT_STEP and is_tried and (found is None or found["decision"] is None):
+            return False
+    return True
+
+
 def decisions_since(since: int) -> list[str]:
     """Return what was decided, function by function."""
     return [
         f"plain: {function['fallback']}"
         if function["fallback"]
         else ", ".join(f"{shape['fallback'] or shape['decision']}" for shape in function["shapes"][:2])
+        + (", 8 batches a call" if (function["batches_at_once"] or {}).get("decision") == "at_once" else "")
         for function in _functions()[since:]
     ]
 

@@ -5,8 +5,8 @@ a second form that XLA compiles in the background (`parts`, `regions`, `random_n
 Real steps of the script then run through both in turn (`steps`, `trials`), until paired times decide. Every step
 trains, in the order of the script, with the same random numbers.
 
-Where processes communicate in a function, they choose together (`shared_steps`, `agreement`, `groups`), and what depends
-on the communication is not compiled. Keras's `fit` may call a compiled step for several batches at once
+Where processes communicate in a function, they choose together (`shared_steps`, `agreement`, `groups`), and what
+depends on the communication is not compiled. Keras's `fit` may call a compiled step for several batches at once
 (`keras_batches`, `several_runs`).
 """
 
