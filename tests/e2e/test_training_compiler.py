@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,9 @@ def test_a_job_with_the_compiler_reports_what_it_did(
     assert "Found configuration for Training Compiler" in lines
     assert "Configuring SM Training Compiler..." in lines
     assert any(line.startswith("training compiler: multi_step_on_iterator (80 steps): ") for line in lines)
+    command = [sys.executable, "-m", "tidemill.cli", "status", "--state-dir", tidemill_service.state_dir]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{job}: multi_step_on_iterator (80 steps): " in shown
 
 
 @pytest.mark.matrix

@@ -1,4 +1,4 @@
-"""Training scripts of every form, run in one process, with the compiler (``on DIRECTORY``) or without (``off``).
+"""Training scripts of every form in one process, with the compiler (``on DIRECTORY``) or without (``off DIRECTORY``).
 
 Prints one JSON object: the losses of each case, in the order of the steps.
 """
@@ -13,6 +13,7 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
+# Order: cases.py on DIRECTORY, then cases.py off DIRECTORY, which loads what the first has saved there.
 if sys.argv[1] == "on":
     import tidemill_tensorflow
 
@@ -107,6 +108,31 @@ def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_o
     return losses
 
 
+def fit_of_batches_at_once() -> list[float]:
+    """Epochs that end with a part of a batch, validation and a callback of epochs; decided before."""
+    session: Any = None
+    if sys.argv[1] == "on":
+        from tidemill_tensorflow import compiler
+
+        session = compiler._sessions[0]
+        session.stored_decision = lambda key: "at_once" if key.endswith("at once") else "xla"
+
+    class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            settle()
+
+    model = model_of(keras, "float64")
+    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), metrics=["accuracy"])
+    features, labels = (array[: BATCH * BATCHES - 5] for array in data_of("float64"))
+    data = {"batch_size": BATCH, "verbose": 0, "shuffle": False, "callbacks": [Epochs()]}
+    found = [model.fit(features, labels, epochs=7, validation_data=(features[:32], labels[:32]), **data).history]
+    found.append(model.fit(features, labels, epochs=4, steps_per_epoch=11, **data).history)
+    if session is not None:
+        del session.stored_decision
+    numbers = [value for history in found for name in sorted(history) for value in history[name]]
+    return [*numbers, float(model.optimizer.iterations.numpy()), *(float(abs(w).sum()) for w in model.get_weights())]
+
+
 def train_on_batch(library: Any, dtype: str) -> list[float]:
     model = model_of(library, dtype)
     model.compile(library.optimizers.Adam(1e-3), loss_of(library))
@@ -159,6 +185,58 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
         if step < 12:
             settle()
     return losses
+
+
+def same_state() -> list[float]:
+    """Float32 steps of two models, one always plain, from the same state in each step; their largest differences."""
+    models = []
+    for jit in (False, "auto"):
+        model = convolutions_of(keras, "float32")
+        # Not Adam, which divides by the size of a gradient, even of one that is nothing but rounding.
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+        model.compile(optimizer, loss_of(keras), **({} if jit else {"jit_compile": False}))
+        models.append(model)
+    plain, free = models
+    data = data_of("float32")
+    differences = []
+    for step in range(60):
+        losses = [float(model.train_on_batch(*batch(data, step))) for model in models]
+        states = [[variable.numpy() for variable in _state(model)] for model in models]
+        scales = [float(abs(one).max()) or 1.0 for one in states[0]]
+        apart = [float(abs(one - other).max()) / scale for one, other, scale in zip(*states, scales, strict=True)]
+        differences.append(max([abs(losses[0] - losses[1]) / losses[0], *apart]))
+        for one, other in zip(_state(plain), _state(free), strict=True):
+            other.assign(one)
+        free.reset_metrics()
+        plain.reset_metrics()
+        if step < 12:
+            settle()
+    return differences
+
+
+def checkpoint() -> list[float]:
+    """Save after steps with the compiler, load without it."""
+    directory = sys.argv[2]
+    model = model_of(keras, "float64")
+    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras))
+    model.optimizer.build(model.trainable_variables)
+    saved = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    if sys.argv[1] == "on":
+        for step in range(60):
+            model.train_on_batch(*batch(data_of("float64"), step))
+            settle()
+        saved.write(f"{directory}/checkpoint")
+        model.save(f"{directory}/model.keras")
+    else:
+        saved.read(f"{directory}/checkpoint").assert_consumed()
+        loaded = keras.models.load_model(f"{directory}/model.keras")
+        for one, other in zip(_state(model), _state(loaded), strict=True):
+            assert (one.numpy() == other.numpy()).all(), one.path
+    return [float(abs(variable.numpy()).sum()) for variable in _state(model)]
+
+
+def _state(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
 
 
 def varying_lengths() -> list[float]:
@@ -241,6 +319,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
+    "fit of batches at once": fit_of_batches_at_once,
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(
         tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()
@@ -251,6 +330,8 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "loop of gradients": lambda: loop(keras, "float64", applies=False),
     "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
     "new seed": new_seed,
+    "same state": same_state,
+    "checkpoint": checkpoint,
     "varying lengths": varying_lengths,
     **{name: functools.partial(other_noise, draw) for name, draw in OTHER_NOISE.items()},
 }

@@ -10,16 +10,19 @@ from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-if sys.argv[1] == "on":
-    import tidemill_tensorflow
-
-    tidemill_tensorflow.activate()
-    tidemill_tensorflow.compile_training()
 
 import numpy as np
-import tensorflow as tf
+
+import tidemill_tensorflow
+
+tidemill_tensorflow.activate()  # repairs fit of Keras 3 on several workers
+if sys.argv[1] == "on":
+    tidemill_tensorflow.compile_training(cache_dir=os.environ.get("CACHE"))
+
+import tensorflow as tf  # noqa: E402
 
 SWITCH, FORM, *REST = sys.argv[1:]
+STEPS = 100
 ROWS = np.random.default_rng(0).random((64, 9))
 
 
@@ -50,24 +53,104 @@ def horovod() -> tuple[list[float], Any]:
         kernel.assign_sub(0.01 * gradient)
 
     losses = []
-    for step in range(40):
+    for step in range(STEPS):
         rows = tf.constant(ROWS[hvd.rank() * 16 + step % 3 :: 2][:16])
         loss, gradient = compiled_step(rows)
         apply_step(hvd.allreduce(gradient))
         losses.append(float(loss))
         settle()
+        if step == 60 and SWITCH == "on" and hvd.rank() == 1:
+            _decide_otherwise()
     return losses, kernel.numpy().tolist()
+
+
+def _decide_otherwise() -> None:
+    """Let this rank choose what rank 0 did not choose."""
+    from tidemill_tensorflow import compiler
+
+    (shape,) = compiler._sessions[0].steps[0].shapes.values()
+    assert shape.trial is not None and shape.trial.decision is not None
+    shape.trial.decision = {"plain": "xla", "xla": "plain"}[shape.trial.decision]
+
+
+def tape() -> tuple[list[float], Any]:
+    """A step with Horovod's tape, optimizer, BatchNorm and dropout in one function, and a second such function."""
+    import keras
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    os.environ.pop("SMP_SIZE")
+    keras.utils.set_random_seed(3)
+    keras.backend.set_floatx("float64")
+    layers = keras.layers
+    hidden = [layers.Dense(16, activation="gelu"), layers.BatchNormalization(), layers.Dropout(0.2), layers.Dense(1)]
+    model = keras.Sequential([keras.Input([8]), *hidden])
+    optimizer = keras.optimizers.AdamW(1e-2)
+    optimizer.build(model.trainable_variables)
+    scale = tf.Variable(1.0, dtype=tf.float64)
+
+    @tf.function
+    def train_step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(rows[:, :8], training=True) - rows[:, 8:]))
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def scale_step(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(scale * rows[:, :8] - rows[:, 8:]))
+        gradient = hvd.allreduce(tape.gradient(loss, scale))
+        scale.assign_sub(0.01 * gradient)
+        return loss
+
+    losses = []
+    for step in range(STEPS):
+        rows = tf.constant(ROWS[hvd.rank() * 16 + step % 3 :: 2][:16])
+        losses += [float(train_step(rows)), float(scale_step(rows))]
+        settle()
+    return losses, [weight.numpy().tolist() for weight in [*optimizer.variables, scale]]
 
 
 def workers() -> tuple[list[float], Any]:
     """A loop in which replicas call functions, over two processes that the script names itself, without TF_CONFIG."""
+    return _of_replicas(_two_workers(), outer=False)
+
+
+def fit() -> tuple[list[float], Any]:
+    """Keras's `fit` over two processes."""
+    import keras
+
+    strategy = _two_workers()
+    keras.utils.set_random_seed(3)
+    keras.backend.set_floatx("float64")
+    losses = []
+
+    class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            losses.append(float(logs["loss"]))
+            settle()
+
+    layers = keras.layers
+    with strategy.scope():
+        hidden = [layers.Dense(16, activation="gelu"), layers.BatchNormalization(), layers.Dropout(0.2)]
+        model = keras.Sequential([keras.Input([8]), *hidden, layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(1e-2), "mse")
+    rows = tf.data.Dataset.from_tensor_slices((ROWS[:, :8], ROWS[:, 8:])).batch(16)
+    model.fit(rows, epochs=STEPS // 4, verbose=0, callbacks=[Recorder()])
+    return losses, [weight.numpy().tolist() for weight in model.trainable_variables]
+
+
+def _two_workers() -> Any:
     index, *ports = (int(text) for text in REST)
     cluster = tf.train.ClusterSpec({"worker": [f"127.0.0.1:{port}" for port in ports]})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=index, rpc_layer="grpc"
     )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    return _of_replicas(strategy, outer=False)
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
 
 def mirrored() -> tuple[list[float], Any]:
@@ -115,8 +198,17 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
     return losses, kernel.numpy().tolist()
 
 
+FORMS = {
+    "horovod": horovod,
+    "tape": tape,
+    "fit": fit,
+    "workers": workers,
+    "mirrored": mirrored,
+    "replicas": replicas,
+}
+
 if __name__ == "__main__":
-    losses, weights = {"horovod": horovod, "workers": workers, "mirrored": mirrored, "replicas": replicas}[FORM]()
+    losses, weights = FORMS[FORM]()
     functions = []
     if SWITCH == "on":
         from tidemill_tensorflow import compiler

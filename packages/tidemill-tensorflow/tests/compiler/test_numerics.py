@@ -30,8 +30,8 @@ COMPILED = [
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All cases, plain and compiled, in one process each; the compiled one also with its log and its report."""
     report = tmp_path_factory.mktemp("report")
-    plain = _run("off")
     compiled = _run("on", str(report))
+    plain = _run("off", str(report))
     return {
         "plain": json.loads(plain.stdout),
         "compiled": json.loads(compiled.stdout),
@@ -51,6 +51,22 @@ def test_losses_are_those_of_the_plain_script(runs: dict[str, Any], case: str) -
     steps = function["shapes"][0]["steps_by_variant"]
     assert steps["xla"] >= 6 and steps["plain"] >= 6, function
     assert function["shapes"][0]["decision"] in ("plain", "xla")
+
+
+def test_float32_steps_from_the_same_state_differ_by_rounding_alone(runs: dict[str, Any]) -> None:
+    case = "same state"
+    assert max(runs["plain"][case]["losses"]) == 0
+    assert max(runs["compiled"][case]["losses"]) < 2e-4
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["steps"] == 60
+    assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
+
+
+def test_checkpoints_and_models_load_without_the_compiler(runs: dict[str, Any]) -> None:
+    case = "checkpoint"
+    assert runs["plain"][case]["losses"] == runs["compiled"][case]["losses"]
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
 
 
 def test_a_python_function_in_the_middle_of_a_step_is_named_and_the_step_runs_plain(runs: dict[str, Any]) -> None:
@@ -87,12 +103,30 @@ def test_steps_in_a_loop_over_the_iterator_run_plain_and_say_so(runs: dict[str, 
     assert "steps_per_execution > 1" in function["fallback"]
 
 
+def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str, Any]) -> None:
+    case = "fit of batches at once"
+    plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
+    assert compiled == pytest.approx(plain, rel=1e-11)
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["batches_at_once"]["decision"] == "at_once"
+    assert function["steps"] == 7 * 20 + 2 * 11 - 2  # the second fit runs out of its 20 batches in the second epoch
+    assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
+
+
+def test_a_callback_that_looks_at_batches_sees_each_of_them(runs: dict[str, Any]) -> None:
+    (function,) = runs["compiled"]["fit"]["functions"]
+    assert function["batches_at_once"] is None
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     (function,) = runs["compiled"]["varying lengths"]["functions"]
     compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]
     assert compiled == [99, 50]  # the first step is TensorFlow's own
     assert function["number_of_shapes"] == 52
-    assert any("[4, 10, 8]" in text or "(4, 10, 8)" in text for text in function["varying_arguments"])
+    (varying,) = function["varying_arguments"]
+    assert varying.startswith("sequences: (4, 10, 8), (4, 20, 8), ")
+    report = (runs["report"] / "report.txt").read_text()
+    assert "shapes vary in sequences: " in report and "drop_remainder=True" in report
 
 
 def test_the_log_and_the_report_tell_the_same(runs: dict[str, Any]) -> None:

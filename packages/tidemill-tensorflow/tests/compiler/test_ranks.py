@@ -12,25 +12,46 @@ import pytest
 
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
-SEVERAL = "the job has several processes, which would have to decide alike: that is not compiled yet"
 
 
-def test_ranks_of_horovod_all_run_plain_and_say_so() -> None:
-    plain, compiled = (
-        [json.loads(line) for line in _run([*LAUNCHER, SCRIPT, switch, "horovod"])[0].splitlines()]
-        for switch in ("off", "on")
-    )
+@pytest.mark.parametrize("form", ["tape", "horovod"])
+def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, form: str) -> None:
+    command = [*LAUNCHER, SCRIPT]
+    plain, compiled = (_ranks(_run([*command, switch, form], cache=tmp_path)[0]) for switch in ("off", "on"))
+    _compare(plain, compiled)
+    for functions in zip(*(rank["functions"] for rank in compiled), strict=True):
+        first, second = (function["shapes"][0] for function in functions)
+        assert first["decision"] == second["decision"] in ("plain", "xla")
+        if form == "tape":  # the ranks communicate in it, so they switch together
+            assert first["steps_by_variant"] == second["steps_by_variant"]
+    stored = [json.loads(path.read_text())["variant"] for path in tmp_path.glob("*.json")]
+    assert sorted(stored) == sorted(function["shapes"][0]["decision"] for function in compiled[0]["functions"])
+
+
+@pytest.mark.parametrize("form", ["fit", "workers"])
+def test_workers_of_a_strategy_compile_their_gradients(form: str) -> None:
+    plain, compiled = ([json.loads(text) for text in _run(*_workers(switch, form))] for switch in ("off", "on"))
+    _compare(plain, compiled)
+    if form == "fit":
+        first, second = (rank["functions"][0]["shapes"][0] for rank in compiled)
+        assert first["decision"] == second["decision"] in ("plain", "xla")
+        assert first["steps_by_variant"] == second["steps_by_variant"]
+
+
+def _ranks(output: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in output.splitlines()]
+    return sorted(found, key=lambda rank: float(rank["losses"][0]))
+
+
+def _compare(plain: list[dict[str, Any]], compiled: list[dict[str, Any]]) -> None:
+    """Compare two ranks that ran plain with the same two compiled."""
     assert len(plain) == len(compiled) == 2
-    assert compiled[0]["weights"] == compiled[1]["weights"] == plain[0]["weights"]
-    assert sorted(rank["losses"] for rank in compiled) == sorted(rank["losses"] for rank in plain)
-    assert [each["fallback"] for rank in compiled for each in rank["functions"]] == [SEVERAL] * 2
-
-
-def test_workers_without_a_tf_config_all_run_plain_and_say_so() -> None:
-    plain, compiled = ([json.loads(text) for text in _run(*_workers(switch))] for switch in ("off", "on"))
+    assert compiled[0]["weights"] == compiled[1]["weights"], "copies of a model must not drift apart"
     for one, other in zip(plain, compiled, strict=True):
-        assert (one["losses"], one["weights"]) == (other["losses"], other["weights"])
-        assert [each["fallback"] for each in other["functions"]] == [SEVERAL]
+        assert other["losses"] == pytest.approx(one["losses"], rel=1e-10)
+        for function in other["functions"]:
+            assert function["fallback"] is None
+            assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6, function
 
 
 def test_a_step_over_two_devices_runs_plain_and_says_so() -> None:
@@ -56,22 +77,24 @@ def _replicas(switch: str) -> tuple[dict[str, Any], str]:
     return json.loads(output), log
 
 
-def _workers(switch: str) -> list[list[str]]:
+def _workers(switch: str, form: str) -> list[list[str]]:
     holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     ports = [str(holder.getsockname()[1]) for holder in holders]
     for holder in holders:
         holder.close()
-    return [[sys.executable, SCRIPT, switch, "workers", str(index), *ports] for index in range(2)]
+    return [[sys.executable, SCRIPT, switch, form, str(index), *ports] for index in range(2)]
 
 
-def _run(*commands: list[str]) -> list[str]:
+def _run(*commands: list[str], cache: Path | None = None) -> list[str]:
     """Run commands side by side, and return what each printed."""
-    return [output for output, _ in _ended(*commands)]
+    return [output for output, _ in _ended(*commands, cache=cache)]
 
 
-def _ended(*commands: list[str]) -> list[tuple[str, str]]:
+def _ended(*commands: list[str], cache: Path | None = None) -> list[tuple[str, str]]:
     """Run commands side by side, and return the output and the log of each."""
     environment: dict[str, Any] = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+    if cache is not None:
+        environment["CACHE"] = str(cache)
     processes = [
         subprocess.Popen(each, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for each in commands

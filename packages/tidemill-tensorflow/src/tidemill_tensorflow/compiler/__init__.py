@@ -4,6 +4,10 @@ The functions of a script are traced as ever. When a traced function computes gr
 a second form that XLA compiles in the background (`parts`, `regions`, `random_numbers`), on copies of the variables.
 Real steps of the script then run through both in turn (`steps`, `trials`), until paired times decide. Every step
 trains, in the order of the script, with the same random numbers.
+
+Where processes communicate in a function, they choose together (`shared_steps`, `agreement`, `groups`), and what
+depends on the communication is not compiled. Keras's `fit` may call a compiled step for several batches at once
+(`keras_batches`, `several_runs`).
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ def compile_training(
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Compile the training steps of this process; do nothing if that is on already.
+
+    In a training of several processes, call it in each of them: they meet to decide together.
 
     Args:
         deterministic: Let no timing decide, so that two runs give the same results: a decision stored in `cache_dir` by

@@ -18,7 +18,7 @@ from tidemill_tensorflow.compiler.fingerprints import machine
 
 __all__ = ["DecisionStore"]
 
-VARIANTS = ("plain", "xla")
+VARIANTS = ("plain", "xla", "at_once")
 MAX_FILES = 2000
 MAX_FILE_BYTES = 65536
 

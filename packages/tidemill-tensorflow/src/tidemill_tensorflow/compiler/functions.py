@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.regions import Region
 
-__all__ = ["build", "copies", "warm_up"]
+__all__ = ["Part", "build", "copies", "distinct", "repeat", "warm_up"]
 
 
 def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -> Any:
@@ -43,16 +43,61 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
         return list(found or ())
 
     part.__name__ = name
-    traced = tf.function(part, autograph=False, input_signature=specs, jit_compile=True if xla else None)
-    concrete = traced.get_concrete_function()
-    run = concrete._inference_function.call_flat
-    keep = (traced, concrete)
+    return Part(tf.function(part, autograph=False, input_signature=specs, jit_compile=True if xla else None))
 
-    def call(*arguments: Any) -> list[Any]:
-        assert keep
-        return list(run(*arguments) or ())
 
-    return call
+class Part:
+    """A traced function that takes and returns flat lists of tensors, eagerly or in another function.
+
+    Args:
+        traced: A tf.function with an input signature.
+    """
+
+    def __init__(self, traced: Any) -> None:
+        # TensorFlow forgets a function when its Python object is gone.
+        self._kept = (traced, traced.get_concrete_function())
+        self._run = self._kept[1]._inference_function.call_flat
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """Run it."""
+        return list(self._run(*arguments) or ())
+
+
+def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, count: int, name: str) -> Part:
+    """Return a function that runs a part several times, one run after the other.
+
+    Args:
+        part: Of `build`.
+        arguments: The arguments of a run: their dtypes, their shapes and the variables behind handles.
+        is_common: Which of them are the same in all runs.
+        count: Number of runs.
+        name: Of the function.
+
+    Returns:
+        A function of the `distinct` arguments, which returns the results of all runs in one list.
+    """
+    flat = distinct([arguments] * count, is_common)
+
+    def runs(*given: Any) -> list[Any]:
+        for source, argument in zip(flat, given):  # noqa: B905 - Python 3.9 has no strict
+            if source.dtype in (tf.resource, tf.variant):
+                handle_data_util.copy_handle_data(source, argument)
+        first, left = list(given[: len(arguments)]), iter(given[len(arguments) :])
+        results = list(part(*first))
+        for _ in range(count - 1):
+            results += part(*[one if same else next(left) for one, same in zip(first, is_common)])  # noqa: B905
+        return results
+
+    runs.__name__ = name
+    specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in flat]
+    return Part(tf.function(runs, autograph=False, input_signature=specs))
+
+
+def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> list[Any]:
+    """Return the arguments of several runs as one list: of the later runs only those that are not common to all."""
+    first, *rest = arguments
+    own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
+    return [*first, *own]
 
 
 def _nothing(*arguments: Any) -> list[Any]:

@@ -43,6 +43,7 @@ def install(session: Session) -> None:
 
     concrete_function.ConcreteFunction._call_flat = call_flat
     jit.watch_keras()
+    session.batches.watch()
     missing_trainer.watch_transformers()
     _watch_seeds(session)
     _advise_on_eager_gradients(session)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+from tidemill_tensorflow.compiler.imports import when_imported
 
-__all__ = ["is_chosen_by_script", "watch_keras"]
+__all__ = ["has_chosen_steps", "is_chosen_by_script", "watch_keras"]
 
 _ATTRIBUTE = "_XlaMustCompile"
 _KERAS_STEP = "one_step_on_data"
 _KERAS_TRAINERS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 _GIVEN = "_tidemill_jit_compile"
+_GIVEN_STEPS = "_tidemill_steps_per_execution"
 
 
 def is_chosen_by_script(concrete: Any) -> bool:
@@ -34,13 +31,15 @@ def is_chosen_by_script(concrete: Any) -> bool:
     return bool(attributes[_ATTRIBUTE].b) or _KERAS_STEP not in concrete.graph.name
 
 
+def has_chosen_steps(model: Any) -> bool:
+    """Return whether ``steps_per_execution`` was given to a Keras model; one that was loaded has chosen nothing."""
+    return bool(getattr(model, _GIVEN_STEPS, False))
+
+
 def watch_keras() -> None:
     """Note what scripts give to ``compile(jit_compile=...)``, of Keras 3 and tf_keras, imported now or later."""
     for name, trainer in _KERAS_TRAINERS.items():
-        if name in sys.modules:
-            _note_choices(getattr(sys.modules[name], trainer))
-        else:
-            sys.meta_path.insert(0, _TrainerFinder(name, trainer))
+        when_imported(name, lambda module, trainer=trainer: _note_choices(getattr(module, trainer)))
 
 
 def _given_to_keras() -> bool:
@@ -59,37 +58,12 @@ def _note_choices(trainer: Any) -> None:
 
     @functools.wraps(original)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
-        given = signature.bind_partial(self, *arguments, **named).arguments.get("jit_compile")
+        bound = signature.bind_partial(self, *arguments, **named).arguments
+        given = bound.get("jit_compile")
         result = original(self, *arguments, **named)
         # Past Keras's own __setattr__, which would track it.
         object.__setattr__(self, _GIVEN, given if isinstance(given, bool) else None)
+        object.__setattr__(self, _GIVEN_STEPS, "steps_per_execution" in bound)
         return result
 
     trainer.compile = compile
-
-
-class _TrainerFinder:
-    """The first import finder until a module is looked for; then it removes itself."""
-
-    def __init__(self, name: str, trainer: str) -> None:
-        self._name = name
-        self._trainer = trainer
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the module's own spec, whose loader then patches the trainer in it."""
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _note_choices(getattr(module, self._trainer))
-
-            loader.exec_module = exec_module
-        return spec

@@ -7,9 +7,10 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["has_several_processes"]
+__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "uses_model_parallelism"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
 
 
 def has_several_processes() -> bool:
@@ -20,7 +21,31 @@ def has_several_processes() -> bool:
     """
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _SIZES):
         return True
-    return len(_tasks("TF_CONFIG")) > 1 or _horovod_ranks() > 1 or _strategy_tasks() > 1
+    return len(_tasks("TF_CONFIG")) > 1 or horovod() is not None or _strategy_tasks() > 1
+
+
+def is_first() -> bool:
+    """Return whether the decisions of this process are those that others follow: rank 0, or the only one."""
+    library = horovod()
+    if library is not None:
+        return bool(library.rank() == 0)
+    ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
+    if ranks:
+        return ranks[0] == "0"
+    position = cluster_position()
+    return position is None or position[0] == 0
+
+
+def horovod() -> Any | None:
+    """Return Horovod's module if the script has initialized it for several ranks."""
+    library: Any = sys.modules.get("horovod.tensorflow")
+    return library if library is not None and library.is_initialized() and library.size() > 1 else None
+
+
+def uses_model_parallelism() -> bool:
+    """Return whether the script has initialized smp, whose partitions run different graphs."""
+    library: Any = sys.modules.get("smdistributed.modelparallel.tensorflow.session")
+    return library is not None and bool(library.is_initialized())
 
 
 def _tasks(name: str) -> list[Any]:
@@ -31,16 +56,24 @@ def _tasks(name: str) -> list[Any]:
         return []
 
 
-def _horovod_ranks() -> int:
-    horovod: Any = sys.modules.get("horovod.tensorflow")
-    return int(horovod.size()) if horovod is not None and horovod.is_initialized() else 1
+def cluster_position() -> tuple[int, int] | None:
+    """Return the place of this task in TensorFlow's cluster and the number of tasks; None without a cluster."""
+    for server in _servers():
+        names = [(job.name, index) for job in server.cluster.job for index in sorted(job.tasks)]
+        if len(names) > 1:
+            return names.index((server.job_name, server.task_index)), len(names)
+    return None
 
 
 def _strategy_tasks() -> int:
     """Return the number of tasks of the cluster that TensorFlow is connected to."""
+    return max((sum(len(job.tasks) for job in server.cluster.job) for server in _servers()), default=1)
+
+
+def _servers() -> list[Any]:
     module: Any = sys.modules.get("tensorflow.python.eager.context")
     if module is None:
-        return 1
+        return []
     context = module.context()
     servers = (context.get_server_def(), getattr(context, "_collective_ops_server_def", None))
-    return max((sum(len(job.tasks) for job in each.cluster.job) for each in servers if each is not None), default=1)
+    return [each for each in servers if each is not None]

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.flat_graphs import flatten
+from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Parts", "is_training_step", "take_apart"]
+__all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
 _RUNS = "tidemill_runs"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
-_GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class Parts:
         results: The slots that are the function's flat results.
         fingerprint: Names the step in the store of decisions.
         counts_runs: Whether random ops of the step depend on the number of earlier runs.
+        common_slots: Number of flat arguments and captures, which are the first slots.
+        after_has_effects: Whether what runs last does more than compute the results.
     """
 
     before: Callable[..., list[Any]]
@@ -46,6 +47,8 @@ class Parts:
     results: tuple[int, ...]
     fingerprint: str
     counts_runs: bool
+    common_slots: int
+    after_has_effects: bool
     step: Region
     sources: Mapping[str, Any]
     name: str
@@ -57,23 +60,37 @@ class Parts:
 
 def is_training_step(concrete: Any) -> bool:
     """Return whether a function computes gradients or applies them."""
+    return any(node.op.startswith("ResourceApply") or is_of_gradient(node.name) for node in nodes_of(concrete))
+
+
+def nodes_of(concrete: Any) -> Iterator[Any]:
+    """Yield the nodes of a function and of all functions in its library."""
     graph_def = concrete.graph.as_graph_def()
-    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    return any(
-        node.op.startswith("ResourceApply") or any(scope in node.name for scope in _GRADIENT_SCOPES)
-        for body in bodies
-        for node in body
-    )
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
 
 
-def take_apart(concrete: Any, *, name: str) -> Parts:
+def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone: bool = True) -> Parts:
     """Split the graph of a ConcreteFunction into parts.
+
+    Args:
+        concrete: The function.
+        name: Of the parts.
+        communicates: Whether it may communicate; then that, and what depends on it, runs after the compiled part.
+        is_alone: Whether the job has no other processes. Otherwise a function that does not communicate must not
+            update variables by gradients: all processes would have to do that alike.
 
     Raises:
         NotCompilable: XLA cannot compile it, or it cannot draw the same random numbers there.
     """
     flat = flatten(concrete)
-    _refuse_distribution(flat.graph_def)
+    _refuse_distribution(flat.graph_def, communicates=communicates)
+    if not is_alone and not communicates and _applies_gradients(flat.graph_def):
+        raise NotCompilable(
+            "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
+            " gradients into the same function, or the update into one of its own"
+        )
     counts_runs = any(node.op in STATEFUL for node in flat.graph_def.node)
     if counts_runs:
         placeholder = flat.graph_def.node.add(name=_RUNS, op="Placeholder")
@@ -100,21 +117,52 @@ def take_apart(concrete: Any, *, name: str) -> Parts:
         results=results,
         fingerprint=fingerprint(whole.step.graph_def),
         counts_runs=counts_runs,
+        common_slots=len(flat.inputs),
+        after_has_effects=any(has_effect(node.op) for node in whole.after.graph_def.node),
         step=whole.step,
         sources=sources,
         name=name,
     )
 
 
-def _refuse_distribution(graph_def: Any) -> None:
-    devices = {tf.DeviceSpec.from_string(node.device).to_string() for node in graph_def.node if node.device}
+def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
+    devices = {_device(node.device) for node in graph_def.node if node.device}
     if len(devices) > 1:
         raise NotCompilable(
             f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
         )
     for node in graph_def.node:
-        if node.op.startswith(("Collective", "Horovod", "Nccl")):
-            raise NotCompilable(f"the step communicates with other processes ({node.op}): that is not compiled yet")
+        if groups.communicates(node) and not communicates:
+            raise NotCompilable(
+                f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
+            )
+
+
+def _device(name: str) -> str:
+    """Return a device's full name: strategies leave out the replica, which is always 0."""
+    return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
+
+
+def _applies_gradients(graph_def: Any) -> bool:
+    """Return whether a flat graph writes into variables what depends on gradients."""
+    nodes = {node.name: node for node in graph_def.node}
+    waiting = [
+        node.name
+        for node in graph_def.node
+        if node.op.startswith("Assign") and node.op.endswith(("VariableOp", "Variable"))
+    ]
+    if any(node.op.startswith("ResourceApply") for node in graph_def.node):
+        return True
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if is_of_gradient(name):
+            return True
+        waiting += [node_of(reference) for reference in nodes[name].input if not reference.startswith("^")]
+    return False
 
 
 def _sources(concrete: Any, flat: Any, whole: Cut) -> dict[str, Any]:

@@ -14,16 +14,18 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, node_of
+from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.random_numbers import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut"]
+__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """XLA leaves these out without a word, so they run outside of it."""
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
+_INPUT_OPS = ("Placeholder", "IteratorGetNext", "Optional")
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
@@ -66,10 +68,10 @@ def cut(flat: FlatGraph) -> Cut:
     outside = {name for name, node in nodes.items() if reason_outside(node, functions) is not None}
     users = _users(nodes.values())
     before: set[str] = set()
-    after: set[str] = set()
-    for name in outside:
+    after = _from_communication(nodes)
+    for name in outside - after:
         below = _reach([name], users)
-        if not any(_has_effect(nodes[other].op) for other in below - outside):
+        if not any(has_effect(nodes[other].op) for other in below - outside):
             after |= below
         else:
             above = _reach([name], {key: _data_inputs(node) for key, node in nodes.items()})
@@ -89,6 +91,62 @@ def cut(flat: FlatGraph) -> Cut:
         ),
         after=_region(flat, nodes, after, wanted_by=[]),
     )
+
+
+def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
+    """Return the nodes that communicate, those that wait for them in any way, and what only these use.
+
+    The last are reads of optimizer state and the like: computed before, they would only have to be handed over. A read
+    stays where something before the communication writes, or waits for the read.
+    """
+    successors = _users(nodes.values(), control=True)
+    after = _reach(_reductions(nodes), successors)
+    if not after:
+        return after
+    inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
+    variables = {node.input[0] for name, node in nodes.items() if name not in after and _writes(node)}
+    data = [name for name in inputs if nodes[name].attr["dtype"].type != tf.resource.as_datatype_enum]
+    data += [name for name, node in nodes.items() if has_effect(node.op) and not _reads(node)]
+    from_input = _reach(data, successors)
+    waiting = list(after)
+    while waiting:
+        for reference in nodes[waiting.pop()].input:
+            name = node_of(reference)
+            node = nodes[name]
+            if name in after or name in inputs or name in from_input or (_reads(node) and node.input[0] in variables):
+                continue
+            if all(user in after for user in successors.get(name, ())):
+                after.add(name)
+                waiting.append(name)
+    return after
+
+
+def _reductions(nodes: Mapping[str, Any]) -> list[str]:
+    """Return the nodes that communicate, except those of the input, on which the gradients depend.
+
+    Workers of a strategy ask each other in every step whether there is a batch left.
+    """
+    users = _users(nodes.values())
+    inputs = {name: _data_inputs(node) for name, node in nodes.items()}
+    return [
+        name
+        for name, node in nodes.items()
+        if communicates(node)
+        and (any(map(is_of_gradient, _reach([name], inputs))) or not any(map(is_of_gradient, _reach([name], users))))
+    ]
+
+
+def is_of_gradient(name: str) -> bool:
+    """Return whether a node was added by a gradient tape, by the name that it has then."""
+    return any(scope in name for scope in ("gradient_tape/", "gradients/"))
+
+
+def _reads(node: Any) -> bool:
+    return bool(node.op == "ReadVariableOp")
+
+
+def _writes(node: Any) -> bool:
+    return bool(has_effect(node.op) and not _reads(node) and node.input and not node.input[0].startswith("^"))
 
 
 def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
@@ -127,16 +185,23 @@ def _has_xla_kernel(op: str) -> bool:
 
 def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
     for other in above:
-        op = nodes[other].op
-        if op in ("Placeholder", "IteratorGetNext"):
-            continue
-        if _has_effect(op):
+        if not _is_input(nodes[other], functions):
             inner = reason_outside(nodes[name], functions)
             text = "" if inner == nodes[name].op else f" inside a {nodes[name].op}"
             raise NotCompilable(f"XLA has no kernel for {inner}{text} (node {name}), and the step needs its result")
 
 
-def _has_effect(op: str) -> bool:
+def _is_input(node: Any, functions: Mapping[str, Any]) -> bool:
+    """Return whether a node may run before the step: it touches no state but iterators, or asks the other workers."""
+    if node.op.startswith(_INPUT_OPS) or communicates(node):
+        return True
+    if node.op in ("If", "StatelessIf"):
+        names = [node.attr[key].func.name for key in ("then_branch", "else_branch")]
+        return all(_is_input(inner, functions) for name in names for inner in functions[name].node_def)
+    return not has_effect(node.op)
+
+
+def has_effect(op: str) -> bool:
     """Return whether an op reads or writes state."""
     definition = op_def_registry.get(op)
     return definition is not None and bool(definition.is_stateful) and op not in REPLACED
@@ -146,10 +211,10 @@ def _data_inputs(node: Any) -> list[str]:
     return [node_of(reference) for reference in node.input if not reference.startswith("^")]
 
 
-def _users(nodes: Iterable[Any]) -> dict[str, list[str]]:
+def _users(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
     users: dict[str, list[str]] = {}
     for node in nodes:
-        for name in _data_inputs(node):
+        for name in map(node_of, node.input) if control else _data_inputs(node):
             users.setdefault(name, []).append(node.name)
     return users
 

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tidemill_tensorflow.compiler.shared_steps import SharedStep
     from tidemill_tensorflow.compiler.steps import Shape, Step
+    from tidemill_tensorflow.compiler.trials import Trial
 
 __all__ = ["as_dict", "brief", "summary", "write"]
 
@@ -18,7 +20,7 @@ MAX_SHAPES = 20
 """Shapes of one function that the report lists; the others are counted."""
 
 
-def as_dict(steps: Sequence[Step], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
+def as_dict(steps: Sequence[Step | SharedStep], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
     """Return the report."""
     return {
         "version": 1,
@@ -28,7 +30,7 @@ def as_dict(steps: Sequence[Step], *, advice: Sequence[str], deterministic: bool
     }
 
 
-def summary(steps: Sequence[Step], *, advice: Sequence[str]) -> str:
+def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str:
     """Return the summary in one line."""
     if not steps:
         return "no function of the script is a training step" + "".join(f"; {each}" for each in advice)
@@ -55,7 +57,7 @@ def brief(shapes: Sequence[Any]) -> str:
     return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
 
 
-def _function(step: Step) -> dict[str, Any]:
+def _function(step: Step | SharedStep) -> dict[str, Any]:
     shapes = sorted(step.shapes.values(), key=lambda shape: -shape.calls)
     return {
         "name": step.name,
@@ -63,8 +65,17 @@ def _function(step: Step) -> dict[str, Any]:
         "fallback": step.reason,
         "number_of_shapes": len(shapes),
         "varying_arguments": _varying(step),
+        "batches_at_once": _batches(getattr(step, "at_once", None)),
         "shapes": [_shape(shape) for shape in shapes[:MAX_SHAPES]],
     }
+
+
+def _batches(trial: Trial | None) -> dict[str, Any] | None:
+    """Return what was decided on several batches in one call of Keras's `fit`; None if that was not tried."""
+    if trial is None:
+        return None
+    medians = {name: round(1e3 * seconds, 4) for name, seconds in trial.medians_s().items()}
+    return {"decision": trial.decision, "median_ms_of_all": medians}
 
 
 def _shape(shape: Shape) -> dict[str, Any]:
@@ -83,16 +94,22 @@ def _shape(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _varying(step: Step) -> list[str]:
+def _varying(step: Step | SharedStep) -> list[str]:
     """Name the arguments whose shapes differ between calls."""
     if len(step.shapes) < 2:
         return []
     columns = list(zip(*step.shapes))  # noqa: B905 - Python 3.9 has no strict
     return [
-        f"argument {index}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
+        f"{_argument(step.argument_names, index)}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
         for index, column in enumerate(columns)
         if len({str(shape) for shape in column}) > 1
     ]
+
+
+def _argument(names: Sequence[str], index: int) -> str:
+    """Name an argument as the script does, or as a part of a batch: ``IteratorGetNext:1`` is its second tensor."""
+    node, _, output = names[index].partition(":") if index < len(names) else (f"argument {index}", "", "0")
+    return f"tensor {output} of the batch" if "IteratorGetNext" in node else node
 
 
 def _text(found: dict[str, Any]) -> str:

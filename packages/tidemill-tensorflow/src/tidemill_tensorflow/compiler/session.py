@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import config
 
-from tidemill_tensorflow.compiler import jit, report
+from tidemill_tensorflow.compiler import jit, job, report
+from tidemill_tensorflow.compiler.agreement import Agreement
 from tidemill_tensorflow.compiler.decisions import DecisionStore
-from tidemill_tensorflow.compiler.job import has_several_processes
-from tidemill_tensorflow.compiler.parts import is_training_step
-from tidemill_tensorflow.compiler.steps import Step
+from tidemill_tensorflow.compiler.groups import communicates, group_of
+from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
+from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
+from tidemill_tensorflow.compiler.shared_steps import SharedStep
+from tidemill_tensorflow.compiler.steps import XLA, Step
+from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.steps import Shape
 
@@ -49,13 +53,15 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.steps: list[Step] = []
+        self.steps: list[Step | SharedStep] = []
         self.advice: list[str] = []
         self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
-        self._known: weakref.WeakKeyDictionary[Any, Step | None] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, Step | SharedStep | None] = weakref.WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
+        self._agreement: Agreement | None = None
+        self.batches = KerasBatches(self)
         self._waiting = 0
         self._ended = False
         atexit.register(self.end)
@@ -70,7 +76,7 @@ class Session:
         """Whether the script or the options ask for the same results in every run."""
         return self.options.deterministic or config.is_op_determinism_enabled()
 
-    def step_of(self, concrete: Any) -> Step | None:
+    def step_of(self, concrete: Any) -> Step | SharedStep | None:
         """Return the step that a traced function is, or None if it is no training step."""
         try:
             return self._known[concrete]
@@ -78,24 +84,36 @@ class Session:
             pass
         step = None
         if not self._ended and is_training_step(concrete) and not jit.is_chosen_by_script(concrete):
-            step = Step(concrete, self)
+            step = self._new_step(concrete)
             self.steps.append(step)
         self._known[concrete] = step
         return step
 
+    def _new_step(self, concrete: Any) -> Step | SharedStep:
+        if not job.has_several_processes():
+            return Step(concrete, self)
+        nodes = [node for node in nodes_of(concrete) if communicates(node)]
+        if nodes and not job.uses_model_parallelism():
+            group = self._agreement.group if self._agreement is not None else group_of(nodes)
+            if group is not None and group_of(nodes) is not None:
+                self._agreement = self._agreement or Agreement(group, (PLAIN, XLA))
+                return SharedStep(concrete, self, self._agreement)
+        return Step(concrete, self)
+
     def prepare(self, step: Step, concrete: Any) -> None:
         """Split a function into parts in the background."""
-        if has_several_processes():
-            step.give_up("the job has several processes, which would have to decide alike: that is not compiled yet")
+        if job.uses_model_parallelism():
+            step.give_up("the job runs a model in partitions (smp): that is not compiled yet")
             return
-        self._submit(step, lambda: step.prepare(concrete))
+        is_alone = not job.has_several_processes()
+        self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone))
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background; if results must not depend on times, before the next step."""
         if self.is_deterministic and self.stored_decision(key) is None:
             shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
             return
-        self._submit(step, lambda: step.compile(shape, arguments))
+        self.run_in_background(step, lambda: step.compile(shape, arguments))
 
     def restart_random_ops(self) -> None:
         """Let stateful random ops draw from the beginning: the script has set a seed."""
@@ -110,17 +128,37 @@ class Session:
         """Return the variant that another trace of the same step chose in this process."""
         return self._decisions.get(key)
 
-    def note_decision(self, step: Step, shape: Shape, key: str) -> None:
+    def decision_of_first(self, key: str) -> str | None:
+        """Return the variant that rank 0 of the job chose; None if this is rank 0, or if nothing is known of it."""
+        if self._store is None or not job.has_several_processes() or job.is_first():
+            return None
+        return self._store.read(key)
+
+    def note_decision(self, step: Step | SharedStep, shape: Shape, key: str) -> None:
         """Keep a decision, and tell of it."""
         assert shape.trial is not None and shape.trial.decision is not None
         self._decisions[key] = shape.trial.decision
-        if self._store is not None:
+        if self._store is not None and (job.is_first() or not job.has_several_processes()):
             self._store.write(key, shape.trial.decision)
         times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())
         self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({times})")
         self._write_report()
 
-    def note_fallback(self, step: Step, reason: str) -> None:
+    def runs_wanted(self, step: Step) -> int:
+        """Return for how many runs the script has called a step: Keras's `fit` may want several."""
+        return self.batches.runs_wanted(step)
+
+    def note_batches(self, step: Step, trial: Trial, key: str) -> None:
+        """Keep a decision on batches at once, and tell of it."""
+        assert trial.decision is not None
+        if self._store is not None:
+            self._store.write(key, trial.decision)
+        chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
+        single, several = (1e3 * seconds / COUNT for seconds in trial.medians_s().values())
+        self.note(f"{step.name}: {chosen} in a call (1: {single:.2f} ms each, {COUNT}: {several:.2f} ms each)")
+        self._write_report()
+
+    def note_fallback(self, step: Step | SharedStep, reason: str) -> None:
         """Report that a function runs plain, and why."""
         self.note(f"{step.name} runs plain: {reason}")
         self._write_report()
@@ -147,7 +185,9 @@ class Session:
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
 
-    def _submit(self, step: Step, work: Any) -> None:
+    def run_in_background(self, step: Step | SharedStep, work: Callable[[], None]) -> None:
+        """Run work in the background thread; if it fails, the step runs plain."""
+
         def run() -> None:
             try:
                 work()

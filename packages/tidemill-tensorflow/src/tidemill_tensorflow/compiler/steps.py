@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler import functions, several_runs
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
@@ -17,7 +17,9 @@ from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["XLA", "Coordinator", "Shape", "Step"]
+    from tidemill_tensorflow.compiler.several_runs import SeveralRuns
+
+__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "names_of", "shapes_of"]
 
 XLA = "xla"
 
@@ -80,11 +82,22 @@ class Coordinator(Protocol):
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background."""
 
+    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
+        """Run work in the background thread."""
+
+    def runs_wanted(self, step: Step) -> int:
+        """Return for how many runs the script has called a step."""
+        ...
+
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""
 
     def decision_of_replica(self, key: str) -> str | None:
         """Return the variant that another trace of the same step chose in this process."""
+        ...
+
+    def decision_of_first(self, key: str) -> str | None:
+        """Return the variant that rank 0 of the job chose; None if this is rank 0, or if nothing is known of it."""
         ...
 
     def note_decision(self, step: Step, shape: Shape, key: str) -> None:
@@ -103,6 +116,9 @@ class Step:
         reason: Why the whole function runs plain, or None.
         runs: How often it ran.
         draws: Number of runs since the script last set a seed, which positions its stateful random ops.
+        argument_names: Of the arguments whose shapes count.
+        is_of_keras_3: Whether it is the step of Keras 3's `fit`.
+        at_once: The trial of single runs against several in one call, once there is one.
     """
 
     def __init__(self, concrete: Any, session: Coordinator) -> None:
@@ -112,6 +128,10 @@ class Step:
         self.runs = 0
         self.draws = 0
         self.argument_names: tuple[str, ...] = ()
+        self.is_of_keras_3 = "multi_step_on_iterator" in self.name
+        self.at_once: Trial | None = None
+        self._several: SeveralRuns | None = None
+        self._several_asked = 0
         self._session = session
         self._parts: Parts | None = None
         self._asked = False
@@ -121,6 +141,28 @@ class Step:
 
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
+        count = self._session.runs_wanted(self)
+        if self._parts is not None and self.runs & (self.runs - 1) == 0:
+            self._follow_first()
+        if count > 1 and self._several is not None and self._several.count == count:
+            return self._run_several(self._several, [*inputs, *captured])
+        for _ in range(count - 1):
+            self._run_once(original, concrete, inputs, captured)
+        return self._run_once(original, concrete, inputs, captured)
+
+    def main_shape(self) -> Shape | None:
+        """Return the shape that came most often."""
+        return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
+
+    def prepare_several(self, count: int) -> bool:
+        """Have several runs in one call compiled for the main shape; return whether they are."""
+        if self._parts is None or self._parts.after_has_effects:
+            return False
+        if self._several_asked == 0:
+            self._several_asked = count
+        return self._several is not None
+
+    def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
         if self.reason is not None or self._parts is None or self._whole:
             result = original(concrete, inputs, captured)
             self.runs += 1
@@ -131,15 +173,19 @@ class Step:
             return result
         return self._run_parts(self._parts, [*inputs, *captured])
 
-    def prepare(self, concrete: Any) -> None:
-        """Split the function into parts in the background; from then on the parts run."""
+    def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
+        """Split the function into parts in the background; from then on the parts run.
+
+        Args:
+            concrete: The traced function.
+            is_alone: Whether the job has no other processes.
+        """
         try:
             name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
-            parts = take_apart(concrete, name=f"tidemill_{name}")
+            parts = take_apart(concrete, name=f"tidemill_{name}", is_alone=is_alone)
         except NotCompilable as error:
             self.give_up(str(error))
             return
-        self.argument_names = parts.step.inputs
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
@@ -157,7 +203,7 @@ class Step:
             copied, kept = functions.copies(arguments)
             shape.compile_s = functions.warm_up(self._compiled, copied, kept)
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            shape.reason = f"XLA does not compile it: {_first_lines(error)}"
+            shape.reason = f"XLA does not compile it: {first_lines(error)}"
             return
         trial = Trial((PLAIN, XLA), decision=stored, is_busy=Load().is_high)
         shape.function = self._compiled
@@ -169,15 +215,68 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
-        slots.append(tf.constant(self.draws, tf.int64) if parts.counts_runs else None)
-        read_before, read_step, read_after = parts.reads
-        slots += parts.before(*[slots[index] for index in read_before])
-        arguments = [slots[index] for index in read_step]
+        slots += self._before(parts, slots, self.draws)
+        arguments = [slots[index] for index in parts.reads[1]]
         slots += self._run_variant(parts, arguments)
         self.runs += 1
         self.draws += 1
-        slots += parts.after(*[slots[index] for index in read_after])
+        if self._several_asked > 0:
+            self._compile_several(parts, arguments)
+        return self._results(parts, slots)
+
+    def _before(self, parts: Parts, slots: Sequence[Any], draws: int) -> list[Any]:
+        """Run what comes before the step; return the slots that it fills, the number of runs first."""
+        own = [*slots, tf.constant(draws, tf.int64) if parts.counts_runs else None]
+        return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
+
+    def _results(self, parts: Parts, slots: list[Any]) -> Any:
+        slots += parts.after(*[slots[index] for index in parts.reads[2]])
         return self._pack([slots[index] for index in parts.results])
+
+    def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
+        """Compile several runs in the background, with the arguments of this one, if it has the main shape."""
+        shape = self.main_shape()
+        if shape is None or shapes_of(arguments) != shape.shapes or shape.function is None:
+            return
+        step, count, self._several_asked = shape.function, self._several_asked, -1
+
+        def compile() -> None:
+            is_common = [index < parts.common_slots for index in parts.reads[1]]
+            try:
+                self._several = several_runs.build(
+                    step, arguments, is_common, shape.shapes, count=count, name=f"{parts.name}_several"
+                )
+            except (ValueError, TypeError, tf.errors.OpError):
+                return  # batches stay single, as they are in the script
+
+        self._session.run_in_background(self, compile)
+
+    def _run_several(self, several: SeveralRuns, common: list[Any]) -> Any:
+        """Run several steps, and return the results of the last one."""
+        parts = self._parts
+        assert parts is not None
+        ended: Exception | None = None
+        runs: list[list[Any]] = []
+        try:
+            for index in range(several.count):
+                before = self._before(parts, common, self.draws + index)
+                runs.append([*common, *before])
+        except tf.errors.OutOfRangeError as error:
+            ended = error
+        arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
+        shape = self.shapes[several.shapes]
+        is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
+        if is_whole and shape.reason is None:
+            results = several(arguments)
+            shape.calls += several.count
+            shape.steps[several_runs.AT_ONCE] = shape.steps.get(several_runs.AT_ONCE, 0) + several.count
+        else:
+            results = [self._run_variant(parts, each) for each in arguments]
+        self.runs += len(runs)
+        self.draws += len(runs)
+        if ended is not None:
+            raise ended
+        return self._results(parts, [*runs[-1], *results[-1]])
 
     def _run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
         shape = self._shape(arguments)
@@ -214,6 +313,17 @@ class Step:
         if trial.decision is not None:
             self._stay_whole(shape)
 
+    def _follow_first(self) -> None:
+        """Adopt what rank 0 chose meanwhile, where it can be read: ranks wait for the slowest one."""
+        for shape in list(self.shapes.values()):
+            if shape.decision is None or shape.reason is not None:
+                continue
+            chosen = self._session.decision_of_first(shape.key)
+            if chosen is not None and chosen != shape.decision and shape.function is not None:
+                assert shape.trial is not None
+                shape.trial.decision = chosen
+                self._stay_whole(shape)
+
     def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
         shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
         return parts.plain(*arguments)
@@ -224,17 +334,18 @@ class Step:
             outputs = shape.function(*arguments)
         except tf.errors.OpError as error:
             # XLA writes variables when all of the step has succeeded, so the step can be run again.
-            shape.reason = f"XLA failed: {_first_lines(error)}"
+            shape.reason = f"XLA failed: {first_lines(error)}"
             self._session.note_fallback(self, shape.reason)
             return self._run_plain(parts, shape, arguments)
         shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
         return outputs
 
     def _shape(self, arguments: Sequence[Any]) -> Shape:
-        key = tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+        key = shapes_of(arguments)
         shape = self.shapes.get(key)
         if shape is None:
             assert self._parts is not None
+            self.argument_names = names_of(self._parts, arguments)
             shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
         return shape
 
@@ -270,6 +381,18 @@ class Step:
             self._session.note_fallback(self, shape.reason)
 
 
-def _first_lines(error: Exception) -> str:
+def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shapes of all arguments but variables and iterators."""
+    return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+
+
+def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the same arguments, tensors ``node:k``."""
+    named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
+    return tuple(name for name, argument in named if argument.dtype != tf.resource)
+
+
+def first_lines(error: Exception) -> str:
+    """Return an error in one line of up to 400 characters."""
     text = " ".join(str(getattr(error, "message", error)).split())
     return text[:400]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from tidemill.settings import Settings
 
 __all__ = ["LocalService", "endpoint_is_named", "ensure_service", "require_service"]
+
+_NEWEST_JOBS = 10
+_JOBS_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+_COMPILER = "sagemaker_training_compiler_enabled"
+_COMPILER_LINE = "training compiler: "
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,27 @@ class LocalService:
         """Names of the training jobs, then of the batch transform jobs, that have not ended."""
         training = [job["TrainingJobName"] for job in self.live_jobs()]
         return training + [job["TransformJobName"] for job in self.live_transform_jobs()]
+
+    def compiler_summaries(self) -> dict[str, str]:
+        """By job: the last line that the training compiler wrote to its log. Of the newest jobs, those that use it."""
+        found = {}
+        for job in islice(self.jobs(), _NEWEST_JOBS):
+            name = job["TrainingJobName"]
+            settings = self.sagemaker.describe_training_job(TrainingJobName=name).get("HyperParameters", {})
+            if settings.get(_COMPILER, "false").strip('"').lower() == "true":
+                lines = self._lines_of_compiler(name)
+                found[name] = lines[-1].removeprefix(_COMPILER_LINE).strip() if lines else "nothing decided yet"
+        return found
+
+    def _lines_of_compiler(self, job: str) -> list[str]:
+        pages = self.logs.get_paginator("filter_log_events").paginate(
+            logGroupName=_JOBS_LOG_GROUP, logStreamNamePrefix=f"{job}/", filterPattern=f'"{_COMPILER_LINE}"'
+        )
+        try:
+            events = [event["message"] for page in pages for event in page["events"]]
+        except self.logs.exceptions.ResourceNotFoundException:
+            return []
+        return [message for message in events if message.startswith(_COMPILER_LINE)]
 
     def stop_job(self, name: str) -> None:
         """Ask the training job of that name to stop; the batch transform job if there is no such training job.

@@ -58,6 +58,7 @@ def _describe(service: "LocalService") -> dict[str, Any]:
     }
     if health:
         answer["jobs"] = service.live_job_names()
+        answer["compiler"] = service.compiler_summaries()
         answer["endpoints"] = [endpoint["EndpointName"] for endpoint in service.endpoints()]
     return answer
 
@@ -91,4 +92,6 @@ def _show(answer: dict[str, Any]) -> None:
         return
     typer.echo(f"isolation  {answer['isolation'] or 'not said'}")
     typer.echo(f"jobs       {', '.join(answer['jobs']) or 'none running'}")
+    for name, summary in answer["compiler"].items():
+        typer.echo(f"compiler   {name}: {summary}")
     typer.echo(f"endpoints  {', '.join(answer['endpoints']) or 'none'}")

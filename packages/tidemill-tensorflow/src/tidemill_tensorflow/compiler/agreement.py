@@ -1,0 +1,132 @@
+"""What the processes of a job decide together about the steps in which they communicate.
+
+A process that waited at a point which another one never reaches would stop the job. So the processes meet only in
+calls of functions that communicate anyway, every few of these calls: a sum over all of them tells each one what all
+have prepared and compiled, and carries the choice of rank 0 to the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill_tensorflow.compiler.trials import PLAIN
+
+if TYPE_CHECKING:
+    from tidemill_tensorflow.compiler.groups import Group
+
+__all__ = ["Agreement", "Ballot"]
+
+EVERY = 8
+"""Calls of communicating functions between two meetings."""
+MAX_CALLS = 20_000
+"""After so many calls, what is undecided stays plain."""
+MAX_BALLOTS = 4
+_FIELDS = 5
+
+
+@dataclass
+class Ballot:
+    """One function: what this process says of it, and what all agree on.
+
+    Attributes:
+        fingerprint: Of its compiled part, so that all speak of the same; empty until it is prepared.
+        is_compiled: Whether this process has compiled it.
+        is_failed: Whether this process cannot compile it.
+        choice: The variant that rank 0 wants; the other ranks have no say.
+        all_prepared: Whether all processes have split the function.
+        all_compiled: Whether all processes have compiled it.
+        decision: The variant that all run from now on.
+        is_refused: Whether the decision is plain because a process cannot compile the function.
+    """
+
+    fingerprint: str = ""
+    is_compiled: bool = False
+    is_failed: bool = False
+    choice: str | None = None
+    all_prepared: bool = False
+    all_compiled: bool = False
+    decision: str | None = None
+    is_refused: bool = False
+
+    def _digest(self) -> int:
+        return int.from_bytes(hashlib.sha256(self.fingerprint.encode()).digest()[:4], "big")
+
+
+class Agreement:
+    """Counts the calls of communicating functions, and meets the other processes until all is decided.
+
+    Args:
+        group: The processes.
+        variants: What can be chosen.
+    """
+
+    def __init__(self, group: Group, variants: tuple[str, ...]) -> None:
+        self.group = group
+        self.meetings = 0
+        self._variants = variants
+        self._calls = 0
+        self._ballots: list[Ballot] = []
+        self._is_over = False
+
+    def join(self) -> Ballot | None:
+        """Return the ballot of one more function; None if it came too late. All processes call it in the same order."""
+        if self._is_over or len(self._ballots) == MAX_BALLOTS:
+            return None
+        self._ballots.append(Ballot())
+        return self._ballots[-1]
+
+    def advance(self) -> None:
+        """Count a call, and meet the others if it is time for that."""
+        if self._is_over:
+            return
+        self._calls += 1
+        if self._calls % EVERY == 0:
+            self._meet()
+
+    def _meet(self) -> None:
+        self.meetings += 1
+        values = [value for ballot in self._ballots for value in self._values(ballot)]
+        sums = self.group.sum([*values, *[0] * (MAX_BALLOTS * _FIELDS - len(values))])
+        settled = []
+        for index in range(MAX_BALLOTS):
+            prepared, digests, compiled, failed, choice = sums[index * _FIELDS : (index + 1) * _FIELDS]
+            if index < len(self._ballots):
+                self._hear(self._ballots[index], prepared, digests, compiled, failed, choice)
+            if prepared or failed:
+                is_compiled = compiled == self.group.size
+                settled.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
+        # Of sums alone, which are equal on all ranks: so all stop meeting at the same call.
+        self._is_over = (bool(settled) and all(settled)) or self._calls >= MAX_CALLS
+        if self._is_over:
+            self._close()
+
+    def _values(self, ballot: Ballot) -> list[int]:
+        """Return what a process adds to the sums. Only rank 0 adds a choice: 0 for none, 1 for the first variant."""
+        is_prepared = bool(ballot.fingerprint)
+        choice = self._variants.index(ballot.choice) + 1 if ballot.choice and self.group.rank == 0 else 0
+        return [
+            int(is_prepared),
+            ballot._digest() if is_prepared else 0,
+            int(ballot.is_compiled),
+            int(ballot.is_failed),
+            choice,
+        ]
+
+    def _hear(self, ballot: Ballot, prepared: int, digests: int, compiled: int, failed: int, choice: int) -> None:
+        size = self.group.size
+        ballot.all_prepared = prepared == size
+        if ballot.all_prepared and digests != size * ballot._digest():
+            ballot.is_failed = True  # the others hear of it at the next meeting
+            return
+        ballot.all_compiled = compiled == size
+        if failed:
+            ballot.decision, ballot.is_refused = PLAIN, True
+        elif choice and (choice == 1 or ballot.all_compiled):
+            ballot.decision = self._variants[choice - 1]
+
+    def _close(self) -> None:
+        for ballot in self._ballots:
+            if ballot.decision is None:
+                ballot.decision, ballot.is_refused = PLAIN, True

@@ -1,0 +1,106 @@
+"""The processes that train one model together, as the ops of a function show, and the sum over them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler.job import cluster_position, horovod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["COMMUNICATION", "Group", "communicates", "group_of"]
+
+COMMUNICATION = ("Collective", "Horovod", "Nccl")
+"""What the names of ops begin with that other processes take part in."""
+
+_ELASTIC = "HOROVOD_ELASTIC"
+_GROUP_KEY = 0x71DE
+"""Of the compiler's own collectives; strategies count theirs from 1."""
+
+
+class Group(Protocol):
+    """All processes of the job.
+
+    Attributes:
+        rank: Of this process, from 0.
+        size: Number of processes.
+    """
+
+    rank: int
+    size: int
+
+    def sum(self, values: Sequence[int]) -> list[int]:
+        """Return the sums over the processes. Every process calls it, for the n-th time together."""
+        ...
+
+
+def communicates(node: Any) -> bool:
+    """Return whether a node waits for other processes."""
+    return bool(node.op.startswith(COMMUNICATION))
+
+
+def group_of(nodes: Iterable[Any]) -> Group | None:
+    """Return the group whose processes all run these nodes; None if there is none, or if they are a part of it.
+
+    None, too, if processes may join later (elastic Horovod): they would count their meetings from the beginning.
+    """
+    if os.environ.get(_ELASTIC) == "1":
+        return None
+    found = [node for node in nodes if communicates(node)]
+    library = horovod()
+    if library is not None and all(_is_of_all_ranks(node, library.size()) for node in found):
+        return _HorovodGroup(library, library.rank(), library.size())
+    position = cluster_position()
+    if position is not None and all(node.op.startswith("Collective") for node in found):
+        return _ClusterGroup(*position)
+    return None
+
+
+def _is_of_all_ranks(node: Any, size: int) -> bool:
+    """Return whether a collective of Horovod is none of a process set."""
+    if not node.op.startswith("Horovod"):
+        return False
+    if "members" in node.attr:
+        return len(node.attr["members"].s.split(b",")) == size
+    return "process_set_id" not in node.attr or node.attr["process_set_id"].i == 0
+
+
+@dataclass
+class _HorovodGroup:
+    library: Any
+    rank: int
+    size: int
+    _sums: int = 0
+
+    def sum(self, values: Sequence[int]) -> list[int]:
+        self._sums += 1
+        name = f"tidemill.compiler.{self._sums}"
+        summed = self.library.allreduce(tf.constant(values, tf.int64), op=self.library.Sum, name=name)
+        return [int(value) for value in summed.numpy()]
+
+
+@dataclass
+class _ClusterGroup:
+    rank: int
+    size: int
+    _sums: int = 0
+
+    def sum(self, values: Sequence[int]) -> list[int]:
+        self._sums += 1
+        with tf.device("/device:CPU:0"):
+            summed = tf.raw_ops.CollectiveReduceV2(
+                input=tf.constant(values, tf.int64),
+                group_size=tf.constant(self.size),
+                group_key=tf.constant(_GROUP_KEY),
+                instance_key=tf.constant(self._sums),
+                ordering_token=[],
+                merge_op="Add",
+                final_op="Id",
+                communication_hint="ring",
+            )
+        return [int(value) for value in summed.numpy()]

@@ -1,0 +1,176 @@
+"""Several batches in one call of Keras 3's `fit`, if that measures faster and no callback looks at batches.
+
+Between two batches `fit` runs Python: callbacks, logs, the call of the step. For short steps this is a good part of the
+time. So `fit` gets several steps of an epoch as one, as with ``steps_per_execution``, but as many as the epoch has left
+at most: order, remainders and the ends of epochs stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidemill_tensorflow.compiler import jit, job
+from tidemill_tensorflow.compiler.imports import when_imported
+from tidemill_tensorflow.compiler.load import Load
+from tidemill_tensorflow.compiler.several_runs import AT_ONCE
+from tidemill_tensorflow.compiler.steps import XLA, Step
+from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["BatchesCoordinator", "KerasBatches"]
+
+COUNT = 8
+"""Batches of a call."""
+MAX_STEP_S = 0.05
+"""Of longer steps the Python between them is a small part."""
+_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_OWN = ("ProgbarLogger", "History")
+"""Callbacks of Keras that show or keep what they are told, whenever that is."""
+_FRAMES = 4
+
+
+class BatchesCoordinator(Protocol):
+    """What it asks of the session that it belongs to."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the background thread works."""
+        ...
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether times must not decide."""
+        ...
+
+    def stored_decision(self, key: str) -> str | None:
+        """Return the variant that an earlier job chose."""
+
+    def note_batches(self, step: Step, trial: Trial, key: str) -> None:
+        """Keep a decision, and tell of it."""
+
+
+class KerasBatches:
+    """Decides for each epoch of `fit` how many of its batches go into a call.
+
+    Attributes:
+        wanted: The number of runs that the next call of Keras's step is for.
+    """
+
+    def __init__(self, session: BatchesCoordinator) -> None:
+        self.wanted = 1
+        self._session = session
+        self._seen: Step | None = None
+
+    def watch(self) -> None:
+        """Take part in every `fit` from now on."""
+        when_imported("keras.src.backend.tensorflow.trainer", self._patch)
+
+    def runs_wanted(self, step: Step) -> int:
+        """Return how many runs a call of Keras's step is for; remember which step it is."""
+        if not step.is_of_keras_3:
+            return 1
+        self._seen = step
+        wanted, self.wanted = self.wanted, 1
+        return wanted
+
+    def _patch(self, module: Any) -> None:
+        original = module.TFEpochIterator._enumerate_iterator
+
+        @functools.wraps(original)
+        def enumerate_iterator(epoch_iterator: Any) -> Iterator[Any]:
+            steps = original(epoch_iterator)
+            fit = _fit_of(epoch_iterator)
+            if fit is None or not self._may_group(epoch_iterator, fit):
+                yield from steps
+            else:
+                yield from self._grouped(steps)
+
+        module.TFEpochIterator._enumerate_iterator = enumerate_iterator
+
+    def _may_group(self, epoch_iterator: Any, fit: dict[str, Any]) -> bool:
+        model = fit["self"]
+        if job.has_several_processes() or model.run_eagerly or model.steps_per_execution != 1:
+            return False
+        if jit.has_chosen_steps(model) or not (epoch_iterator.steps_per_epoch or epoch_iterator._num_batches):
+            return False
+        return not any(map(_looks_at_batches, fit["callbacks"].callbacks))
+
+    def _grouped(self, steps: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            step = self._seen
+            trial = None if step is None or step.reason is not None else self._trial_of(step)
+            if step is None or trial is None or (trial.decision is None and self._session.is_compiling):
+                group, variant, is_timed = list(itertools.islice(steps, 1)), PLAIN, False
+            else:
+                variant, is_timed = trial.next(), trial.decision is None
+                number = COUNT if is_timed or variant == AT_ONCE else 1
+                group = list(itertools.islice(steps, number))
+            if not group:
+                return
+            wall, cpu = time.perf_counter(), time.process_time()
+            if variant == AT_ONCE and len(group) == COUNT:
+                self.wanted = COUNT
+                yield group[0][0], group[-1][1], group[0][2]
+                if self.wanted != 1:  # the call was not of a step that the compiler runs, and trained one batch
+                    self.wanted = 1
+                    yield from group[1:]
+            else:
+                yield from group
+            if is_timed and len(group) == COUNT:
+                assert step is not None and trial is not None
+                trial.record(variant, Times(time.perf_counter() - wall, time.process_time() - cpu))
+                if trial.decision is not None:
+                    self._session.note_batches(step, trial, _key(step))
+
+    def _trial_of(self, step: Step) -> Trial | None:
+        """Return the trial of single batches against several at once; None as long as there is nothing to try."""
+        if step.at_once is not None:
+            return step.at_once
+        shape = step.main_shape()
+        if shape is None or shape.decision != XLA or shape.reason is not None or shape.trial is None:
+            return None
+        if shape.trial.medians_s().get(XLA, 0.0) > MAX_STEP_S or not step.prepare_several(COUNT):
+            return None
+        decision = self._session.stored_decision(_key(step))
+        if decision is None and self._session.is_deterministic:
+            decision = PLAIN
+        step.at_once = Trial((PLAIN, AT_ONCE), decision=decision, is_busy=Load().is_high)
+        return step.at_once
+
+
+def _key(step: Step) -> str:
+    shape = step.main_shape()
+    assert shape is not None
+    return f"{shape.key} {COUNT} at once"
+
+
+def _fit_of(epoch_iterator: Any) -> dict[str, Any] | None:
+    """Return the local variables of the `fit` that asks an iterator for its next step; None for others who ask."""
+    frame = sys._getframe(2)
+    for _ in range(_FRAMES):
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("epoch_iterator") is epoch_iterator:
+            return dict(frame.f_locals)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _looks_at_batches(callback: Any) -> bool:
+    """Return whether a callback does something at batches. Keras's own for whole epochs do not."""
+    kind = type(callback)
+    is_of_epochs = getattr(callback, "save_freq", getattr(callback, "_save_freq", None)) == "epoch"
+    if kind.__module__.startswith("keras.src.callbacks.") and (kind.__name__ in _OWN or is_of_epochs):
+        return False
+    base = next((each for each in kind.__mro__ if each.__module__ == "keras.src.callbacks.callback"), None)
+    return (
+        base is None
+        or any(getattr(kind, hook) is not getattr(base, hook) for hook in _HOOKS)
+        or any(hook in vars(callback) for hook in _HOOKS)
+    )

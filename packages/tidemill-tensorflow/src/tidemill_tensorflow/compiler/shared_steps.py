@@ -1,0 +1,224 @@
+"""A traced training function in which processes communicate: all of them run the same variant of it.
+
+Communication, and what depends on it, is never compiled: the compiled variant is what TensorFlow runs before it (the
+input), XLA's part (the gradients), and what TensorFlow runs after it (the reduction and the updates). Plain is the
+script's own function, in which communication may overlap with the backward pass; so a whole call is timed, not XLA's
+part of it. The processes switch together (`agreement`), and the times of rank 0 decide.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.load import Load
+from tidemill_tensorflow.compiler.parts import take_apart
+from tidemill_tensorflow.compiler.regions import NotCompilable
+from tidemill_tensorflow.compiler.steps import XLA, Shape, first_lines, names_of, shapes_of
+from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidemill_tensorflow.compiler.agreement import Agreement
+    from tidemill_tensorflow.compiler.parts import Parts
+
+__all__ = ["SharedCoordinator", "SharedStep"]
+
+LATE = "the processes of the job had decided already when this function was first called"
+REFUSED = "another process of the job cannot compile it, or did not in time"
+
+
+class SharedCoordinator(Protocol):
+    """What a shared step asks of the session that it belongs to."""
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether times must not decide."""
+        ...
+
+    def run_in_background(self, step: SharedStep, work: Callable[[], None]) -> None:
+        """Run work in the background thread."""
+
+    def stored_decision(self, key: str) -> str | None:
+        """Return the variant that an earlier job chose."""
+
+    def note_decision(self, step: Any, shape: Shape, key: str) -> None:
+        """Keep a decision, and tell of it."""
+
+    def note_fallback(self, step: Any, reason: str) -> None:
+        """Report that a function runs plain, and why."""
+
+
+class SharedStep:
+    """Runs a traced function whose processes wait for each other; each run trains, whichever variant is used.
+
+    Attributes:
+        name: Of the script's function.
+        shapes: The one combination of argument shapes that is compiled.
+        reason: Why the whole function runs plain, or None.
+        runs: How often it ran.
+        draws: As of `Step`; not used, as functions with stateful noise stay plain.
+        argument_names: Of the arguments whose shapes count.
+    """
+
+    def __init__(self, concrete: Any, session: SharedCoordinator, agreement: Agreement) -> None:
+        self.name: str = concrete.graph.name
+        self.shapes: dict[tuple[Any, ...], Shape] = {}
+        self.reason: str | None = None
+        self.runs = 0
+        self.draws = 0
+        self.argument_names: tuple[str, ...] = ()
+        self._session = session
+        self._agreement = agreement
+        self._ballot = agreement.join()
+        self._pack = concrete.function_type.pack_output
+        self._parts: Parts | None = None
+        self._shape: Shape | None = None
+        self._turns = 0
+        self._told = False
+        if self._ballot is None:
+            self._give_up(LATE)
+
+    def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+        """Run one step, and return the function's results."""
+        self._agreement.advance()
+        self.runs += 1
+        ballot = self._ballot
+        if ballot is None:
+            return original(concrete, inputs, captured)
+        if ballot.decision is not None and not self._told:
+            self._tell(ballot.decision)
+        if self.runs == 1:
+            self._session.run_in_background(self, lambda: self._prepare(concrete))
+        parts = self._parts
+        if self.reason is not None or parts is None or ballot.decision == PLAIN or not ballot.all_prepared:
+            return self._run_plain(original, concrete, inputs, captured)
+        if self._shape is None:
+            return self._run_parts(parts, [*inputs, *captured], self._ask)
+        if not ballot.all_compiled or self._shape.reason is not None:
+            return self._run_plain(original, concrete, inputs, captured)
+
+        def run_variant(variant: str) -> Any:
+            if variant == PLAIN:
+                return self._run_plain(original, concrete, inputs, captured)
+            return self._run_parts(parts, [*inputs, *captured], self._run_compiled)
+
+        return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
+
+    def give_up(self, reason: str) -> None:
+        """Run the function plain; the others are told at the next meeting."""
+        if self._ballot is not None:
+            self._ballot.is_failed = True
+        self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = reason
+        self._session.note_fallback(self, reason)
+
+    def _prepare(self, concrete: Any) -> None:
+        name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
+        try:
+            parts = take_apart(concrete, name=f"tidemill_{name}", communicates=True)
+        except NotCompilable as error:
+            self.give_up(str(error))
+            return
+        if parts.counts_runs:
+            self.give_up("it draws noise by a state, and communicates with other processes")
+            return
+        self._parts = parts
+        assert self._ballot is not None
+        self._ballot.fingerprint = parts.fingerprint
+
+    def _ask(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+        """Have the step compiled for the shapes of this run, which is plain in parts."""
+        key = shapes_of(arguments)
+        shape = Shape(key, f"{parts.fingerprint} {key} of {self._agreement.group.size} processes", calls=1)
+        self._shape = self.shapes[key] = shape
+        self.argument_names = names_of(parts, arguments)
+        assert self._ballot is not None
+        if self._agreement.group.rank == 0:
+            self._ballot.choice = self._session.stored_decision(shape.key)
+            shape.stored = self._ballot.choice is not None
+            if self._session.is_deterministic and not shape.stored:
+                self._ballot.choice = PLAIN
+                shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
+        self._session.run_in_background(self, lambda: self._compile(parts, shape, arguments))
+        shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
+        return parts.plain(*arguments)
+
+    def _compile(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> None:
+        assert self._ballot is not None
+        if PLAIN not in (self._ballot.choice, self._ballot.decision):
+            try:
+                shape.function = parts.compiled()
+                copied, kept = functions.copies(arguments)
+                shape.compile_s = functions.warm_up(shape.function, copied, kept)
+            except (ValueError, TypeError, tf.errors.OpError) as error:
+                shape.reason = f"XLA does not compile it: {first_lines(error)}"
+                self._ballot.is_failed = True
+                return
+        shape.trial = Trial((PLAIN, XLA), is_busy=Load().is_high)
+        self._ballot.is_compiled = True
+
+    def _run_trial(self, run_variant: Callable[[str], Any]) -> Any:
+        """Run the variant whose turn it is: the same on all ranks, whatever rank 0 knows already."""
+        assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
+        trial = self._shape.trial
+        order = (PLAIN, XLA) if self._turns // 2 % 2 else (XLA, PLAIN)
+        variant = order[self._turns % 2]
+        self._turns += 1
+        counts = self._agreement.group.rank == 0 and trial.decision is None and trial.next() == variant
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = run_variant(variant)
+        if counts:
+            trial.record(variant, Times(time.perf_counter() - wall, time.process_time() - cpu))
+            self._ballot.choice = trial.decision
+        return result
+
+    def _run_plain(self, original: Any, concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+        if self._shape is not None:
+            self._shape.calls += 1
+            self._shape.steps[PLAIN] = self._shape.steps.get(PLAIN, 0) + 1
+        return original(concrete, inputs, captured)
+
+    def _run_parts(self, parts: Parts, slots: list[Any], run_step: Callable[[Parts, list[Any]], list[Any]]) -> Any:
+        slots.append(None)
+        read_before, read_step, read_after = parts.reads
+        slots += parts.before(*[slots[index] for index in read_before])
+        slots += run_step(parts, [slots[index] for index in read_step])
+        slots += parts.after(*[slots[index] for index in read_after])
+        return self._pack([slots[index] for index in parts.results])
+
+    def _run_compiled(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+        shape = self._shape
+        assert shape is not None
+        if shape.function is None or shapes_of(arguments) != shape.shapes:
+            return parts.plain(*arguments)
+        shape.calls += 1
+        try:
+            outputs = shape.function(*arguments)
+        except tf.errors.OpError as error:
+            # XLA writes variables when all of its part has succeeded, so the part can be run again.
+            shape.reason = f"XLA failed: {first_lines(error)}"
+            self._session.note_fallback(self, shape.reason)
+            return parts.plain(*arguments)
+        shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
+        return list(outputs)
+
+    def _tell(self, decision: str) -> None:
+        assert self._ballot is not None
+        self._told = True
+        shape = self._shape
+        if self._ballot.is_refused or shape is None or shape.trial is None:
+            if self.reason is None and (shape is None or shape.reason is None):
+                self._give_up(REFUSED)
+            elif shape is not None and shape.reason is not None:
+                self._session.note_fallback(self, shape.reason)
+            return
+        shape.trial.decision = decision
+        if not shape.stored and shape.reason is None:
+            self._session.note_decision(self, shape, shape.key)
