@@ -77,9 +77,7 @@ def upload(client: Any, source: BinaryIO, *, bucket: str, key: str) -> None:
         raise OSError(str(error)) from error
 
 
-def remote_client(
-    remote: RemoteS3, keys: Mapping[str, str] | None = None, *, connect_timeout_s: float = 10
-) -> Any:
+def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None, *, connect_timeout_s: float = 10) -> Any:
     """A client. May be used by several threads.
 
     Args:
