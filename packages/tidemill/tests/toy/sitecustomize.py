@@ -39,6 +39,9 @@ class Toy:
         await send({"type": "http.response.start", "status": status, "headers": content})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
+    def end_waits(self) -> None:
+        """No request waits."""
+
     async def live(self, receive, send) -> None:
         await receive()
         failure = os.environ.get("TOY_FAILS")
