@@ -56,7 +56,7 @@ def test_losses_are_those_of_the_plain_script(runs: dict[str, Any], case: str) -
 def test_float32_steps_from_the_same_state_differ_by_rounding_alone(runs: dict[str, Any]) -> None:
     case = "same state"
     assert max(runs["plain"][case]["losses"]) == 0
-    assert max(runs["compiled"][case]["losses"]) < 2e-4
+    assert max(runs["compiled"][case]["losses"]) < 5e-5
     (function,) = runs["compiled"][case]["functions"]
     assert function["steps"] == 60
     assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
@@ -109,7 +109,7 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
     assert compiled == pytest.approx(plain, rel=1e-11)
     (function,) = runs["compiled"][case]["functions"]
     assert function["batches_at_once"]["decision"] == "at_once"
-    assert function["steps"] == 7 * 20 + 2 * 11 - 2  # the second fit runs out of its 20 batches in the second epoch
+    assert function["steps"] == 7 * 20 + 2 * 20  # two epochs of 11 batches have 20 together, which Keras warns of
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
 
 
@@ -143,6 +143,8 @@ def test_gradients_outside_of_functions_get_advice(runs: dict[str, Any]) -> None
 
 
 def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run([sys.executable, CASES, *arguments], capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(
+        [sys.executable, CASES, *arguments], capture_output=True, text=True, check=False, timeout=1800
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done
