@@ -237,7 +237,8 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
         if how == "killed":
             lost.join()
     deadline_s = time.monotonic() + 60
-    while left := [file for node in nodes if node is not lost or how == "cut" for file in files_of_instances(node)]:
+    # Ray may have killed the agent of a machine that was cut off: its files go when the machine gets its next instance.
+    while left := [file for node in nodes if node is not lost for file in files_of_instances(node)]:
         assert time.monotonic() < deadline_s, left
         time.sleep(0.2)
 
