@@ -123,7 +123,7 @@ def way_of(model: str, name: str) -> Way:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         problem.model.compile(keras.optimizers.Adam(1e-4), loss, **options)
         rows = tf.data.Dataset.from_tensor_slices((problem.features, problem.labels))
-    batches = rows.batch(problem.batch, drop_remainder=True).cache().repeat().prefetch(2)
+    batches = rows.batch(problem.batch, drop_remainder=True).repeat().prefetch(2)
     return Way(name, lambda number: problem.model.fit(batches, steps_per_epoch=number, epochs=1, verbose=0))
 
 
