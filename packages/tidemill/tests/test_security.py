@@ -85,8 +85,7 @@ PROMISES = {
         f"{STACK}/control/test_plan.py::test_an_instance_of_an_endpoint_is_planned_without_keys",
         f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
     ],
-    "Training data comes over a network from the S3 endpoints that the setting `remote_s3` names, and from nowhere"
-    " else.": [
+    "Training data is read over a network only from the S3 endpoints that the setting `remote_s3` names.": [
         f"{STACK}/control/test_remote_channels.py::test_a_bucket_that_nobody_names_is_not_asked_for",
         "tests/e2e/test_remote_data.py::test_a_bucket_that_is_nowhere_fails_before_the_script",
     ],
@@ -95,7 +94,7 @@ PROMISES = {
         f"{STACK}/executors/test_remote_channels.py::test_nothing_secret_is_written_and_nothing_is_given_to_the_script",
         f"{STACK}/executors/test_sandbox.py::test_processes_of_the_machine_are_out_of_sight",
     ],
-    "Object keys, names in archives and channel names never leave their directory.": [
+    "Object keys, names in archives and channel names never lead to a path outside their directory.": [
         "tests/contract/test_bad_inputs.py::test_object_keys_that_leave_the_channel_fail_the_job_and_write_nothing",
         "packages/tidemill-runtime/tests/test_archive.py::test_nothing_ever_gets_out",
         f"{STACK}/executors/test_local.py::test_a_channel_named_like_a_directory_link_fails_the_job",
