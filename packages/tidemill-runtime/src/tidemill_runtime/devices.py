@@ -1,4 +1,4 @@
-"""What the instance has to compute with."""
+"""Numbers of CPUs, GPUs and Neuron cores of the instance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Devices:
 
     @classmethod
     def present(cls) -> Devices:
-        """Count CPUs of the affinity mask, GPUs by nvidia-smi and Neuron cores by neuron-ls."""
+        """Count the CPUs of the affinity mask, GPUs with nvidia-smi, and Neuron cores with neuron-ls."""
         return cls(len(os.sched_getaffinity(0)), _count_gpus(), _count_neurons())
 
 
