@@ -1,7 +1,7 @@
-"""Finding and killing processes: by descent from one process, or by the mark that every process of an instance bears.
+"""Finds and kills processes: by descent from one process, or by the mark that every process of an instance has.
 
-The mark is the variable ``TIDEMILL_INSTANCE`` in a process's environment. It finds what has left its process group,
-its session and its parent; a pid namespace needs neither, since it dies as a whole.
+The mark is the variable ``TIDEMILL_INSTANCE`` in a process's environment. It finds processes that have left their
+process group, session and parent. A pid namespace needs neither method, since all its processes die together.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _ROUND_S = 0.01
 
 
 def descendants(root: int) -> list[int]:
-    """Live processes below ``root``, parents before their children, older before younger."""
+    """Return the live processes below ``root``, parents before their children, older before younger."""
     children: dict[int, list[tuple[int, int]]] = {}
     for pid in _all_pids():
         try:
@@ -37,7 +37,7 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_descendants() -> None:
-    """SIGKILL to everything below the calling process, and reap it, until nothing is left.
+    """Send SIGKILL to all processes below the calling process and reap them, until none is left.
 
     The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans stay below it.
     """
@@ -47,11 +47,11 @@ def kill_descendants() -> None:
             _kill(pid)
         if reap_all() and not pids:
             return
-        time.sleep(_ROUND_S)  # only parents are told of a death, and the parent may be another process
+        time.sleep(_ROUND_S)  # the kernel notifies only the parent of a death, which may be another process
 
 
 def kill_marked(mark: str) -> None:
-    """SIGKILL to every process whose environment carries ``mark``, until none is left."""
+    """Send SIGKILL to every process with ``mark`` in its environment, until none is left."""
     wanted = f"{MARK}={mark}".encode()
     for _ in range(_ROUNDS):
         pids = [pid for pid in _all_pids() if pid != os.getpid() and _is_marked(pid, wanted)]
@@ -73,7 +73,7 @@ def namespace_init(root: int) -> int | None:
 
 
 def reap_all() -> bool:
-    """Reap children that have ended; whether no child is left."""
+    """Reap children that have ended; return whether no child is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -91,7 +91,7 @@ def _is_marked(pid: int, wanted: bytes) -> bool:
     try:
         return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # it is gone, or another user's
+        return False  # the process has exited, or belongs to another user
 
 
 def _kill(pid: int) -> None:
