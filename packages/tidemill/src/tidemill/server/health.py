@@ -1,7 +1,7 @@
 """`GET /healthz`: whether the service answers, and in which isolation mode its jobs run.
 
-The one request that need not be signed. It says nothing that a stranger could use, and it cannot be a request for a
-bucket of that name: those carry a signature.
+It is the only request that need not be signed. The answer contains nothing that a stranger could use. It cannot be a
+request for a bucket of that name, because those are signed.
 """
 
 import json
@@ -12,7 +12,7 @@ __all__ = ["answer_health", "is_health_request"]
 
 
 def is_health_request(scope: Mapping[str, Any]) -> bool:
-    """Whether an HTTP scope is an unsigned request for the health of the service."""
+    """Return whether an HTTP scope is an unsigned request for the health of the service."""
     return (
         scope.get("path") == "/healthz"
         and scope.get("method") in ("GET", "HEAD")

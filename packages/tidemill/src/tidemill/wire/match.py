@@ -1,6 +1,6 @@
-"""Select the service of a request by its target header, content type, path, in this order; the rest is S3.
+"""Determines the service of a request by its target header, its content type and its path, in this order, or else S3.
 
-Never by a fixed protocol per service: a model's protocol changes between releases of a client.
+The protocol is not fixed per service, because the protocol in a model changes between releases of clients.
 """
 
 import re
@@ -14,10 +14,10 @@ from tidemill.wire.router import RestRouter
 __all__ = ["SIGNING_NAMES", "Form", "Match", "match"]
 
 Form = str
-"""How errors are written: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
+"""Format of errors: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
 
 SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "tidemill-instances": "tidemill"}
-"""Where a service signs under another name than botocore's."""
+"""Names in signatures of services that sign under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
@@ -27,33 +27,33 @@ _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the head of a request asks for."""
+    """The service, protocol and operation in the head of a request."""
 
     service: str
     form: Form
     operation: str | None = None
-    """None when the body says it (query protocol), or when there is none (``unknown``)."""
+    """None if the body names it (query protocol), or if there is none (``unknown``)."""
     path: Mapping[str, str] = field(default_factory=dict)
     """Parameters taken from the path."""
     json_version: str = "1.1"
     unknown: str | None = None
-    """What was asked for, where it is nothing that this service has."""
+    """The requested operation, if this service does not have it."""
 
     @property
     def signing_name(self) -> str:
-        """The service's name in a signature's scope."""
+        """The service's name in the scope of a signature."""
         return SIGNING_NAMES.get(self.service, self.service)
 
 
 def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
-    """Find service, protocol and operation.
+    """Determine service, protocol and operation.
 
     Args:
         request: The head of a request, not verified.
-        router: Gives the routes of a REST service.
+        router: Returns the routes of a REST service.
 
     Raises:
-        AwsError: InvalidURI, a path that is not UTF-8.
+        AwsError: InvalidURI, the path is not UTF-8.
     """
     target = request.headers.get("x-amz-target")
     if target is not None:

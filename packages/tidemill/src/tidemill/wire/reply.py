@@ -1,4 +1,4 @@
-"""An answer that is ready for HTTP: status, headers and a body that may still be a file or a stream."""
+"""An answer that is ready for HTTP: status, headers, and a body that may be a file or a stream."""
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ ReplyBody = bytes | FileBody | AsyncIterator[bytes]
 
 @dataclass(slots=True)
 class HttpReply:
-    """What is sent back."""
+    """An HTTP answer."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
     """Names in lower case, without content-length and connection, which the sender sets."""
     body: ReplyBody = b""
     content_length: int | None = None
-    """Size announced for a HEAD, or for a stream whose size is known."""
+    """Announced size for a HEAD, or for a stream of known size."""
 
 
 def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Headers as bytes. A control character in a value would let data forge headers, so it is refused.
+    """Encode headers as bytes. Control characters are refused, because data could forge headers with them.
 
     Raises:
         AwsError: InvalidArgument (400).

@@ -1,4 +1,4 @@
-"""Which operation of a REST service a request means: by method, path, query and headers, as the model has them."""
+"""Determines the operation of a REST request by method, path, query and headers, according to the model."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -17,11 +17,11 @@ _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation and the properties that a request for it must have."""
+    """One operation, and the properties of its requests."""
 
     operation: str
     literals: tuple[tuple[str, str], ...]
-    """Query parameters that the model's path names, with their value or an empty text."""
+    """Query parameters in the model's path, with their value or an empty text."""
     parameters: tuple[str, ...]
     """Query parameters that the operation requires."""
     headers: tuple[str, ...]
@@ -30,11 +30,11 @@ class Route:
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """More specific routes come first; of equal ones, the one that has a handler."""
+        """Sort key: more specific routes come first, and among equal ones those with a handler."""
         return len(self.literals), len(self.parameters) + len(self.headers), self.handled
 
     def fits(self, request: Request) -> bool:
-        """Whether the request has all that the route asks for."""
+        """Return whether the request has everything that the route requires."""
         query, headers = request.query_map, request.headers
         return (
             all(name in query and value in ("", query[name]) for name, value in self.literals)
@@ -53,7 +53,7 @@ class RestRouter:
     """The routes of one service.
 
     Args:
-        service: botocore's name.
+        service: botocore's name of the service.
         handled: Operations that have a handler.
     """
 
@@ -67,7 +67,7 @@ class RestRouter:
                 place.routes.sort(key=lambda route: route.rank, reverse=True)
 
     def find(self, request: Request) -> tuple[str, Mapping[str, str]] | None:
-        """The operation's name and its path parameters, or None."""
+        """Return the operation's name and its path parameters, or None."""
         for place in self._places.get(request.method, {}).values():
             found = place.pattern.fullmatch(request.raw_path)
             if found is None:
@@ -80,7 +80,7 @@ class RestRouter:
         return None
 
     def knows(self, method: str) -> bool:
-        """Whether any operation is asked for by ``method``."""
+        """Return whether any operation uses ``method``."""
         return method in self._places
 
     def _add(self, operation: OperationModel, *, handled: bool) -> None:

@@ -1,4 +1,4 @@
-"""Sends a reply over ASGI: bytes at once, files and streams in pieces, stopping when the client has gone."""
+"""Sends a reply over ASGI: bytes at once, files and streams in pieces, until the client disconnects."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _PIECE_BYTES = 512 * 1024
 _INLINE_BYTES = 64 * 1024
-"""Files up to this size are read in the event loop: a thread costs more than the read."""
+"""Maximum size of files that are read in the event loop: for these a thread costs more than the read."""
 
 
 async def send_reply(send: Send, receive: Receive, reply: HttpReply, *, is_head: bool, close: bool) -> None:
@@ -23,11 +23,11 @@ async def send_reply(send: Send, receive: Receive, reply: HttpReply, *, is_head:
 
     Args:
         send: ASGI's send.
-        receive: ASGI's receive; watched for the client's going away while a body is streamed. Not used when
-            ``close`` is set, because then the request's body was not read.
-        reply: What to send.
-        is_head: Announce the size, send no body.
-        close: End the connection afterwards.
+        receive: ASGI's receive; while a body is streamed it reports a disconnect. Not used if ``close`` is set, because
+            then the request's body was not read.
+        reply: The reply.
+        is_head: Announce the size, but send no body.
+        close: Close the connection afterwards.
     """
     headers = reply.headers
     length = _length(reply)

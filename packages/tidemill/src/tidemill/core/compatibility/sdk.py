@@ -434,14 +434,14 @@ ARGUMENTS: Mapping[str, Arguments] = {
 
 
 def argument_refusal(function: str, name: str, value: object) -> str | None:
-    """Return the sentence that refuses an argument, or None when the SDK itself does not refuse it.
+    """Return the sentence that refuses an argument, or None if the SDK itself does not refuse it.
 
-    An argument that is sent as a member of a request is refused by the service, when it gets the request.
+    An argument that is sent as a member of a request may be refused by the service when it receives the request.
 
     Args:
-        function: As in `ARGUMENTS`, e.g. ``TensorFlow``.
-        name: Of the argument.
-        value: As given.
+        function: A key of `ARGUMENTS`, e.g. ``TensorFlow``.
+        name: Name of the argument.
+        value: Value of the argument.
     """
     row = ARGUMENTS[function].get(name)
     reason = row.refusal(value) if isinstance(row, Refused) else None

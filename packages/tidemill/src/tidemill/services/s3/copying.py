@@ -62,10 +62,10 @@ class CopyOperations:
 
 
 def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
-    """The object that ``CopySource`` names.
+    """Return the object named by ``CopySource``.
 
     Raises:
-        InvalidArgument: As `source_name`.
+        InvalidArgument: As for `source_name`.
         AwsError: NoSuchBucket, NoSuchKey, NoSuchVersion.
     """
     bucket, key, version = source_name(text)
@@ -95,7 +95,7 @@ def source_name(text: str) -> tuple[str, str, str]:
 
 
 async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> AsyncIterator[bytes]:
-    """The bytes of a slice, read in threads.
+    """Yield the bytes of a slice, read in threads.
 
     Raises:
         ObjectDamaged: The file is missing or has another length.

@@ -1,4 +1,4 @@
-"""Members by which a request insists on the owner of a bucket."""
+"""Checks the members with which a request names the expected owner of a bucket."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
 
 
 def check_owners(request: Mapping[str, Any]) -> None:
-    """Refuse a request that expects its bucket, or that of a copy's source, to belong to another account.
+    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket.
 
     Raises:
         AwsError: AccessDenied (403).

@@ -1,4 +1,4 @@
-"""The S3 service: its handlers by operation, each behind the check of the buckets' owner.
+"""The S3 service: its handlers by operation, each after the check of the bucket's owner.
 
 Versioning, policies, access control lists, replication and the like have no handler: they are unknown operations.
 """

@@ -1,6 +1,6 @@
 """The old presigned form of S3 (``AWSAccessKeyId=...&Signature=...&Expires=...``), for GET and PUT only.
 
-It is what boto3 makes by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
+boto3 uses it by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
 """
 
 import base64
@@ -56,7 +56,7 @@ _SUBRESOURCES = frozenset(
 
 
 def is_sigv2_presigned(request: Request) -> bool:
-    """Whether the query carries a signature of the old form."""
+    """Return whether the query contains a signature of the old form."""
     return "AWSAccessKeyId=" in request.query_string and "AWSAccessKeyId" in request.query_map
 
 
