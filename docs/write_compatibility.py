@@ -34,7 +34,7 @@ _LEGEND = """\
 ## Every member
 **honoured**: done as asked. **recorded**: accepted and shown again, without effect. **refused**: an error at the call
 that names the member, the value, what is allowed and what to do; `false` and empty values, which ask for nothing, are
-accepted. A member that is recorded or refused stands for everything inside it. Members that AWS's model does not know
+accepted. A member that is recorded or refused covers everything inside it. Members that AWS's model does not know
 are ignored, with a warning in the service's log.
 """
 _OF_HYPERPARAMETERS = """\

@@ -55,10 +55,10 @@ def jobs(service: Service, jobs_of: Any) -> Any:
 
 
 def await_line(jobs: Any, name: str, line: str, count: int = 1) -> None:
-    """Until a line stands in the log so many times."""
+    """Wait until the log contains a line ``count`` times."""
     deadline = time.monotonic() + 90
     while True:
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
+        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nothing is written yet
             if jobs.log(name).count(line) >= count:
                 return
         assert time.monotonic() < deadline, f"not {count} times within 90 s: {line!r}; {jobs.describe(name)}"

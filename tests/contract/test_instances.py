@@ -1,4 +1,4 @@
-"""Training jobs of several instances, by boto3: what each instance is told, whose model it is, and how they end."""
+"""Training jobs of several instances, by boto3: the configuration of each, the published model, and their ends."""
 
 import contextlib
 import json
@@ -74,7 +74,7 @@ def resources(count: int) -> dict[str, Any]:
 
 
 def lines(jobs: Any, name: str) -> dict[str, list[str]]:
-    """The log by instance, without the service's own lines."""
+    """Return the log by instance, without the service's own lines."""
     found = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     by_host = {}
     for stream in found:
@@ -87,7 +87,7 @@ def lines(jobs: Any, name: str) -> dict[str, list[str]]:
 
 
 def processes_marked(mark: str) -> list[str]:
-    """Processes of this machine whose environment says that they belong to the mark."""
+    """Return the processes of this machine with the mark in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -102,10 +102,10 @@ def directories(service: Service, name: str) -> list[InstanceDirectory]:
 
 
 def await_lines(jobs: Any, name: str, line: str, count: int) -> None:
-    """Until so many instances have logged a line."""
+    """Wait until ``count`` instances have logged a line."""
     deadline = time.monotonic() + 60
     while True:
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
+        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # nothing is written yet
             if jobs.log(name).count(line) == count:
                 return
         assert time.monotonic() < deadline, f"not {count} times within 60 s: {line!r}"

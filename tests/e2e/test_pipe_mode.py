@@ -43,7 +43,7 @@ def pipe(name: str, uri: str, **members: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def put(jobs: Any, request: pytest.FixtureRequest) -> Any:
-    """Puts objects below a prefix of this test; gives the prefix's URI."""
+    """Return a function that puts objects below a prefix of this test, and returns the prefix's URI."""
 
     def put(objects: Mapping[str, bytes]) -> str:
         for name, content in objects.items():
@@ -217,7 +217,7 @@ TRAIN = """
 
 @pytest.fixture(scope="module")
 def examples(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """600 examples in three packed files."""
+    """Write 600 examples to three packed files."""
     directory = tmp_path_factory.mktemp("examples")
     command = [root / ".venvs/tf-2.21/bin/python", "-c", textwrap.dedent(EXAMPLES), directory]
     subprocess.run(command, check=True, capture_output=True)
@@ -253,7 +253,7 @@ def test_the_estimator_trains_keras_on_a_packed_channel(
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # 20 epochs of 600 records without a seam, in batches of 64.
+    # 20 epochs of 600 records in one continuous stream, in batches of 64.
     assert "STEPS 188 GOOD" in done.stdout
 
 

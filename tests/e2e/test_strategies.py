@@ -120,7 +120,7 @@ ESTIMATOR = """
 
 @pytest.fixture(scope="module")
 def three(jobs_of: Any) -> Iterator[Any]:
-    """Jobs of a service with room for three instances."""
+    """Yield jobs of a service that runs up to three instances."""
     with Service(settings={"max_instances": 3}) as service:
         yield jobs_of(service)
 

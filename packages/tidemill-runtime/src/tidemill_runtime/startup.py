@@ -86,8 +86,8 @@ def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str,
 def is_users_file(file: str) -> bool:
     """Return whether a source file belongs neither to the standard library, nor to a package, nor to the runtime."""
     library = os.path.dirname(os.__file__) + os.sep
-    foreign = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
-    return not foreign and os.sep + "tidemill_runtime" + os.sep not in file
+    installed = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    return not installed and os.sep + "tidemill_runtime" + os.sep not in file
 
 
 if os.environ.get("TIDEMILL_REPORTS"):

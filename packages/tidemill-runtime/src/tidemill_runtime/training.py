@@ -85,7 +85,11 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     launcher = launcher_for(environment, variables)
     overlay = variables.get("TIDEMILL_OVERLAY")
     announce(environment)
-    script = _foreign(environment, variables, entrypoint) if entrypoint else _own(environment, variables, overlay)
+    script = (
+        _container_command(environment, variables, entrypoint)
+        if entrypoint
+        else _submitted_script(environment, variables, overlay)
+    )
     control_fd = _control_fd(variables)
     if process.stop_requested(control_fd):
         raise LaunchError("the job was stopped before its script was started")
@@ -101,7 +105,7 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     return _conclude(layout, script, ended)
 
 
-def _own(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
+def _submitted_script(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
     """Return the command of the submitted script."""
     layout = environment.layout
     put_in_place(layout, submit_directory=environment.module_dir)
@@ -121,7 +125,7 @@ def _own(environment: Environment, variables: Mapping[str, str], overlay: str | 
     )
 
 
-def _foreign(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
+def _container_command(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
     """Return the command of a container entry point. It may call pip, so it gets a writable environment."""
     overlay = environment.layout.private / "environment"
     create_overlay(overlay)

@@ -22,15 +22,15 @@ MADE_ANEW = frozenset({"PYTHONPATH", "TF_CONFIG"})
 LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
-def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, settled: Collection[str] = ()) -> str:
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, also: Collection[str] = ()) -> str:
     """Return the first variable that a fresh interpreter would have read differently; empty if there is none.
 
     Args:
         ours: Environment with which the zygote was started.
         theirs: Environment that the script must have.
-        settled: Further names to compare: variables that the imports have set.
+        also: Further names to compare: variables that the imports have set.
     """
-    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in settled} - MADE_ANEW
+    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in also} - MADE_ANEW
     for name in sorted(names):
         if ours.get(name) != theirs.get(name):
             return f"{name} is {theirs.get(name)!r} in the job and {ours.get(name)!r} where TensorFlow was imported"

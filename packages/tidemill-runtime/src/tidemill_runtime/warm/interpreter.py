@@ -52,7 +52,7 @@ class Interpreter:
 
     def difference(self, variables: Mapping[str, str]) -> str:
         """Return the first variable that a fresh interpreter would have read differently; empty if there is none."""
-        return difference(self.variables, variables, settled=self._set_by_imports)
+        return difference(self.variables, variables, also=self._set_by_imports)
 
     def become_fresh(self, *, argv: Sequence[str], variables: Mapping[str, str], directory: str) -> None:
         """Reset everything that a script can see of its process.

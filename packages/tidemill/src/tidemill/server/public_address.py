@@ -48,7 +48,7 @@ class PublicAddress:
             )
         if _is_wildcard(host) and not settings.allowed_hosts:
             raise ConfigurationError(
-                f"host {settings.host!r} stands for all addresses of this machine: name those that clients use in the"
+                f"host {settings.host!r} means all addresses of this machine: name those that clients use in the"
                 ' setting allowed_hosts, e.g. allowed_hosts = ["tidemill.example", "192.168.1.10"]'
             )
         return cls(host, settings.port, tls)
