@@ -1,4 +1,4 @@
-"""SECURITY.md promises what tests show, and nothing more: each of its promises names its tests here."""
+"""SECURITY.md promises exactly what tests show: each promise lists its tests here."""
 
 import ast
 import re
@@ -112,7 +112,7 @@ PROMISES = {
 
 
 def promises() -> list[str]:
-    """The list below the heading of the promises, one text an entry."""
+    """Return the list below the heading of the promises, one text per entry."""
     section = (ROOT / "SECURITY.md").read_text().split("## What the service promises")[1].split("\n## ")[0]
     return [" ".join(entry.split()) for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]]
 
@@ -129,7 +129,7 @@ def test_the_test_of_a_promise_is_there(test: str) -> None:
 
 
 def documented() -> dict[str, object]:
-    """The roles in the blocks of settings in the how-to."""
+    """Return the roles in the settings of the how-to page."""
     text = (ROOT / "docs/how-to/limit-what-a-job-may-do.md").read_text()
     return tomllib.loads("\n".join(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)))["roles"]
 

@@ -1,4 +1,4 @@
-"""What CreateTrainingJob refuses, and that the refusal names the member, the value and what is allowed."""
+"""Refusals of CreateTrainingJob, which name the member, the value and what is allowed."""
 
 import copy
 from typing import Any
@@ -297,7 +297,7 @@ REFUSED = {
 
 
 def check(request: dict[str, Any]) -> None:
-    """Refuse as the service does: first by the table, then by the conditions on several members."""
+    """Refuse a request as the service does: first by the table, then by the conditions on several members."""
     operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
     check_training_request(request)
 

@@ -1,4 +1,4 @@
-"""Specs of instances, as far as they are about keys."""
+"""The keys in specs of instances."""
 
 import asyncio
 from pathlib import Path

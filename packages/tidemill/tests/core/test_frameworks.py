@@ -1,4 +1,4 @@
-"""Which TensorFlow and which Python a request gets."""
+"""The TensorFlow and the Python that a request gets."""
 
 from pathlib import Path
 

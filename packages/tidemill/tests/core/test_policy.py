@@ -1,4 +1,4 @@
-"""Policies: what fits a pattern, and what follows from several statements."""
+"""Policies: matching of patterns, and evaluation of several statements."""
 
 import fnmatch
 import random
@@ -134,7 +134,7 @@ def test_globs_agree_with_another_implementation_on_random_texts() -> None:
 
 
 def test_a_text_made_against_a_pattern_does_not_make_it_slow() -> None:
-    # A backtracking matcher takes 40 over 20 steps here, which is no time that anything ends in.
+    # A backtracking matcher would take more than 40 over 20 steps here, and so never finish.
     pattern = "arn:aws:s3:::" + "*a" * 20 + "*b"
     assert not fits(pattern, "arn:aws:s3:::" + "a" * 1024)
     assert fits(pattern, "arn:aws:s3:::" + "a" * 1024 + string.ascii_lowercase + "b")

@@ -1,4 +1,4 @@
-"""The segment writer: no byte lost, no torn line left, time never back."""
+"""The segment writer: it loses no byte, leaves no incomplete line, and its time never decreases."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ from tidemill.core.segments import (
 
 
 class JumpingClock:
-    """A wall clock that shows the given times, then stays."""
+    """A wall clock that returns the given times, then stays at the last one."""
 
     def __init__(self, *times_ms: int) -> None:
         self.times_ms = list(times_ms)

@@ -1,4 +1,4 @@
-"""The ways a training job's state may go."""
+"""The state transitions of a training job."""
 
 import itertools
 

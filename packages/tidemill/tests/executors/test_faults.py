@@ -19,7 +19,7 @@ DRIVER = Path(__file__).with_name("server_driver.py")
 
 @pytest.fixture
 def killed_server(make_stage):
-    """A job whose server has been killed by SIGKILL while its script waits; and a stage that takes over."""
+    """Return a job whose server was killed by SIGKILL while its script waits, and a stage that takes over."""
     stage = make_stage("auto")
     stage.executor.close()
     script = (
@@ -129,7 +129,7 @@ def test_changed_works_on_uvloop(stage):
 
 
 async def until(condition) -> None:
-    """Poll for something of which nobody can tell: there is no server."""
+    """Poll a condition that has no notification, because there is no server."""
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Channels whose objects lie in a remote S3: a real one, over a wire that breaks."""
+"""Channels with objects in a remote S3: a real one, over connections that break."""
 
 import collections
 import gzip
@@ -23,7 +23,7 @@ from tidemill.shim.transfers import RemoteBody, Transfers, TransfersClosed
 
 @pytest.fixture
 def far(stage: Any, remote: Any) -> Any:
-    """The remote store, known to the stage."""
+    """Return the remote store, which the stage knows."""
     stage.remotes = remote.remotes
     return remote
 
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_for_a_moment_is_asked_again(stage: Any, far: Any, 
 
 
 def fails(stage: Any, far: Any, *entries: Any, **options: Any) -> str:
-    """The error of an epoch, which is that of the feeder and in the log, and names object and endpoint."""
+    """Return the error of an epoch, after checking that it equals the feeder's and is in the log."""
     with stage.feeding(*entries, **options) as feeder:
         stage.read()
         outcome = stage.outcome()
@@ -194,7 +194,7 @@ def test_a_reader_that_leaves_ends_the_transfers_of_its_epoch(stage: Any, far: A
 
 
 class FullWindow:
-    """A store that sends one object without an end, and tells when the client has taken so little that it must wait."""
+    """A store that sends one object without end, and reports when the client reads so little that it must wait."""
 
     def __init__(self) -> None:
         self.waits = threading.Event()
@@ -227,14 +227,14 @@ def test_a_store_that_waits_for_room_hears_at_once_of_transfers_that_end() -> No
     assert store.waits.wait(60)
     transfers.close()
     with pytest.raises(TransfersClosed):
-        collections.deque(pieces)  # reads what had arrived, as the thread of a transfer does
+        collections.deque(pieces)  # reads what has arrived, as the thread of a transfer does
     store.thread.join(30)
     assert isinstance(store.end, ConnectionError)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silent stores are waited for longer than a busy machine can take for what does not wait for them."""
+    """Set the time limit for silent stores above what a busy machine can take for everything else."""
     monkeypatch.setattr("tidemill.shim.transfers._SILENCE_TIMEOUT_S", 600.0)
 
 
@@ -279,7 +279,7 @@ def test_an_anonymous_store_gets_no_signature(stage: Any, far: Any) -> None:
 
 @pytest.fixture
 def secure(stage: Any, remote: Any, certificate: Path) -> Any:
-    """The remote store at an https endpoint, whose certificate nobody trusts so far."""
+    """Return the remote store at an https endpoint, whose certificate is not trusted yet."""
     remote.wire.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     remote.wire.tls.load_cert_chain(certificate)
     stage.remotes = remote.remotes

@@ -1,6 +1,6 @@
 """The S3 service alone, as a process: wire, service and store, without control plane. Run as ``serve.py ROOT``.
 
-Prints its URL once it listens. Ends in order at SIGTERM.
+Prints its URL when it listens. Ends normally at SIGTERM.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ REGION = "us-west-2"
 
 
 class OneKey:
-    """Knows one key pair."""
+    """Finds one key pair."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
         if access_key_id != ACCESS_KEY:
@@ -40,7 +40,7 @@ class OneKey:
 
 
 class App:
-    """Gateway and lifespan."""
+    """An application of gateway and lifespan."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
