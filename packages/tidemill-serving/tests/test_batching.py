@@ -20,7 +20,7 @@ DEADLINE_S = 20
 
 
 class CountingModel:
-    """Doubles its input; notes how many rows each run had."""
+    """Doubles its input, and records the number of rows of each run."""
 
     def __init__(self, shape: tuple[int, ...] = (-1,), *, answer: Callable[[Array], Array] = lambda x: x * 2) -> None:
         spec = TensorSpec("x:0", np.dtype("float32"), "float", shape)
@@ -45,7 +45,7 @@ class CountingModel:
 def answers(
     model: CountingModel, feeds: Sequence[Sequence[float]], *, placement: Placement, max_rows: int = 32
 ) -> list[list[float] | str]:
-    """Submit all feeds in one turn of the loop; what each got."""
+    """Submit all feeds in one turn of the loop, and return the answers."""
 
     async def main() -> list[list[float] | str]:
         loop = asyncio.get_running_loop()
