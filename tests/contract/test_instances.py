@@ -142,7 +142,7 @@ def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_firs
     assert not any(each.shared.exists() or each.ml.exists() for each in made)
 
 
-def test_groups_of_instances_have_channels_of_their_own(gangs: Any) -> None:
+def test_groups_of_instances_have_separate_channels(gangs: Any) -> None:
     for number in range(3):
         gangs.s3.put_object(Bucket=BUCKET, Key=f"grouped/{number}", Body=b"x")
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/grouped/"}

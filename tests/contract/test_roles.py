@@ -294,7 +294,7 @@ class Holding:
         raise AssertionError("the job did not print its keys")
 
 
-def test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like(jobs: Any, victim: str) -> None:
+def test_a_path_is_compared_literally_even_if_it_looks_relative(jobs: Any, victim: str) -> None:
     job = Holding(jobs)
     other = f"out/{victim}"
     paths = {

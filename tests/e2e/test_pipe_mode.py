@@ -143,7 +143,7 @@ def test_a_reader_that_stops_early_gets_the_next_epoch_from_its_beginning(jobs: 
     assert [line for line in log if line.endswith(str(b"0123456789"))] == [f"{e} {b'0123456789'}" for e in range(3)]
 
 
-def test_a_job_that_waits_for_an_epoch_nobody_feeds_can_be_stopped(jobs: Any, put: Any) -> None:
+def test_a_job_that_waits_for_an_epoch_without_a_feeder_can_be_stopped(jobs: Any, put: Any) -> None:
     uri = put({"a": b"a" * 4_000_000})
     script = """
     fifo = open(data / "train_0", "rb", buffering=0)

@@ -211,7 +211,7 @@ def test_a_second_feeder_of_a_channel_is_refused(channels, reader, read, lines):
         assert read(channels.dataset()) == ([b"one", b"two"], "")
 
 
-def test_channels_of_one_directory_have_feeders_of_their_own(channels, reader, read, lines):
+def test_channels_of_one_directory_have_separate_feeders(channels, reader, read, lines):
     with fed(channels, lines), feeding(channels.pipe_dir, lines, "--channel", "validation") as other:
         assert read(channels.dataset("validation")) == ([b"one", b"two"], "")
         other.end(signal.SIGKILL)

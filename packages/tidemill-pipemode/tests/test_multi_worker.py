@@ -45,7 +45,7 @@ print(f"seen={seen:.0f} slope={slope.numpy():.6f}", flush=True)
 """
 
 
-def test_two_workers_train_one_model_each_from_a_channel_of_its_own(scripts, reader, tmp_path):
+def test_two_workers_train_one_model_each_from_its_own_channel(scripts, reader, tmp_path):
     workers = [Channels(make(tmp_path / name)) for name in ("a", "b")]
     try:
         for epoch in range(2):

@@ -128,7 +128,7 @@ def read_epoch(dataset: tf.data.Dataset, form: str) -> tuple[list[bytes], str]:
 
 @settings(CHECKED, max_examples=40)
 @given(plan=epochs(), form=st.sampled_from(["plain", "batch", "prefetch"]))
-def test_whatever_a_writer_does_its_whole_records_come_once_and_in_order(reader, plan, form):
+def test_whole_records_come_once_and_in_order_for_every_behavior_of_a_writer(reader, plan, form):
     with channel() as channels:
         for number, epoch in enumerate(plan):
             write(channels, number, epoch)

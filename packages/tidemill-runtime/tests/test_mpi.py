@@ -84,7 +84,7 @@ def test_each_rank_runs_the_script_and_knows_its_place_under_both_names(mpi_job)
     assert b'mpi.options_without_effect options=["-mca btl_tcp_if_include eth0"]' in result.stderr
 
 
-def test_lines_come_whole_from_all_ranks_whatever_pieces_they_are_written_in(mpi_job):
+def test_lines_of_all_ranks_are_whole_even_if_written_in_pieces(mpi_job):
     mpi_job.script("""
         import os, sys
         rank = os.environ["OMPI_COMM_WORLD_RANK"]

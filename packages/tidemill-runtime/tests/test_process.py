@@ -131,7 +131,7 @@ def test_a_stop_before_the_start_starts_nothing(job):
     assert "stopped before its script was started" in job.failure
 
 
-def test_the_script_has_a_session_of_its_own_and_none_of_our_descriptors(job):
+def test_the_script_has_its_own_session_and_no_descriptor_of_the_runtime(job):
     job.script("import os; print(os.getsid(0) == os.getpgid(0) == os.getpid(), sorted(os.listdir('/proc/self/fd')))")
     read_fd, write_fd = os.pipe()
     job.variables["TIDEMILL_CONTROL_FD"] = str(read_fd)

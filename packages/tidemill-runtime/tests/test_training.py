@@ -196,7 +196,7 @@ def test_a_value_is_never_code(job, value):
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
-def test_values_arrive_whatever_the_locale(job, locale):
+def test_values_arrive_unchanged_in_every_locale(job, locale):
     job.script("import sys; sys.stdout.buffer.write(sys.argv[2].encode('utf-8', 'surrogateescape'))")
     job.hyperparameters(a='"漢字"')
     job.variables.update(LC_ALL=locale, LANG=locale)

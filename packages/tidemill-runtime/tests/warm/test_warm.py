@@ -196,7 +196,7 @@ def test_tensorflow_trains_and_saves_in_a_warm_sandbox(warm_job):
     assert (warm_job.base / "model" / "m.keras").exists()
 
 
-def test_random_state_is_drawn_anew_for_each_script(warm_job):
+def test_each_script_draws_new_random_state(warm_job):
     warm_job.script("""
         import json, random, uuid
         import numpy as np, tensorflow as tf

@@ -189,7 +189,7 @@ def test_a_broken_model_fails_its_load_alone(endpoint: Server, root: Path, place
     assert invoke(endpoint, name, '{"instances": [1]}').status == 200
 
 
-def test_each_model_runs_its_own_code_in_a_process_of_its_own(endpoint: Server, place: Place) -> None:
+def test_each_model_runs_its_own_code_in_a_separate_process(endpoint: Server, place: Place) -> None:
     first = place(files={"code/inference.py": SCRIPT})
     second = place(files={"code/inference.py": SCRIPT.replace("float(each)", "10 * float(each)")})
     plain = place()

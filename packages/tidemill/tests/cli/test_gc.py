@@ -127,7 +127,7 @@ def set_last_use(path: Path, days_ago: float) -> None:
         os.utime(each, (then_s, then_s))
 
 
-def test_environments_of_earlier_locks_go_with_their_bases_when_nobody_used_them_lately(
+def test_unused_environments_of_earlier_locks_are_removed_with_their_bases(
     tidemill: Run, environments_dir: Path
 ) -> None:
     old = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
@@ -149,9 +149,7 @@ def test_environments_of_earlier_locks_go_with_their_bases_when_nobody_used_them
     assert not [*environments_dir.glob("*aaaa*"), *environments_dir.glob("*1111*")], "no lock or marker is left"
 
 
-def test_an_environment_of_the_present_lock_stays_however_long_nobody_used_it(
-    tidemill: Run, environments_dir: Path
-) -> None:
+def test_an_environment_of_the_present_lock_is_kept_even_if_unused(tidemill: Run, environments_dir: Path) -> None:
     present = Environments(environments_dir).describe("tf-2.21")
     for path in (present.prefix, present.base):
         make_environment(path, complete=True)

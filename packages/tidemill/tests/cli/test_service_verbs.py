@@ -85,7 +85,7 @@ def test_status_says_where_the_service_is_and_what_runs(tidemill: Run, toy: Toy,
     assert "live" in shown
 
 
-def test_a_taken_port_that_nobody_chose_does_not_end_the_first_try(
+def test_a_default_port_in_use_does_not_fail_the_first_start(
     run_verb: Run, child_variables: Callable[[Path], dict[str, str]], tmp_path: Path
 ) -> None:
     variables = child_variables(tmp_path)

@@ -401,7 +401,7 @@ def test_what_needs_a_network_of_the_jobs_own_is_refused_where_there_is_none(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_one_instance_needs_no_ports_of_its_own(name: str) -> None:
+def test_one_instance_needs_no_separate_ports(name: str) -> None:
     check_network(with_(HyperParameters={name: "true"}), "isolation is set to mount")
     check_network(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), "isolation is set to mount")
 

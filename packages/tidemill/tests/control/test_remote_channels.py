@@ -151,7 +151,7 @@ def test_fast_file_mode_reads_the_services_own_objects_and_refuses_remote_ones(r
     )
 
 
-def test_a_bucket_that_nobody_names_is_not_asked_for(resolve: Resolve, s3: Any) -> None:
+def test_a_bucket_without_a_setting_is_never_requested(resolve: Resolve, s3: Any) -> None:
     s3.put_object(Bucket="far-away", Key="a", Body=b"a")
     reason = fault(
         resolve, "S3Prefix", "s3://far-away/", remotes={"other": RemoteS3(endpoint_url="http://127.0.0.1:1")}
@@ -164,7 +164,7 @@ def test_a_bucket_of_the_service_itself_is_never_asked_for_elsewhere(resolve: Re
     assert [entry.uri for entry in spec.objects] == ["s3://near/n"]
 
 
-def test_an_endpoint_that_nobody_listens_at_is_named(resolve: Resolve, s3: Any) -> None:
+def test_the_error_names_an_endpoint_without_a_listener(resolve: Resolve, s3: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     reason = fault(resolve, "S3Prefix", "s3://far-away/", remotes={"*": RemoteS3(endpoint_url=url)})

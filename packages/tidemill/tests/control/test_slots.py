@@ -71,7 +71,7 @@ def test_a_job_larger_than_the_machine_runs_alone() -> None:
     assert asyncio.run(_too_large()) is False
 
 
-def test_nobody_takes_a_slot_past_those_who_wait() -> None:
+def test_slots_go_to_waiting_jobs_first() -> None:
     async def run() -> bool:
         slots = Slots(lambda: 2)
         slots.force(2)

@@ -37,7 +37,7 @@ def test_a_statement_allows() -> None:
     assert policy((Effect.ALLOW, "s3:Get*", "arn:aws:s3:::bucket/*")).rule(GET, {}) is Ruling.ALLOWED
 
 
-def test_denying_wins_in_whatever_order() -> None:
+def test_denying_wins_in_every_order_of_statements() -> None:
     allow, deny = (Effect.ALLOW, "*", "*"), (Effect.DENY, "s3:GetObject", "arn:aws:s3:::bucket/k*")
     assert policy(allow, deny).rule(GET, {}) is Ruling.DENIED
     assert policy(deny, allow).rule(GET, {}) is Ruling.DENIED

@@ -87,7 +87,7 @@ def test_a_shim_killed_at_any_stage_is_lost_and_leaves_nothing(stage, monkeypatc
     assert not stage.directory(ref).ml.exists()
 
 
-def test_a_full_disk_fails_the_job_with_a_reason_of_its_own(stage, monkeypatch):
+def test_a_full_disk_fails_the_job_with_its_own_reason(stage, monkeypatch):
     monkeypatch.setenv("TIDEMILL_FAULTS", "shim.downloaded:enospc")
     _, ended = stage.run("print('ran')")
     assert ended.outcome is Outcome.FAILED

@@ -315,7 +315,7 @@ def test_what_a_killed_service_left_of_a_failed_launch_goes_with_the_job(stage):
     assert not left.exists()
 
 
-def test_a_new_attempt_has_a_directory_and_a_mark_of_its_own(stage):
+def test_a_new_attempt_has_its_own_directory_and_mark(stage):
     first = stage.start(STUBBORN)
     stage.wait_for_line(first, "ready")
     second = InstanceRef(first.job_id, 0, attempt=2)

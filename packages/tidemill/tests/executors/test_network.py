@@ -135,7 +135,7 @@ def test_one_instance_keeps_the_machines_network_unless_it_needs_another(stage, 
     assert ended.record["isolation"] == "mount"
 
 
-def test_one_instance_that_serves_the_network_gets_one_of_its_own(stage):
+def test_a_single_instance_that_listens_on_all_interfaces_gets_its_own_network(stage):
     ref, ended = stage.run("pass", hosts=("algo-1",), serves_network=True)
     assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
     assert ended.record["isolation"] == "full"
@@ -252,7 +252,7 @@ def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(sta
     assert nobody_is_left(stage, ref)
 
 
-def test_a_new_attempt_gets_a_network_of_its_own_and_the_old_one_ends(stage):
+def test_a_new_attempt_gets_its_own_network_and_the_old_one_ends(stage):
     spec = stage.spec("import time; print('up', flush=True); time.sleep(600)")
     stage.executor.launch([spec])
     old = holder_of(stage, spec.ref).holder

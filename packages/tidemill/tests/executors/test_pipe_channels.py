@@ -57,7 +57,7 @@ def test_a_script_reads_its_fifos_in_every_sandbox(any_stage):
     assert any_stage.lines(ref)[-2:] == [f"{[b'one,two'] * 3} {b'file'}", "True"]
 
 
-def test_a_channel_that_nobody_reads_does_not_keep_an_instance_from_ending(stage):
+def test_an_unread_channel_does_not_keep_an_instance_from_ending(stage):
     _, ended = stage.run("", channels=(pipe(stage),))
     assert ended.outcome is Outcome.COMPLETED
 

@@ -41,7 +41,7 @@ def test_no_color_leaves_no_escape_at_all() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_escapes_are_kept_for_whoever_asks() -> None:
+def test_escapes_are_kept_on_request() -> None:
     stream = Terminal()
     Console(stream, variables={}, keep_escapes=True).log("\x1b[31mred")
     assert stream.getvalue() == "\x1b[31mred\n"

@@ -122,7 +122,7 @@ def test_streams_come_by_name_or_by_their_last_event_in_both_directions(logs, st
     assert names(orderBy="LogStreamName", logStreamNamePrefix="b") == "b"
 
 
-def test_all_streams_come_in_one_reply_whatever_the_limit(logs, stage):
+def test_all_streams_come_in_one_reply_regardless_of_the_limit(logs, stage):
     for number in range(12):
         stage.write_log(JOBS, f"s{number:02}", [(1000, "x")])
     reply = logs.describe_log_streams(logGroupName=JOBS, limit=5)

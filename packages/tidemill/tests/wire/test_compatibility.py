@@ -108,7 +108,7 @@ def test_every_member_has_a_row_and_every_row_a_member(service: str, name: str) 
 
 
 @pytest.mark.parametrize("service", list(COMMON))
-def test_every_common_row_stands_for_a_member_of_some_operation(service: str) -> None:
+def test_every_common_row_belongs_to_a_member_of_some_operation(service: str) -> None:
     unused = set(COMMON[service])
     for name, rows in OPERATIONS[service].items():
         unused -= {str(place) for place in shapes.members(input_of(service, name))} - rows.keys()

@@ -96,7 +96,7 @@ def test_a_channel_without_an_object_for_this_instance_ends_at_once(stage: Any) 
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_reader_that_dies_ends_the_epoch_and_the_next_begins_anew(stage: Any, signum: int) -> None:
+def test_a_reader_that_dies_ends_the_epoch_and_the_next_reader_begins_another(stage: Any, signum: int) -> None:
     big = stage.object("big", b"0123456789" * 1_000_000)
     with stage.feeding(big) as feeder:
         with stage.ended(stage.reader("fifo.read(7); print(flush=True); signal.pause()")) as reader:
@@ -125,7 +125,7 @@ def test_a_reader_that_stalls_does_not_keep_the_feeder_from_ending(stage: Any, c
         assert stage.outcome()["state"] == "writing"
 
 
-def test_the_feeder_ends_at_once_while_nobody_reads(stage: Any) -> None:
+def test_the_feeder_ends_at_once_without_a_reader(stage: Any) -> None:
     with stage.feeding(stage.object("a", b"a")):
         pass
     assert stage.outcome()["state"] == "writing"

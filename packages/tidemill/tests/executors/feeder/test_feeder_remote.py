@@ -159,7 +159,7 @@ def test_missing_credentials_say_what_to_do(stage: Any, far: Any, monkeypatch: p
     assert far.wire.requests == []
 
 
-def test_an_endpoint_that_nobody_listens_at_is_given_up(stage: Any, far: Any) -> None:
+def test_an_endpoint_without_a_listener_is_given_up(stage: Any, far: Any) -> None:
     entry = far.put("a", b"first")
     far.wire.close()
     assert "Connection refused; check endpoint_url and the network" in fails(stage, far, entry)
@@ -250,7 +250,7 @@ def test_a_store_that_falls_silent_does_not_keep_the_feeder_from_ending(stage: A
     assert stage.outcome()["state"] in ("writing", "error")  # by whether reader or feeder ended first
 
 
-def test_memory_stays_flat_whatever_the_size(stage: Any, far: Any) -> None:
+def test_memory_does_not_grow_with_the_size_of_an_object(stage: Any, far: Any) -> None:
     entries = [far.put(f"{number}", noise(40_000_000, number)) for number in range(3)]
     draining = "while data := fifo.read(1 << 20): pass"
     feeder = stage.feeder(*entries)

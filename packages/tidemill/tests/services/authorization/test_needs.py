@@ -299,7 +299,7 @@ def test_policies_can_name_the_actions_that_requests_need_and_no_others() -> Non
     assert needed | {"sts:GetCallerIdentity"} == ACTIONS
 
 
-def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy() -> None:
+def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy() -> None:
     everything = Policy((Statement(Effect.ALLOW, (ActionPattern("*"),), (ResourcePattern.parse("*"),)),))
     job = Credential("ASIA", "s", arn="arn:aws:sts::0:assumed-role/R/job", role="R")
     called: list[str] = []

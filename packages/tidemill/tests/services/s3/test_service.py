@@ -297,7 +297,7 @@ def test_a_copy_gets_the_checksum_that_is_asked_for(s3: Any, bucket: str) -> Non
     assert s3.head_object(Bucket=bucket, Key="c", ChecksumMode="ENABLED")["ChecksumSHA256"] == expected
 
 
-def test_a_foreign_token_and_a_foreign_encoding_are_refused(s3: Any, bucket: str) -> None:
+def test_an_unknown_token_and_an_unknown_encoding_are_refused(s3: Any, bucket: str) -> None:
     assert code_of(s3.list_objects_v2, Bucket=bucket, ContinuationToken="no!") == "InvalidArgument"
     assert code_of(s3.list_objects_v2, Bucket=bucket, EncodingType="rot13") == "InvalidArgument"
     empty = s3.list_objects_v2(Bucket=bucket, MaxKeys=0)
