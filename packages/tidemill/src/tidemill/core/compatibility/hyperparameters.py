@@ -30,7 +30,7 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_container_log_level": Honoured(),
     "sagemaker_job_name": Honoured(),
     "sagemaker_region": Honoured(),
-    "_tuning_objective_metric": Honoured("gives each trial a model_dir of its own"),
+    "_tuning_objective_metric": Honoured("gives each trial a separate model_dir"),
     "sagemaker_instance_type": Recorded("shown to the script in `SM_FRAMEWORK_PARAMS`"),
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "default_user_module_name": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
@@ -72,7 +72,7 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
     "sagemaker_training_compiler_enabled": Honoured(
-        "training steps are compiled by XLA where that measures faster; a TensorFlow older than 2.21 runs plain,"
+        "training steps are compiled by XLA if that measures faster; a TensorFlow older than 2.21 runs plain,"
         " with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
