@@ -1,4 +1,4 @@
-"""What a script writes for TensorBoard and to output/intermediate is in S3 while it runs."""
+"""Files that a script writes for TensorBoard and to output/intermediate are in S3 while it runs."""
 
 from collections.abc import Iterator
 from typing import Any

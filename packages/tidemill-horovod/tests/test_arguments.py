@@ -1,4 +1,4 @@
-"""Every argument of every public function has a row in the table, and the row is true."""
+"""Every argument of every public function has a row in the table, and has the effect that the row states."""
 
 import inspect
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_every_row_is_of_a_public_function_and_says_something() -> None:
 
 
 def called(function: str, **given: Any) -> Any:
-    """The function's result with the least that it needs, and these arguments."""
+    """Return the function's result for its minimal arguments and the given ones."""
     return CALLS[function](**given)
 
 
@@ -132,7 +132,7 @@ def test_what_is_without_effect_changes_neither_the_result_nor_what_is_sent(func
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
-# For each argument that is honored, what shows it; the pair's sum is 0, so a reduction shows in what is sent.
+# For each honored argument, a check of its effect. The sum of the pair is 0, so reductions are seen in what is sent.
 
 
 def sent_by(function: str, **given: Any) -> list[np.ndarray]:
@@ -228,7 +228,7 @@ def shows_sparse_as_dense() -> None:
     with joined():
         assert isinstance(gradients()[1], tf.IndexedSlices)
         assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
-    hvd.init([])  # alone
+    hvd.init([])  # this process alone
     assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
     hvd.shutdown()
 
@@ -253,7 +253,7 @@ def shows_predivide() -> None:
 def shows_comm() -> None:
     with joined() as pair:
         assert hvd.process.communicator() is pair
-        hvd.init()  # whatever there is
+        hvd.init()  # accepts the existing group
         hvd.init(pair)
         with pytest.raises(ValueError, match=r"Horovod was initialized before with .*call hvd\.shutdown\(\) first"):
             hvd.init([0])

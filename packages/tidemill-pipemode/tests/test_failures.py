@@ -1,4 +1,4 @@
-"""Broken streams: all that is sound is given, then comes InternalError, never a silent end or a made-up record."""
+"""Invalid streams: all valid records are returned, then comes InternalError, never a silent end or a false record."""
 
 import gzip
 import os
@@ -132,7 +132,7 @@ def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels
     channels.write(RECORDIO + swallowing)
     records, error = read(channels.dataset(record_format="RecordIO"))
     assert records[:2] == GOOD
-    assert len(records) == 3  # RecordIO has no checksum: the record itself cannot be told from a sound one
+    assert len(records) == 3  # RecordIO has no checksum, so the damaged record looks valid
     assert "Invalid magic number: " in error
 
 

@@ -1,4 +1,4 @@
-"""The extractor against hostile archives, and a few honest ones."""
+"""The extractor with hostile archives, and some valid ones."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ def archive(path, *members, form=tarfile.PAX_FORMAT):
 
 @pytest.fixture
 def place(tmp_path):
-    """An archive path, and a destination below a directory in which nothing else may appear."""
+    """Return an archive path, and a destination below a directory in which nothing else may appear."""
     outside = tmp_path / "outside"
     outside.mkdir()
     return tmp_path / "a.tar.gz", outside / "deep" / "in"

@@ -1,4 +1,4 @@
-"""Secrets among hyperparameters: they reach the script, and neither the log nor the failure report."""
+"""Secrets among hyperparameters reach the script, but neither the log nor the failure report."""
 
 import json
 

@@ -77,7 +77,7 @@ def test_a_horovod_that_the_script_has_started_is_refused(kind: str, counts: tup
             assert "Leave hvd.init() out" in text
 
 
-def test_replicas_without_horovod_are_refused_and_those_that_nobody_averages_are_warned_of() -> None:
+def test_replicas_without_horovod_are_refused_and_replicas_without_averaging_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
         for text in job.call(start_in_vain_and_then_alone):
             assert "'horovod' is True and there are 2 replicas, but Horovod is not installed" in text

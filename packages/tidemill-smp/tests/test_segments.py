@@ -71,7 +71,7 @@ def test_what_is_everywhere_is_computed_everywhere_and_only_its_inputs_travel():
     assert found.messages == (Message((a, 0), 1, 0), Message((a, 0), 1, 2))
 
 
-def test_what_nobody_needs_is_left_out_and_effects_are_not():
+def test_unneeded_ops_are_left_out_but_side_effects_are_kept():
     graph = Graph()
     x = graph.given("x")
     wanted = graph.add("wanted", x)

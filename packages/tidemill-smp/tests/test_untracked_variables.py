@@ -130,7 +130,7 @@ def save_and_restore(directory: str) -> Any:
     return untracked[mine].numpy().item(), "refused" if isinstance(_read(untracked[other]), str) else "read"
 
 
-def test_what_the_other_rank_holds_is_no_variable_of_its_own_to_later_steps(tmp_path: Any) -> None:
+def test_a_remote_variable_is_not_an_untracked_variable_of_later_steps(tmp_path: Any) -> None:
     for untracked, steps in ranks.run(
         2, restore_and_step_twice, str(tmp_path), config={**CONFIG, "hang_timeout_s": 20}
     ):

@@ -1,4 +1,4 @@
-"""Bodies that are read together, and answers that are written together, against one at a time."""
+"""Bodies that are read together and answers that are written together, compared with single ones."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ BATCHES = {name: BatchJson(each, library=LIBRARY) for name, each in SIGNATURES.i
 
 @st.composite
 def bodies(draw: st.DrawFn, name: str) -> bytes:
-    """A body of one to five rows, most often two values wide; sometimes damaged."""
+    """Draw a body of one to five rows, usually two values wide, and sometimes damaged."""
     rows, width = draw(st.integers(1, 5)), draw(st.sampled_from((2, 2, 2, 2, 3, 1)))
     values = [[draw(st.sampled_from((0, 1, -2.5, 1e30, 7))) for _ in range(width)] for _ in range(rows)]
     numbers = [draw(st.integers(-128, 127)) for _ in range(rows)]

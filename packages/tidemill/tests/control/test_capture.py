@@ -1,4 +1,4 @@
-"""Data capture: what stands in the files, where they lie, and what happens while they cannot be written."""
+"""Data capture: the content and the keys of the files, and what happens while they cannot be written."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ class SetClock:
 
 
 class Bucket:
-    """Keeps objects, or refuses them."""
+    """Stores objects, or refuses them."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

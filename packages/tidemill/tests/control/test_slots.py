@@ -71,7 +71,7 @@ def test_a_job_larger_than_the_machine_runs_alone() -> None:
     assert asyncio.run(_too_large()) is False
 
 
-def test_a_job_with_gpus_waits_for_them_and_nobody_overtakes_it() -> None:
+def test_a_job_with_gpus_waits_for_them_and_no_job_overtakes_it() -> None:
     async def run() -> None:
         slots = Slots(lambda: 4, gpus=lambda: 2)
         assert slots.try_take(1, gpus=2)
@@ -89,7 +89,7 @@ def test_a_job_with_gpus_waits_for_them_and_nobody_overtakes_it() -> None:
     asyncio.run(run())
 
 
-def test_nobody_takes_a_slot_past_those_who_wait() -> None:
+def test_slots_go_to_waiting_jobs_first() -> None:
     async def run() -> bool:
         slots = Slots(lambda: 2)
         slots.force(2)

@@ -1,4 +1,4 @@
-"""Which TensorFlow and which Python a request gets."""
+"""The TensorFlow and the Python that a request gets."""
 
 from pathlib import Path
 
@@ -40,9 +40,7 @@ def number(version: str) -> tuple[int, int]:
 
 
 @given(VERSIONS, PYTHONS)
-def test_each_request_gets_an_environment_on_a_python_of_its_own_or_a_refusal_that_names_the_possible_ones(
-    version, python
-):
+def test_each_request_gets_an_environment_with_a_supported_python_or_a_refusal_that_names_them(version, python):
     try:
         found = select(image(version, python))
     except ValueError as error:

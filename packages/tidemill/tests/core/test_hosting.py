@@ -1,4 +1,4 @@
-"""Endpoints between their states, and as they are stored."""
+"""State transitions of endpoints, and their stored form."""
 
 from dataclasses import replace
 

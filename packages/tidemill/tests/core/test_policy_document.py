@@ -1,4 +1,4 @@
-"""Policies as they are written in the settings: what is accepted is honored, and what is not says why."""
+"""Policies in the settings: what is accepted is honored, and a refusal gives the reason."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What importing costs, and what is public."""
+"""The cost of imports, and the public names."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Models, endpoint configurations and endpoints by boto3: what is shown of them, and what is refused."""
+"""Models, endpoint configurations and endpoints by boto3: their descriptions, and refusals."""
 
 from datetime import UTC, datetime
 from typing import Any

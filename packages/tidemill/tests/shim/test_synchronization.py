@@ -1,4 +1,4 @@
-"""In which order checkpoints go up, and that none is stored that changed while it was read."""
+"""The order in which checkpoints are uploaded, and that no file is stored that changed while it was read."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ WANTED = SyncedDirectory(path="checkpoints", uri="s3://bucket/kept", whole=True,
 
 
 class Store:
-    """Takes what is uploaded; ``during`` is called after the first bytes of a file were read."""
+    """Receives uploads; ``during`` is called after the first bytes of a file were read."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[str, bytes]] = []

@@ -1,4 +1,4 @@
-"""Delivered log lines: each is stored once, whatever is delivered again and whatever was cut short."""
+"""Delivered log lines: each is stored once, even if deliveries are repeated or cut off."""
 
 from pathlib import Path
 

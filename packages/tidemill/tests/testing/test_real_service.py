@@ -1,4 +1,4 @@
-"""The service for tests with the real application behind it."""
+"""The service for tests, with the real application."""
 
 from tidemill.core.names import default_bucket
 from tidemill.testing import Service

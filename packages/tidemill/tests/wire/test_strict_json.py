@@ -1,4 +1,4 @@
-"""Strict JSON: what every reader agrees on is read, all else is refused."""
+"""Strict JSON: texts with one meaning for every parser are read, all others are refused."""
 
 import json
 import math

@@ -350,7 +350,7 @@ class LogStreams:
             return sorted(self._groups.values())
 
     def describe_group(self, group: str) -> LogGroup:
-        """What is known of a group. Reads something of every stream: call it in a thread."""
+        """Return the description of a group. It reads from every stream, so call it in a thread."""
         directories = [self.directory(group, name) for name in self.names(group)]
         created = [int(about["created_ms"]) for each in directories if (about := _about(each)) is not None]
         return LogGroup(

@@ -2,7 +2,7 @@
 
 The advisory lock keeps two services from writing at the same time. The row says more: under which term the lock was
 taken, where the leader listens, and that it lives. A service that takes the lead begins a new term; one that finds a
-newer term than its own has lost the lead for good, because what it keeps in memory may be old.
+newer term than its own has lost the lead permanently, because its data in memory may be outdated.
 """
 
 from __future__ import annotations
