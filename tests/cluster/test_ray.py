@@ -151,10 +151,7 @@ def test_a_type_gets_its_gpus_on_a_machine_with_its_labels_and_waits_while_that_
     assert line.split()[1] == SPECIAL_ADDRESS
     assert line.split()[2] in ("0", "1")
     second = jobs.create("print('SECOND')", ResourceConfig=of_type("ml.p3.2xlarge"))
-    deadline_s = time.monotonic() + 60
-    while jobs.describe(second)["SecondaryStatus"] != "Pending":
-        assert time.monotonic() < deadline_s, jobs.describe(second)
-        time.sleep(0.2)
+    jobs.wait_until(lambda: jobs.describe(second)["SecondaryStatus"] == "Pending", "the second job's turn to wait")
     jobs.sagemaker.stop_training_job(TrainingJobName=first)
     assert jobs.wait(second)["TrainingJobStatus"] == "Completed"
 

@@ -175,7 +175,7 @@ class Channels:
                     f"ClientError: {what}: the bucket of {uri} does not exist; upload the data, or say in the"
                     " setting remote_s3 where it lies"
                 )
-            listing = Listing(_entries(place, source, uri), seed=self._objects.contents.damage)
+            listing = Listing(_entries(place, source, uri), seed=self._objects.contents.disk.damage)
         except ManifestFault as fault:
             raise DataMissing(f"ClientError: {what}: the manifest {uri} {fault}") from fault
         except RemoteFault as fault:
