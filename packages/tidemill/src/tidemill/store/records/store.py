@@ -111,7 +111,7 @@ class SqlRecordStore(RecordStore):
         self._scan_max_rows = scan_max_rows
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
         self._begun: Counter[str] = Counter()
-        self._settled: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
         turns: dict[str, int] = {}
@@ -121,26 +121,27 @@ class SqlRecordStore(RecordStore):
             try:
                 return work(transaction)
             finally:
-                for kind in transaction.touched:  # before the commit: from now on what was read before may be old
+                for kind in transaction.touched:  # before the commit, after which rows in caches may be outdated
                     self._begun[kind] += 1
                     turns[kind] = self._begun[kind]
 
         try:
             result = await self._database.write(run, grows=grows)
         except Exception:
-            self._settle(turns)
+            self._mark_ended(turns)
             raise
-        # A cancelled call skips this, since its commit may still be pending. The next change, committed later, settles.
-        self._settle(turns)
+        # A cancelled call skips this, since its commit may still be pending. The next change of the kind is committed
+        # later, and marks both as ended.
+        self._mark_ended(turns)
         return result
 
     def generation(self, kind: str) -> int | None:
         begun = self._begun[kind]
-        return begun if begun == self._settled[kind] else None
+        return begun if begun == self._ended[kind] else None
 
-    def _settle(self, turns: Mapping[str, int]) -> None:
+    def _mark_ended(self, turns: Mapping[str, int]) -> None:
         for kind, turn in turns.items():
-            self._settled[kind] = max(self._settled[kind], turn)
+            self._ended[kind] = max(self._ended[kind], turn)
 
     async def insert(self, record: Record) -> None:
         await self.change(lambda transaction: transaction.insert(record), grows=True)
@@ -188,7 +189,7 @@ def _by_names(connection: Connection, kind: str, names: list[str]) -> tuple[Reco
 
 
 def _to_row(record: Record) -> dict[str, Any]:
-    # ASCII only, so that no character of a document depends on how the database stores text.
+    # ASCII only, so that documents do not depend on the encoding in which the database stores text.
     document = json.dumps(record.document, separators=(",", ":"), allow_nan=False)
     columns = (record.kind, record.name, record.status, record.created_ms, record.modified_ms, document)
     return {
@@ -221,5 +222,5 @@ def _to_record(row: Row[Any]) -> Record:
 
 
 def _checksum(columns: Any) -> bytes:
-    # Keeps columns and types apart for all values, and is read alike by every release of Python.
+    # ascii() of a tuple differs for any two different tuples, and is the same in every release of Python.
     return hashlib.blake2b(ascii(tuple(columns)).encode(), digest_size=CHECKSUM_BYTES).digest()
