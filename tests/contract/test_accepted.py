@@ -70,7 +70,7 @@ def recorded(operation: str) -> list[str]:
     return [path for path, row in OPERATIONS["sagemaker"][operation].items() if isinstance(row, Recorded)]
 
 
-def test_what_is_recorded_of_a_training_job_is_shown(jobs: Any) -> None:
+def test_recorded_members_of_a_training_job_are_shown(jobs: Any) -> None:
     request = jobs.request("print('hello')", **RECORDED_IN_TRAINING)
     assert [path for path in recorded("CreateTrainingJob") if not holds(request, path)] == []
     jobs.sagemaker.create_training_job(**request)
@@ -108,7 +108,7 @@ def test_configurations_of_debugger_and_profiler_are_files(jobs: Any) -> None:
     assert {"debughookconfig null", "profilerconfig null"} <= set(jobs.log(disabled))
 
 
-def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_service: Service) -> None:
+def test_recorded_members_of_a_model_and_a_configuration_are_shown(tidemill_service: Service) -> None:
     sagemaker = tidemill_service.client("sagemaker")
     name = f"recorded-{uuid.uuid4().hex[:8]}"
     container = {

@@ -138,7 +138,9 @@ def test_jobs_are_shown_while_they_run_and_to_their_end(
     assert board.get("scalars/tags") is None
 
 
-def test_what_cannot_be_shown_is_told_in_a_line(tidemill_service: Service, jobs: Any, tmp_path: Path) -> None:
+def test_a_job_that_cannot_be_shown_is_reported_in_one_line(
+    tidemill_service: Service, jobs: Any, tmp_path: Path
+) -> None:
     without = jobs.run("print('no logs')")["TrainingJobName"]
     absent = f"absent-{uuid.uuid4().hex[:6]}"
     for name, told in ((without, "no event file of TensorBoard in its model.tar.gz"), (absent, "there is no training")):

@@ -122,7 +122,7 @@ def test_aws_import_names_run_as_printed_in_its_documents(
     assert "TensorFlow 1.12.0 has no environment; running on 1.15.5 instead" in done.stdout
 
 
-def test_what_one_sees_of_an_error_in_the_script_is_its_traceback(client: Client, tmp_path: Path) -> None:
+def test_an_error_in_the_script_is_shown_as_its_traceback(client: Client, tmp_path: Path) -> None:
     write(
         tmp_path / "src/train.py",
         """

@@ -157,7 +157,7 @@ def test_a_script_of_the_python_based_kind_is_served_with_a_model(serve: Callabl
     assert serving.interrupt() == 0
 
 
-def test_what_cannot_be_served_is_refused_in_one_line(models: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_served_is_refused_in_one_line(models: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.keras").write_text("no model")
     broken = tmp_path / "broken"

@@ -86,7 +86,9 @@ REFUSED = {"session": object()}
 
 
 @pytest.mark.parametrize(("function", "argument"), rows(Effect.REFUSED))
-def test_what_cannot_be_honored_is_refused_by_name_before_anything_is_sent(function: str, argument: str) -> None:
+def test_an_argument_that_cannot_be_honored_is_refused_by_name_before_anything_is_sent(
+    function: str, argument: str
+) -> None:
     value = REFUSED[argument]
     with joined() as pair:
         with pytest.raises(ValueError) as caught:
@@ -98,7 +100,7 @@ def test_what_cannot_be_honored_is_refused_by_name_before_anything_is_sent(funct
 
 
 @pytest.mark.parametrize("function", [name for name in CALLS if "process_set" in ARGUMENTS[name]])
-def test_what_is_no_process_set_is_refused_before_anything_is_sent(function: str) -> None:
+def test_a_value_that_is_not_a_process_set_is_refused_before_anything_is_sent(function: str) -> None:
     with joined() as pair:
         with pytest.raises(ValueError, match=r"process_set is 1; allowed is a hvd\.ProcessSet"):
             called(function, process_set=1)
@@ -123,7 +125,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.NONE) if row[0] in CALLS])
-def test_what_is_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
+def test_an_argument_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
     seen = []
     for given in ({}, {argument: WITHOUT_EFFECT[argument]}):
         with joined() as pair:
@@ -297,5 +299,5 @@ EFFECTS: dict[tuple[str, str], Callable[[], None]] = {
 
 
 @pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.HONORED) if row in EFFECTS])
-def test_what_is_honored_has_an_effect(function: str, argument: str) -> None:
+def test_an_honored_argument_has_an_effect(function: str, argument: str) -> None:
     EFFECTS[function, argument]()

@@ -115,7 +115,7 @@ def test_a_bad_header_is_never_skipped(channels, reader, read):
 
 
 @pytest.mark.parametrize("form", ["a directory", "a link to itself"])
-def test_what_cannot_be_opened_or_read_is_an_error_that_names_it(channels, reader, read, form):
+def test_a_file_that_cannot_be_opened_or_read_is_an_error_that_names_it(channels, reader, read, form):
     path = channels.pipe_dir / "training_0"
     if form == "a directory":
         path.mkdir()

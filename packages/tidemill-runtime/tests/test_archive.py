@@ -133,7 +133,7 @@ def zip_file() -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"not an archive", zip_file(), gzip.compress(b"no tar" * 200)])
-def test_what_is_no_gzip_tar_is_called_so(place, data):
+def test_the_error_says_that_a_file_is_not_a_gzip_tar(place, data):
     path, directory = place
     path.write_bytes(data)
     with pytest.raises(InvalidArchive, match="not a gzip tar"):

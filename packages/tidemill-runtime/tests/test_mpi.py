@@ -186,7 +186,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_what_mpirun_refuses_is_told_in_its_own_words(mpi_job):
+def test_the_failure_quotes_the_error_of_mpirun(mpi_job):
     mpi_job.hyperparameters(sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options='"-usize many"')
     mpi_job.script("pass")
     assert mpi_job.run().returncode == 1
@@ -312,7 +312,7 @@ def test_only_the_instance_of_the_failed_rank_reports_it_and_the_others_wait_to_
         ({"sagemaker_mpi_custom_mpi_options": '"--output-filename x"'}, "the environment has MPICH"),
     ],
 )
-def test_what_cannot_be_honoured_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
+def test_a_setting_that_cannot_be_honoured_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
     mpi_job.hyperparameters(sagemaker_mpi_enabled="true", **hyperparameters)
     mpi_job.script("print('started')")
     result = mpi_job.run()

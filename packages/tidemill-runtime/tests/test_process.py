@@ -95,7 +95,7 @@ def test_the_script_dies_with_the_runtime(family):
     assert has_ended(pid_fds[0])
 
 
-def test_what_a_script_leaves_behind_ends_with_it(job):
+def test_processes_that_a_script_leaves_behind_end_with_it(job):
     job.code("sleeper.py", r"import os, time; os.write(1, b'%d\n' % os.getpid()); time.sleep(600)")
     job.script("""
         import os, subprocess, sys

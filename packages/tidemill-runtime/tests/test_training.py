@@ -298,7 +298,7 @@ def test_parameter_servers_are_ignored_on_one_instance(job):
         ("name/00000123/saved_model.pbtxt", ""),
     ],
 )
-def test_what_the_model_directory_lacks_is_only_said(job, file, warning):
+def test_an_incomplete_model_directory_is_only_a_warning(job, file, warning):
     job.script(f"""
         import os, pathlib
         path = pathlib.Path(os.environ["SM_MODEL_DIR"]) / {file!r}

@@ -85,7 +85,7 @@ def test_replicas_without_horovod_are_refused_and_replicas_without_averaging_get
         assert "there are 2 replicas (2 ranks, 1 partitions), but neither 'horovod' nor 'ddp' is set" in job.output()
 
 
-def test_what_cannot_be_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_jobs_are_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     import smdistributed.modelparallel.tensorflow as smp
 
     monkeypatch.setenv("SMP_RANK", "0")

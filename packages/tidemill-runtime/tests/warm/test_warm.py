@@ -298,7 +298,7 @@ def skipped(job):
 
 
 @pytest.mark.parametrize("name", ["TF_ENABLE_ONEDNN_OPTS", "OMP_NUM_THREADS", "XLA_FLAGS", "PYTHONHASHSEED", "LC_ALL"])
-def test_what_is_read_at_import_makes_the_start_cold(warm_job, name):
+def test_a_variable_that_is_read_at_import_makes_the_start_cold(warm_job, name):
     warm_job.script("pass")
     warm_job.variables[name] = {"LC_ALL": "C"}.get(name, "1")
     assert ("locale" if name == "LC_ALL" else name) in skipped(warm_job)

@@ -146,7 +146,7 @@ def test_a_checkpoint_in_several_files_is_restored(load: Any) -> None:
     assert run(load("sharded/1"), np.array([0, 511], np.int32))[0].tolist() == [15.0, 511 * 6 + 15.0]
 
 
-def test_what_a_model_keeps_of_a_feed_outlives_the_run(load: Any) -> None:
+def test_memory_of_a_feed_that_a_model_keeps_stays_valid_after_the_run(load: Any) -> None:
     model = load("counter/1")
     kept = [b"long enough to lie on the heap", b"short"]
     run(model, strings(*kept), signature="keep")

@@ -203,7 +203,7 @@ def test_predict_fn_takes_the_place_of_the_model(serve: Serve) -> None:
         ("", {"SAGEMAKER_MULTI_MODEL": "true"}, "endpoints of the kind python have one model"),
     ],
 )
-def test_what_cannot_be_served_fails_the_start(
+def test_a_model_that_cannot_be_served_fails_the_start(
     serve: Serve, script: str, environment: dict[str, str], text: str
 ) -> None:
     with pytest.raises(AssertionError, match="exit status 1") as failure:

@@ -335,7 +335,7 @@ def test_a_unix_socket_is_private_and_may_have_a_long_path(tmp_path: Path) -> No
     bind_unix(path).close()  # leaves a socket without a listener, as a killed server does
 
 
-def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "endpoint.sock"
     path.write_text("mine")
     with pytest.raises(StartFailed, match="it exists and is no socket"):

@@ -196,7 +196,7 @@ def test_a_signature_may_be_named_behind_the_data() -> None:
     assert read.feeds[0].dtype == np.int64
 
 
-def test_what_was_read_stays_when_the_next_body_is_read() -> None:
+def test_values_read_from_a_body_stay_valid_when_the_next_body_is_read() -> None:
     first, second = native(b'{"instances": [1, 2]}'), native(b'{"instances": [3, 4]}')
     assert first.feeds[0].tolist() == [1, 2]
     assert second.feeds[0].tolist() == [3, 4]

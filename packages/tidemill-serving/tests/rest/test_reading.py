@@ -124,7 +124,7 @@ def test_values_become_arrays(value: Any, spec: TensorSpec, expected: Any) -> No
         ([[1, 2], 3], FLOAT, "Expecting tensor size: 2 but got: 1"),
     ],
 )
-def test_what_does_not_fit_is_said(value: Any, spec: TensorSpec, text: str) -> None:
+def test_the_error_says_what_does_not_fit_the_signature(value: Any, spec: TensorSpec, text: str) -> None:
     with pytest.raises(RequestError) as refused:
         tensor(value, spec)
     assert refused.value.message.startswith(text)

@@ -160,7 +160,7 @@ def test_an_environment_of_the_present_lock_is_kept_even_if_unused(tidemill: Run
     assert present.prefix.exists() and present.base.exists()
 
 
-def test_what_a_process_uses_stays_until_it_ends_even_by_a_kill(tidemill: Run, environments_dir: Path) -> None:
+def test_an_environment_in_use_stays_until_its_process_ends_or_is_killed(tidemill: Run, environments_dir: Path) -> None:
     layers = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
     overlay = make_environment(environments_dir / "overlays" / "packages", complete=True, unused_days=31)
     kept = (*layers, overlay)

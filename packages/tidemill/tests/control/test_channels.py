@@ -71,7 +71,7 @@ def test_a_prefix_is_every_object_below_it_in_the_order_of_keys(resolve: Resolve
     assert resolve.records[0]["size_bytes"] == 3  # type: ignore[attr-defined]
 
 
-def test_what_pipe_mode_needs_is_taken_from_the_request(resolve: Resolve) -> None:
+def test_the_options_of_pipe_mode_are_taken_from_the_request(resolve: Resolve) -> None:
     spec = resolve(
         prefix("s3://bucket/d", S3DataDistributionType="ShardedByS3Key"),
         {"d": b""},
@@ -153,7 +153,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", list(WRONG))
-def test_what_is_missing_or_wrong_is_named(case: str, resolve: Resolve) -> None:
+def test_the_error_names_a_missing_or_wrong_object(case: str, resolve: Resolve) -> None:
     source, objects, texts = WRONG[case]
     with pytest.raises(DataMissing) as missing:
         resolve(source, objects)

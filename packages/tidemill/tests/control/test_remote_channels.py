@@ -128,7 +128,7 @@ def fault(resolve: Resolve, kind: str, uri: str, **options: Any) -> str:
     return str(raised.value)
 
 
-def test_what_is_not_there_is_named(resolve: Resolve, s3: Any, service: Service) -> None:
+def test_the_error_names_what_does_not_exist(resolve: Resolve, s3: Any, service: Service) -> None:
     s3.put_object(Bucket="far-away", Key="m", Body=json.dumps([{"prefix": "s3://far-away/"}, "gone"]).encode())
     start = "ClientError: channel 'train': "
     assert fault(resolve, "S3Prefix", "s3://far-away/x/").startswith(

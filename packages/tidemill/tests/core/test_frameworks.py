@@ -101,7 +101,7 @@ def test_an_impossible_python_is_refused(version, python, text):
         select(image(version, python))
 
 
-def test_what_differs_from_the_request_is_told():
+def test_differences_from_the_request_are_reported():
     assert select(image("2.15.0", "py311")).notices == ()
     assert select(image("2.4.4", "py38")).notices == ()
     assert "2.4.1 runs as 2.4.4" in select(image("2.4.1", "py38")).notices[0]

@@ -34,7 +34,7 @@ def test_an_image_uri_says_version_device_and_python(uri: str, expected: Image) 
     assert parse_image(uri) == expected
 
 
-def test_what_is_made_reads_back() -> None:
+def test_parsing_inverts_making() -> None:
     training = images.training_image("2.21", "py311", "eu-west-1")
     assert training == "000000000000.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
     assert parse_image(training).framework_version == "2.21.0"

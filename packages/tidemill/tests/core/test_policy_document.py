@@ -58,7 +58,7 @@ def test_one_statement_and_no_statement_are_policies() -> None:
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.name"}}, "without its closing brace"),
     ],
 )
-def test_what_would_have_no_effect_is_an_error(document: Any, fault: str) -> None:
+def test_an_element_without_effect_is_an_error(document: Any, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         read_policy(document)
 

@@ -219,7 +219,7 @@ def test_the_end_waits_for_answers_under_way_and_cuts_those_that_do_not_come(log
     assert [(entry["event"], entry["requests"]) for entry in log.entries] == [("http.requests_cut", 1)]
 
 
-def test_what_a_lifespan_raises_is_raised_where_it_is_entered_or_left() -> None:
+def test_an_exception_of_a_lifespan_is_raised_where_it_is_entered_or_left() -> None:
     async def failing(scope: dict[str, Any], receive: Any, send: Any) -> None:
         assert (await receive())["type"] == "lifespan.startup"
         if when == "startup":

@@ -192,7 +192,7 @@ def test_a_head_that_two_readers_could_read_differently_or_is_too_large_is_refus
     ],
     ids=["no HTTP", "HTTP/0.9", "no ASCII", "TLS"],
 )
-def test_what_is_no_request_is_400(sock: socket.socket, data: bytes) -> None:
+def test_data_that_is_not_a_request_is_400(sock: socket.socket, data: bytes) -> None:
     sock.sendall(data)
     assert read_reply(sock)[0] == 400
 

@@ -94,7 +94,7 @@ def test_a_start_is_rounded_down_to_the_minute_or_to_a_shorter_period(cloudwatch
         {"EndTime": START + timedelta(seconds=1)},
     ],
 )
-def test_what_is_no_metric_has_no_points(cloudwatch: Any, job: Any, members: dict[str, Any]) -> None:
+def test_an_unknown_metric_has_no_points(cloudwatch: Any, job: Any, members: dict[str, Any]) -> None:
     job()((5, "loss: 1"))
     assert statistics(cloudwatch, Unit="None") != []
     assert statistics(cloudwatch, **members) == []

@@ -92,7 +92,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored_but_goes_up_when_it_
     assert store.stored == [("weights", b"new new")]
 
 
-def test_what_was_restored_goes_up_again_only_when_it_has_changed(store: Store, place: Path) -> None:
+def test_a_restored_file_is_uploaded_again_only_if_it_has_changed(store: Store, place: Path) -> None:
     write(place / "restored", "before", 10)
     folder = folder_of(place)
     folder.look(is_last=True)

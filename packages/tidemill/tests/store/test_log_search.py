@@ -124,7 +124,7 @@ def test_a_page_ends_before_it_is_too_large(tmp_path):
     assert plain(group.all()) == group.sorted()
 
 
-def test_what_is_written_while_a_client_reads_is_found_by_its_next_token(group):
+def test_lines_written_while_a_client_reads_are_found_with_its_next_token(group):
     first, token = group.page(limit=20)
     group.write("job-3/algo-1", [(5000, "late")])
     group.write("new", [(4000, "new"), (6000, "newer")])

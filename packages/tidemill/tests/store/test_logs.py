@@ -292,7 +292,7 @@ def test_a_new_stream_is_listed_at_once(tmp_path):
         assert len(streams.names(GROUP)) == number + 1
 
 
-def test_a_new_stream_is_listed_at_once_in_a_settled_group_too(tmp_path):
+def test_a_new_stream_is_listed_at_once_in_a_group_that_has_not_changed_for_long(tmp_path):
     streams = LogStreams(tmp_path)
     group = create_stream(tmp_path, GROUP, "old").parent
     os.utime(group, (1, 1))
@@ -301,7 +301,7 @@ def test_a_new_stream_is_listed_at_once_in_a_settled_group_too(tmp_path):
     assert streams.names(GROUP) == ["new", "old"]
 
 
-def test_a_settled_group_is_not_read_again(tmp_path, monkeypatch):
+def test_a_group_that_has_not_changed_for_long_is_not_read_again(tmp_path, monkeypatch):
     streams = LogStreams(tmp_path)
     group = create_stream(tmp_path, GROUP, "s").parent
     os.utime(group, (1, 1))
@@ -337,7 +337,7 @@ def test_a_stream_is_described_by_its_lines(tmp_path):
     assert streams.open(GROUP, "other") is None
 
 
-def test_what_is_no_stream_is_not_listed(tmp_path):
+def test_a_directory_that_is_not_a_stream_is_not_listed(tmp_path):
     group = create_stream(tmp_path, GROUP, "s").parent
     (group / "half-made").mkdir()
     (group / "stray").write_text("x")

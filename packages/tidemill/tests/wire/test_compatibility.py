@@ -131,7 +131,7 @@ def test_a_refused_member_is_refused_by_name(service: str, name: str, place: sha
 
 
 @pytest.mark.parametrize(("service", "name", "place", "row"), rows_that(is_refused))
-def test_what_asks_for_nothing_is_accepted(service: str, name: str, place: shapes.Place, row: Refused) -> None:
+def test_a_member_that_requests_nothing_is_accepted(service: str, name: str, place: shapes.Place, row: Refused) -> None:
     empty = {"boolean": False, "string": "", "list": [], "map": {}, "structure": {}}.get(place.shape.type_name)
     for value in (empty, *row.harmless):
         refuse(service, name, within(place.path, value))

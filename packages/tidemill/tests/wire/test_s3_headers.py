@@ -43,7 +43,7 @@ def test_every_enumeration_in_a_header_is_read_in_any_case() -> None:
     assert {"x-amz-checksum-mode", "x-amz-acl", "x-amz-metadata-directive", "x-amz-object-attributes"} <= seen
 
 
-def test_what_is_no_value_of_an_enumeration_is_left_for_the_refusal() -> None:
+def test_a_value_outside_an_enumeration_is_passed_on_to_be_refused() -> None:
     assert read("GetObject", "x-amz-checksum-mode", "Enable") == {"ChecksumMode": "Enable"}
 
 
