@@ -1,13 +1,13 @@
 """Allreduce between processes: tidemill-horovod, TensorFlow's gRPC ring, and MPI's own, interleaved in one run.
 
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py             # 2 processes
-    .venvs/tf-2.21/bin/python benchmarks/allreduce.py --ranks 4   # printed, for a machine with as few cores as this
+    .venvs/tf-2.21/bin/python benchmarks/allreduce.py --ranks 4   # 4 processes: with fewer cores only information
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py --network 4gbit   # the step, on a network of this rate
 
 Each round times all of them once at each size, after a call that is not timed; what is printed is the least and the
-median over the rounds. Then a training step whose gradients travel while the backward pass still runs, beside one that
-sends them after it. Where memory is the network, sending is work for the processor, like the backward pass; --network
-measures the step where sending is mostly waiting: between sockets in a network namespace with a limited rate.
+median over the rounds. Then it compares two training steps: one sends gradients while the backward pass still runs, the
+other sends them after it. Between processes of one machine, sending is work for the processor, like the backward pass.
+With --network the ranks use sockets in a network namespace with a limited rate, so that sending is mostly waiting.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "64 MB": 64 << 20}
-"""In bytes of float32: float16 has as many elements, in half the bytes."""
+"""Bytes of a float32 tensor. The float16 tensor has as many elements, so half the bytes."""
 CALLS = {"4 KB": 40, "1 MB": 8, "64 MB": 1}
-"""In a round; their mean counts."""
+"""Calls in a round. The round counts with their mean."""
 
 
 def main() -> None:
-    """Start the ranks, or be one."""
+    """Start the ranks; or, started as a rank, measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
@@ -61,14 +61,14 @@ def main() -> None:
 
 
 def enter_network(rate: str) -> None:
-    """Become this program in a network namespace whose loopback device sends so many bits a second."""
+    """Run this program again, in a network namespace whose loopback device is limited to ``rate`` bits a second."""
     limit = 'ip link set lo up && tc qdisc add dev lo root tbf rate "$0" burst 256kb latency 100ms && exec "$@"'
     command = ["unshare", "--net", "--map-root-user", "sh", "-c", limit, rate, sys.executable, *sys.argv]
     os.execvpe(command[0], command, {**os.environ, "BENCHMARK_NETWORK": rate})
 
 
 def measure(options: argparse.Namespace) -> None:
-    """What each rank does."""
+    """Measure, as one of the ranks."""
     import tensorflow as tf
     from mpi4py import MPI
 
@@ -87,11 +87,11 @@ def measure(options: argparse.Namespace) -> None:
             print(f"step, {name}: {min(values) * 1e3:.1f} ms ({statistics.median(values) * 1e3:.1f})")
     everyone.Barrier()
     hvd.shutdown()
-    os._exit(0)  # the servers of the strategy would wait
+    os._exit(0)  # a normal exit would wait for the servers of the strategy
 
 
 def calls(everyone: Any, hvd: Any, tf: Any, rounds: int) -> dict[tuple[str, str, str], list[float]]:
-    """Seconds of an allreduce by size, dtype and way, one value a round."""
+    """Return the seconds of an allreduce by size, dtype and way, one value for each round."""
     import numpy as np
 
     rank = everyone.Get_rank()
@@ -124,18 +124,18 @@ def calls(everyone: Any, hvd: Any, tf: Any, rounds: int) -> dict[tuple[str, str,
     seconds: dict[tuple[str, str, str], list[float]] = {way: [] for way in ways}
     for number in range(rounds + 1):
         for way, call in ways.items():
-            call()  # wakes what sleeps: each way comes after another
+            call()  # not timed: the threads of this way slept while another was measured
             everyone.Barrier()
             began = time.perf_counter()
             for _ in range(CALLS[way[0]]):
                 call()
-            if number > 0:  # the first round traces, and allocates
+            if number > 0:  # the first round also traces and allocates
                 seconds[way].append((time.perf_counter() - began) / CALLS[way[0]])
     return seconds
 
 
 def overlap(hvd: Any, tf: Any, rounds: int) -> dict[str, list[float]]:
-    """A training step of 12 dense layers: without the other ranks, with overlap, and without it."""
+    """Time a training step of 12 dense layers: without the other ranks, with overlap, and without overlap."""
     weights = [tf.Variable(tf.random.normal([768, 768], stddev=0.03)) for _ in range(12)]
     batch = tf.random.normal([256, 768])
 
@@ -165,7 +165,7 @@ def overlap(hvd: Any, tf: Any, rounds: int) -> dict[str, list[float]]:
     def after() -> None:
         loss, tape = loss_and_gradients()
         gradients = tape.gradient(loss, weights)
-        with tf.control_dependencies(gradients):  # as if nothing could travel before all is computed
+        with tf.control_dependencies(gradients):  # no overlap: nothing is sent before all gradients are computed
             gradients = [tf.identity(gradient) for gradient in gradients]
         apply(hvd.grouped_allreduce(gradients))
 

@@ -28,7 +28,7 @@ ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 
 def signed(service: Service, operation: str, body: dict[str, object]) -> bytes:
-    """A whole HTTP request, signed."""
+    """Return a complete, signed HTTP request."""
     variables = service.environment
     credentials = Credentials(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
     data = json.dumps(body).encode()
@@ -50,7 +50,7 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 
 async def load(url: str, requests: Sequence[bytes], connections: int) -> tuple[float, list[float]]:
-    """Send all requests over some connections; seconds in all, and of each."""
+    """Send all requests over some connections. Returns the seconds for all of them, and those of each."""
     parts = urlsplit(url)
     waiting = iter(requests)
     latencies: list[float] = []
@@ -69,13 +69,13 @@ async def load(url: str, requests: Sequence[bytes], connections: int) -> tuple[f
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def fdatasync_rate(directory: Path, seconds: float = 1.0) -> float:
-    """4 KiB appends a second, each followed by fdatasync."""
+    """Return how many appends of 4 KiB, each followed by fdatasync, the disk does in a second."""
     fd = os.open(directory / "fdatasync", os.O_WRONLY | os.O_CREAT)
     count, begun = 0, time.perf_counter()
     while time.perf_counter() - begun < seconds:
@@ -87,7 +87,7 @@ def fdatasync_rate(directory: Path, seconds: float = 1.0) -> float:
 
 
 def measure(service: Service, name: str, requests: Sequence[bytes], connections: int) -> dict[str, float]:
-    """One round of one operation."""
+    """Measure one round of one operation."""
     pid = service.pid
     if pid is None:
         raise RuntimeError(f"the service has ended:\n{service.log}")

@@ -1,7 +1,7 @@
-"""Train the digits on two instances by each distribution, and in one process: the accuracy of each.
+"""Train the digits on two instances with each kind of distribution, and in one process, and print the accuracy of each.
 
     .venv/bin/python benchmarks/instances_accuracy.py
-    .venv/bin/python benchmarks/instances_accuracy.py horovod    # or the ones that are named
+    .venv/bin/python benchmarks/instances_accuracy.py horovod    # only the named ones
 
 Every way has the same model, initial weights, batches of 64 images over all instances, and 10 epochs.
 """

@@ -1,9 +1,9 @@
-"""What InvokeEndpoint costs the service: CPU time of its process for each request, beside that of the model's server.
+"""CPU time of each InvokeEndpoint: what the service's process uses, and what the model's server uses.
 
     python benchmarks/invoke_overhead.py MODEL.tar.gz [--requests 3000] [--connections 32] [--rounds 3]
 
-The model should do next to nothing, e.g. halve a number; it is asked with `{"instances": [1.0]}`. Requests are signed
-before the clock starts, and client and servers share the machine: CPU time is what to look at, not requests a second.
+The model should do very little work, e.g. halve a number; each request is `{"instances": [1.0]}`. Requests are signed
+before the clock starts. Client and servers share the machine, so look at the CPU time, not at the requests a second.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BODY = b'{"instances": [1.0]}'
 
 
 def signed(service: Service) -> bytes:
-    """A whole HTTP request, signed."""
+    """Return a complete, signed HTTP request."""
     variables = service.environment
     credentials = Credentials(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
     path = "/endpoints/half/invocations"
@@ -39,7 +39,7 @@ def signed(service: Service) -> bytes:
 
 
 def deploy(service: Service, archive: Path) -> None:
-    """An endpoint of one instance that serves the archive."""
+    """Create an endpoint of one instance that serves the archive."""
     service.client("s3").upload_file(str(archive), BUCKET, "half/model.tar.gz")
     sagemaker = service.client("sagemaker")
     container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{BUCKET}/half/model.tar.gz"}
@@ -51,7 +51,7 @@ def deploy(service: Service, archive: Path) -> None:
 
 
 def instance_pids(service: Service) -> list[int]:
-    """The processes of the endpoint's instance."""
+    """Return the ids of the processes of the endpoint's instance."""
     (directory,) = InstanceDirectory.all_below(service.state_dir)
     mark = f"{MARK}={directory.ref.mark}".encode()
     found = []
@@ -60,7 +60,7 @@ def instance_pids(service: Service) -> list[int]:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # the process has ended, or belongs to another user
     return found
 
 

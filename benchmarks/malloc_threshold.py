@@ -1,14 +1,14 @@
-"""What it costs and saves to have glibc give the memory of large tensors back to the system as soon as they are freed.
+"""Cost and gain of a glibc setting: memory of large tensors returns to the system as soon as they are freed.
 
     .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5 [--onednn]
 
-For each model and each setting, a separate process trains for some steps to warm up and then for those that are
-counted: CPU seconds (user and system), page faults, and the peak of the resident memory beyond that of imported
-TensorFlow. The processes are forked from one for each setting that has imported TensorFlow. Rounds are interleaved,
-and a ratio is always to the first setting, glibc's own default, in the same round.
+For each model and each setting, a separate process trains: some steps to warm up, then the steps that are measured.
+Measured are CPU seconds (user and system), page faults, and the peak of the resident memory minus that of TensorFlow
+just imported. Each setting has one process that imports TensorFlow once and forks the others. Rounds are interleaved. A
+ratio is always to the first setting, glibc's own default, in the same round.
 
-With oneDNN, TensorFlow's default on CPUs with AVX-512 VNNI, it keeps a pool for tensors of more than 256 KiB, so the
-threshold does next to nothing; without --onednn it is switched off, as it is on other CPUs.
+With oneDNN, TensorFlow's default on CPUs with AVX-512 VNNI, TensorFlow keeps a pool for tensors of more than 256 KiB,
+so that the setting has little effect. Without --onednn, this program switches oneDNN off, as it is on other CPUs.
 """
 
 import argparse
@@ -29,7 +29,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def tunables(**values: int) -> str:
-    """The value of GLIBC_TUNABLES."""
+    """Return the value of GLIBC_TUNABLES."""
     return ":".join(f"glibc.malloc.{name}={value}" for name, value in values.items())
 
 
@@ -41,7 +41,7 @@ SETTINGS = {
     "1 MiB, trim 16": tunables(mmap_threshold=MIB, trim_threshold=16 * MIB),
     "ranks": tunables(mmap_threshold=MIB, trim_threshold=16 * MIB, hugetlb=1),
 }
-"""From which size on blocks are mapped; then how much free memory at the end of a heap is kept; then huge pages."""
+"""In this order: the size from which blocks are mapped, the free memory kept at the end of a heap, huge pages."""
 
 
 def dense() -> tuple[Any, Any, Any]:
@@ -148,7 +148,7 @@ def main() -> None:
 
 @contextmanager
 def server(setting: str, options: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
-    """A process that has imported TensorFlow."""
+    """Start a process that imports TensorFlow and waits for names of models."""
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "GLIBC_TUNABLES": setting}
     variables |= {f"TF_NUM_{kind}OP_THREADS": str(options.threads) for kind in ("INTRA", "INTER")}
     if not options.onednn:
@@ -167,7 +167,7 @@ def server(setting: str, options: argparse.Namespace) -> Iterator[subprocess.Pop
 
 
 def run(name: str, process: subprocess.Popen[str]) -> dict[str, float]:
-    """Have a server fork and measure."""
+    """Let a server fork, and return what the forked process measured."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{name}\n")
@@ -176,7 +176,7 @@ def run(name: str, process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def serve() -> None:
-    """Fork for each name of a model on standard input."""
+    """Fork a process for each name of a model on standard input."""
     importlib.import_module("keras")
     for line in sys.stdin:
         if (child := os.fork()) == 0:
@@ -186,12 +186,13 @@ def serve() -> None:
 
 
 def measured(name: str) -> dict[str, float]:
-    """Train, in this process."""
+    """Train in this process and measure."""
     import keras
     import tensorflow as tf
 
     keras.utils.set_random_seed(1)
-    tf.function(tf.linalg.matmul)(tf.ones([64, 64]), tf.ones([64, 64]))  # threads and buffers of the runtime are there
+    # This creates the threads and buffers of the runtime, which must not count.
+    tf.function(tf.linalg.matmul)(tf.ones([64, 64]), tf.ones([64, 64]))
     before = status("VmRSS")
     model, x, y = BY_NAME[name]()
     model.compile(keras.optimizers.Adam(1e-3), "mse")
@@ -212,7 +213,7 @@ def measured(name: str) -> dict[str, float]:
 
 
 def print_row(name: str, label: str, results: list[dict[str, float]], defaults: list[dict[str, float]]) -> None:
-    """Medians, and the least and greatest."""
+    """Print medians, minima and maxima."""
     cpu = [one["user"] + one["system"] for one in results]
     ratios = [mine / (one["user"] + one["system"]) for mine, one in zip(cpu, defaults, strict=True)]
     system = statistics.median(one["system"] for one in results)
@@ -226,7 +227,7 @@ def print_row(name: str, label: str, results: list[dict[str, float]], defaults: 
 
 
 def status(field: str) -> int:
-    """A field of /proc/self/status, in bytes."""
+    """Return a field of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024
 

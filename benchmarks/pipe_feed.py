@@ -1,9 +1,10 @@
-"""What feeding a Pipe channel costs: MB per CPU second of the feeder, beside the limits of its parts.
+"""Speed of feeding a Pipe channel, in MB per CPU second of the feeder, beside the limits that its parts set.
 
     python benchmarks/pipe_feed.py [--rounds 5] [--mib 256]
 
-The feeder runs as in a job; a separate process drains the FIFO. Objects are in tmpfs. The limits: one
-sendfile(2) loop for plain objects, unpacking alone without writing for gzip. Rounds are interleaved; medians.
+The feeder runs as in a job; a separate process drains the FIFO. Objects are in tmpfs. The limit
+for plain objects is a bare sendfile(2) loop; for gzip it is unpacking without writing. Rounds are interleaved, and
+medians are printed.
 """
 
 import argparse
@@ -31,7 +32,7 @@ DRAIN = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\nwhile os.read(f
 
 
 def objects_of(directory: Path, name: str, contents: list[bytes]) -> list[ObjectFile]:
-    """Objects of a store, with their files in ``directory``."""
+    """Return objects as a store has them, with their files in ``directory``."""
     made = []
     for index, content in enumerate(contents):
         file = directory / f"{name}-{index}"
@@ -41,13 +42,13 @@ def objects_of(directory: Path, name: str, contents: list[bytes]) -> list[Object
 
 
 def cpu_s() -> float:
-    """CPU time of this process so far, all threads."""
+    """Return the CPU seconds of this process so far, of all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def feed(directory: Path, objects: list[ObjectFile], **settings: str) -> float:
-    """CPU seconds that the feeder takes for one epoch."""
+    """Return the CPU seconds that the feeder takes for one epoch."""
     with tempfile.TemporaryDirectory(dir=directory) as name:
         instance = InstanceDirectory(Path(name))
         (instance.ml / "input/data").mkdir(parents=True)
@@ -68,7 +69,7 @@ def feed(directory: Path, objects: list[ObjectFile], **settings: str) -> float:
 
 
 def sendfile_only(directory: Path, objects: list[ObjectFile]) -> float:
-    """CPU seconds of a bare sendfile loop over the same objects."""
+    """Return the CPU seconds of a bare sendfile loop over the same objects."""
     fifo = directory / "bare"
     os.mkfifo(fifo)
     try:
@@ -90,7 +91,7 @@ def sendfile_only(directory: Path, objects: list[ObjectFile]) -> float:
 
 
 def unpack_only(objects: list[ObjectFile]) -> float:
-    """CPU seconds of unpacking the same objects without writing anything."""
+    """Return the CPU seconds of unpacking the same objects without writing anything."""
     before_s = cpu_s()
     for each in objects:
         with Path(each.file).open("rb", buffering=0) as file:
@@ -100,7 +101,7 @@ def unpack_only(objects: list[ObjectFile]) -> float:
 
 
 def json_lines(size_bytes: int) -> bytes:
-    """Text that packs well."""
+    """Return text that compresses well."""
     draw = random.Random(1)
     lines: list[str] = []
     length = 0

@@ -1,20 +1,20 @@
-"""Readers of Pipe mode beside AWS's own, TensorFlow's and the raw FIFO, in one interleaved run.
+"""Our readers of Pipe mode, AWS's, TensorFlow's and the raw FIFO, compared in one interleaved run.
 
     .venvs/tf-2.21/bin/python benchmarks/pipe_read.py [--megabytes 100] [--records 300000] [--rounds 5]
 
-Each reader is a separate process, which reads the bytes that another one writes into a FIFO by sendfile; the readers of
-a cell take turns, in another order in each round, while the others sleep. Wall time on a busy machine says little: the
-figure to compare is CPU time of the reading process per record. Records are `tf.train.Example`s (of text lines: plain
-text) of about the named size.
+Each reader is a separate process. It reads the bytes that another process writes into a FIFO with sendfile. The readers
+of a cell (one framing and one size) take turns, in another order in each round, while the others sleep. Wall time says
+little on a busy machine: compare the CPU time of the reading process per record. Records are `tf.train.Example`s of
+about the named size; in the framing of text lines they are plain text.
 
     raw             readv of the FIFO into one buffer: the limit
-    from_generator  tf.data.Dataset.from_generator, a record at a time
+    from_generator  tf.data.Dataset.from_generator, one record at a time
     tf-file         TensorFlow's TFRecordDataset on the same bytes in a plain file in tmpfs
     aws, ours       PipeModeDataset.batch(64)
     *-parse         .repeat(20).prefetch(10).map(parse, num_parallel_calls=10).batch(64), over 20 FIFOs
 
-AWS's is its wheel sagemaker-tensorflow 2.14.0.1.20.0 on TensorFlow 2.14, in an environment which this script makes
-below .venvs on first use. Leave this file alone while it runs: TensorFlow compiles the functions from its text.
+AWS's reader is its wheel sagemaker-tensorflow 2.14.0.1.20.0 on TensorFlow 2.14, in an environment that this script
+makes below .venvs on first use. Leave this file alone while it runs: TensorFlow compiles the functions from its text.
 """
 
 import argparse
@@ -38,7 +38,7 @@ SIZES = (100, 1_000, 10_000, 100_000)
 READERS = ("raw", "from_generator", "tf-file", "tf-file-parse", "aws", "ours", "aws-parse", "ours-parse")
 EPOCHS = 20
 BATCH = 64
-GENERATED = 5_000  # more records than these a generator need not give to show what one costs
+GENERATED = 5_000  # records for from_generator: these are enough to show the cost of one
 WRITER = """
 import fcntl, os, sys
 source, size, *fifos = sys.argv[1:]
@@ -56,7 +56,7 @@ Cell = dict[str, list[tuple[float, float]]]
 
 
 def main() -> None:
-    """Measure every cell, then say which goals are reached."""
+    """Measure every cell, then print which goals are reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=100, help="at most so much in a cell")
     parser.add_argument("--records", type=int, default=300_000, help="at most so many in a cell")
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def make_peer() -> None:
-    """The environment of AWS's reader: TensorFlow 2.14 on this Python, and the wheel for CPython 3.10 in `aws`."""
+    """Make the environment of AWS's reader: TensorFlow 2.14 on this Python, and the wheel for CPython 3.10 in `aws`."""
     if (PEER / "ready").exists():
         return
     uv = str(ROOT / ".venv/bin/uv")
@@ -94,7 +94,7 @@ def make_peer() -> None:
 
 
 class Reader:
-    """A process that reads as often as it is asked to."""
+    """A process that reads each time it is asked to."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,7 +112,7 @@ class Reader:
         )
 
     def read(self, framing: str, directory: Path, count: int) -> tuple[float, float]:
-        """Wall and CPU seconds of one reading, without the first batch."""
+        """Return wall and CPU seconds of one reading, without the first batch."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{framing} {directory} {count}\n")
@@ -133,7 +133,7 @@ class Reader:
 def measure(
     directory: Path, framing: str, size: int, all_readers: dict[str, Reader], options: argparse.Namespace
 ) -> dict[str, float]:
-    """CPU microseconds per record of each reader, medians; prints them."""
+    """Print and return the median CPU microseconds per record of each reader."""
     count = max(EPOCHS, min(options.records, options.megabytes * 1_000_000 // size) // EPOCHS * EPOCHS)
     record = framed(framing, payload(framing, size))
     with (directory / "stream").open("wb") as stream:
@@ -158,7 +158,7 @@ def measure(
 
 
 def run_reader(directory: Path, reader: Reader, framing: str, record_bytes: int, count: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one reading, with a writer beside."""
+    """Let a reader read once, while a separate process writes. Returns wall and CPU seconds of the reader."""
     epochs = EPOCHS if reader.name in ("aws-parse", "ours-parse") else 1
     fifos = [directory / f"c_{epoch}" for epoch in range(epochs)]
     for left in (*directory.glob("c_*"), *directory.glob(".c-pipe_mode-*")):
@@ -166,7 +166,7 @@ def run_reader(directory: Path, reader: Reader, framing: str, record_bytes: int,
     for fifo in fifos:
         os.mkfifo(fifo)
     if reader.name == "aws-parse":
-        # TensorFlow's repeat makes one iterator more than it reads, and AWS's takes an epoch when it is made.
+        # TensorFlow's repeat makes one iterator more than it reads, and AWS's iterator takes a FIFO when it is made.
         (directory / f"c_{epochs}").touch()
     (directory / "inputdataconfig.json").write_text(json.dumps({"c": {"TrainingInputMode": "Pipe"}}))
     if reader.name.startswith("tf-"):
@@ -182,7 +182,7 @@ def run_reader(directory: Path, reader: Reader, framing: str, record_bytes: int,
 
 
 def judge(costs: dict[tuple[str, int], dict[str, float]]) -> None:
-    """The goals, as ratios of the medians above; more than 1 is good everywhere."""
+    """Print the goals as ratios of the medians; for each of them more than 1 is good."""
     print(f"\n{'':17} {'aws-parse/ours-parse':>22} {'aws/ours':>10} {'tf-file/ours':>13} {'ours/raw':>9}")
     missed: list[str] = []
     for (framing, size), cost in costs.items():
@@ -202,7 +202,7 @@ def judge(costs: dict[tuple[str, int], dict[str, float]]) -> None:
 
 
 def payload(framing: str, size: int) -> bytes:
-    """An Example as the extension's documentation reads it, or a line of text; at most `size` bytes."""
+    """Return an Example as the extension's documentation reads it, or a line of text; at most `size` bytes."""
     if framing == "TextLine":
         return bytes(33 + number % 90 for number in range(size))
     import tensorflow as tf
@@ -222,7 +222,7 @@ def payload(framing: str, size: int) -> bytes:
 
 
 def framed(framing: str, data: bytes) -> bytes:
-    """One record of the stream."""
+    """Return one record with its framing."""
     if framing == "TextLine":
         return data + b"\n"
     if framing == "RecordIO":
@@ -239,7 +239,7 @@ def framed(framing: str, data: bytes) -> bytes:
 
 
 def serve(name: str) -> None:
-    """Read what each line of standard input names, and answer with the seconds."""
+    """For each line of standard input, read what it names and answer with the seconds."""
     for line in sys.stdin:
         framing, directory, count = line.split()
         try:
@@ -250,7 +250,7 @@ def serve(name: str) -> None:
 
 
 def read_raw(directory: str) -> tuple[float, float]:
-    """The limit: nothing is done with the bytes."""
+    """Read the raw bytes and do nothing with them: the limit."""
     fd = os.open(f"{directory}/c_0", os.O_RDONLY)
     buffer = bytearray(1 << 20)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -261,7 +261,7 @@ def read_raw(directory: str) -> tuple[float, float]:
 
 
 def read(name: str, framing: str, directory: str, count: int) -> tuple[float, float]:
-    """Everything in batches."""
+    """Read everything in batches."""
     iterator = iter(dataset(name, framing, directory))
     seen = rows(next(iterator))
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -274,12 +274,12 @@ def read(name: str, framing: str, directory: str, count: int) -> tuple[float, fl
 
 
 def rows(batch: Any) -> int:
-    """How many records are in a batch, parsed or not."""
+    """Return how many records a batch has, parsed or not."""
     return int((batch[1] if isinstance(batch, tuple) else batch).shape[0])
 
 
 def dataset(name: str, framing: str, directory: str) -> Any:
-    """Batches of the reader's records."""
+    """Return a data set of batches of the reader's records."""
     import tensorflow as tf
 
     if name == "from_generator":
@@ -306,7 +306,7 @@ def dataset(name: str, framing: str, directory: str) -> Any:
 
 
 def parse(record: Any) -> Any:
-    """An Example, in the form of the documentation."""
+    """Parse an Example as the documentation does."""
     import tensorflow as tf
 
     features = {"data": tf.io.FixedLenFeature([], tf.string), "labels": tf.io.FixedLenFeature([], tf.int64)}
@@ -315,7 +315,7 @@ def parse(record: Any) -> Any:
 
 
 def parse_line(record: Any) -> Any:
-    """A line as its bytes and its length."""
+    """Parse a line into its bytes and its length."""
     import tensorflow as tf
 
     return tf.io.decode_raw(record, tf.uint8), tf.strings.length(record)

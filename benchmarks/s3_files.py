@@ -1,4 +1,4 @@
-"""Checkpoints through `s3://` beside the same bytes by boto3, from and to the same service.
+"""Checkpoints written and read through `s3://`, compared with the same bytes through boto3, on the same service.
 
     .venvs/tf-2.21/bin/python benchmarks/s3_files.py [--size-mib 1024] [--rounds 3]
 
@@ -36,7 +36,7 @@ def service_variables(directory: Path) -> dict[str, str]:
 
 
 def ways(size: int) -> dict[str, Callable[[], Any]]:
-    """What is measured, by name."""
+    """Return the functions to measure, by name."""
     import boto3
     import tensorflow as tf
 

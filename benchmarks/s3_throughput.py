@@ -1,9 +1,9 @@
-"""Throughput of the object store through boto3, beside moto's server in the same run.
+"""Throughput of the object store through boto3, compared with moto's server in the same run.
 
     python benchmarks/s3_throughput.py [--rounds 5] [--size-mib 128] [--objects 200]
 
 Prints the median of interleaved rounds for both servers, and the ratio. Client and servers share the machine, so only
-the ratios say something of the servers; moto keeps objects in memory and syncs nothing, ours makes each put durable.
+the ratios say something about the servers. moto keeps objects in memory and syncs nothing; ours makes each put durable.
 """
 
 import argparse
@@ -31,11 +31,11 @@ SMALL_BYTES = 64 * 1024
 MIB = 1024 * 1024
 
 Measure = Callable[[Any], float]
-"""Does one thing with a client and returns its rate."""
+"""Performs one kind of operation with a client and returns the rate."""
 
 
 def client_of(url: str, access_key: str, secret_key: str) -> Any:
-    """A boto3 client with its default settings."""
+    """Return a boto3 client with default settings."""
     return boto3.client(
         "s3",
         endpoint_url=url,
@@ -48,7 +48,7 @@ def client_of(url: str, access_key: str, secret_key: str) -> Any:
 
 @contextmanager
 def tidemill(directory: Path) -> Iterator[Any]:
-    """A client of our service, started as a user starts it."""
+    """Start our service as a user does, and yield a client of it."""
     state = directory / "state"
     command = [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--port", "0", "--state-dir", str(state)]
     with (directory / "tidemill.log").open("w") as log:
@@ -64,7 +64,7 @@ def tidemill(directory: Path) -> Iterator[Any]:
 
 @contextmanager
 def moto(directory: Path) -> Iterator[Any]:
-    """A client of moto's server."""
+    """Start moto's server and yield a client of it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -80,7 +80,7 @@ def moto(directory: Path) -> Iterator[Any]:
 
 
 def wait_for(path: Path, process: "subprocess.Popen[bytes]", *, log: Path) -> str:
-    """The content of a file that a starting process writes."""
+    """Wait for a file that a starting process writes, and return its content."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not path.exists():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -90,7 +90,7 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]", *, log: Path) -> st
 
 
 def measures(directory: Path, *, size_mib: int, objects: int) -> dict[str, tuple[str, Measure]]:
-    """What is measured, by name, each with its unit."""
+    """Return the unit and the function of each measurement, by name."""
     data = os.urandom(size_mib * MIB)
     source, sink = directory / "source", directory / "sink"
     source.write_bytes(data)
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def report(clients: dict[str, Any], wanted: dict[str, tuple[str, Measure]], *, rounds: int) -> None:
-    """Run one round to warm up and then ``rounds``, the servers in turn, and print medians and ratios."""
+    """Run one round to warm up and then ``rounds``, both servers in each, and print medians and ratios."""
     found: dict[tuple[str, str], list[float]] = {}
     for turn in range(rounds + 1):
         for what, (_, measure) in wanted.items():

@@ -1,15 +1,15 @@
-"""What the model server costs on top of the model: CPU per request and requests per second, in one run.
+"""Cost of the model server beyond that of the model: CPU per request and requests per second, in one run.
 
     .venvs/tf-2.21/bin/python benchmarks/serving.py [--seconds 2] [--rounds 3] [--peers]
 
-Contenders, interleaved: the server under 1, 8 and 32 connections; the bare in-process callable of the same engine with
-batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with constant bytes, which
-is as cheap as a server in Python can be. Two models: ``half_plus_two`` (nothing to compute) and ``mlp``
-(784-512-512-10, one row of 784 numbers a request). With ``--peers`` also LitServe and BentoML with
-``half_plus_two`` under 32 connections, after ``make serving-peers``. CPU is that of the server's process and its
-children, user and system; on a busy machine it is the number to trust. The best round counts. Also printed: time from
-the start of the process to its first answer, and the CPU that it takes to read an image of 224 x 224 x 3 numbers from
-JSON, in two precisions.
+Measured in turn are the server under 1, 8 and 32 connections; the callable of the same engine in one process, without a
+server, with batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with constant
+bytes, which is as cheap as a server in Python can be. Two models: ``half_plus_two`` (nothing to compute) and ``mlp``
+(784-512-512-10, one row of 784 numbers a request). With ``--peers`` also LitServe and BentoML with ``half_plus_two``
+under 32 connections, after ``make serving-peers``. CPU is that of the server's process and its children, user and
+system; on a busy machine it is the only reliable figure. The best round counts. Also printed: time from the start of
+the process to its first answer, and the CPU that it takes to read an image of 224 x 224 x 3 numbers from JSON, in two
+precisions.
 """
 
 import argparse
@@ -160,7 +160,7 @@ class Client(asyncio.Protocol):
 
 
 async def load(port: int, target: str, body: bytes, connections: int, seconds: float) -> None:
-    """Drive the server and print the latencies' summary: the body of the load generator's process."""
+    """Send requests and print a summary of the latencies. This runs in the load generator's process."""
     head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     request = head.encode() + b"\r\n\r\n" + body
     loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def report(directory: Path, peers: Sequence[Peer], *, seconds: float, rounds: int) -> None:
-    """Run every contender ``rounds`` times and print the best of each."""
+    """Measure each server and callable ``rounds`` times, and print the best round of each."""
     with contextlib.ExitStack() as ends:
         server, port, first_answer_s, start_cpu_s = start_server(directory)
         ends.callback(end, server)
@@ -240,7 +240,7 @@ def report(directory: Path, peers: Sequence[Peer], *, seconds: float, rounds: in
 
 
 def start_server(directory: Path) -> tuple[subprocess.Popen[str], int, float, float]:
-    """Start the server and wait for its first answer; also how long that took and what CPU it used."""
+    """Start the server and wait for its first answer. Also returns the seconds until then, and the CPU seconds."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(directory), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -300,7 +300,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def measure_server(pid: int, port: int, target: str, body: str, connections: int, seconds: float) -> Result:
-    """CPU of the server and latencies of its clients under a number of connections."""
+    """Return the CPU of the server and the latencies of its clients under a number of connections."""
     subprocess_load(port, target, body, connections, 0.2)
     before_s = cpu_s(pid)
     summary = subprocess_load(port, target, body, connections, seconds)
@@ -310,7 +310,7 @@ def measure_server(pid: int, port: int, target: str, body: str, connections: int
 
 
 def measure_callable(path: Path, rows: int, seconds: float) -> Result:
-    """The same engine without a server."""
+    """Measure the same engine without a server."""
     command = [sys.executable, "-c", CALLABLE, str(path), str(rows), str(seconds)]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -328,7 +328,7 @@ def subprocess_load(port: int, target: str, body: str, connections: int, seconds
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process and its descendants, their threads included."""
+    """Return the user and system time of a process and its descendants, including their threads."""
     ticks = 0
     for each in tree(pid):
         with contextlib.suppress(OSError):
@@ -338,7 +338,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     found = [pid]
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -348,7 +348,7 @@ def tree(pid: int) -> list[int]:
 
 
 def memory_of(pid: int) -> int:
-    """Proportional set size in KiB."""
+    """Return the proportional set size in KiB."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]  # pyrefly: ignore
 

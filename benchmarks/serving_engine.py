@@ -1,11 +1,12 @@
-"""What each engine of an endpoint costs: its start, its memory, and each call, in interleaved rounds.
+"""Costs of each engine of an endpoint: its start, its memory and each call, in interleaved rounds.
 
     .venvs/tf-2.21/bin/python benchmarks/serving_engine.py [--rounds 3] [--calls 5000]
 
-Start: CPU of the server's process, user and system, until its first answer, and its memory then. PSS counts pages that
-several processes share in parts; RSS counts them whole, as for an endpoint that is alone on its machine.
-Calls: CPU of a process that runs a signature again and again, for each call. `ctypes` is the engine c_api without its
-native library. Medians; the machine's load distorts even CPU times, so compare within one run only.
+Start: CPU time of the server's process (user and system) until its first answer, and its memory at that time. For a
+page that several processes share, PSS counts each one's part; RSS counts the whole page, as for an endpoint that is
+alone on its machine. Calls: CPU time per call of a process that runs a signature again and again. `ctypes` is the
+engine c_api without its native library. Medians; the machine's load distorts even CPU times, so compare within one run
+only.
 """
 
 import argparse

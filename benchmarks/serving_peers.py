@@ -1,7 +1,7 @@
-"""Other model servers for `serving.py --peers`: each with its defaults, in a separate environment.
+"""Other model servers for `serving.py --peers`: each with its default settings, in a separate environment.
 
-Each serves ``half_plus_two`` by the signature of the loaded SavedModel, as its documentation shows it. The environments
-are made by ``make serving-peers`` of requirements/serving-*.txt.
+Each serves ``half_plus_two`` with the signature of the loaded SavedModel, as the server's documentation shows it.
+``make serving-peers`` makes the environments from requirements/serving-*.txt.
 """
 
 import json
@@ -18,10 +18,11 @@ class Peer:
     """A server.
 
     Attributes:
-        name: Of its environment: ``serving-NAME``.
-        files: What it is started with, by name; ``MODEL`` is replaced by the model's directory, ``PORT`` by the port.
-        command: Words below the environment's ``bin``, to be run beside the files.
-        target: Path of its predictions.
+        name: The server's environment is ``serving-NAME``.
+        files: Content of the files that the server needs, by name. ``MODEL`` is replaced by the model's directory,
+            ``PORT`` by the port.
+        command: A program of the environment's ``bin`` and its arguments; it runs in the directory of the files.
+        target: Path of the URL for predictions.
         body: A request of one row.
     """
 

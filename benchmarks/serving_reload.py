@@ -1,10 +1,11 @@
-"""How long a new version of a model keeps the answers of the old one waiting.
+"""How long requests wait while the server changes to a new version of a model.
 
     .venvs/tf-2.21/bin/python benchmarks/serving_reload.py [--rounds 15] [--seconds 1.5]
 
-A client with one connection asks ``mlp`` (784-512-512-10) without pause. In turn, a window of time has nothing else in
-it, or the load of a version: read, warmed up, swapped in, and the old one freed. The longest time without an answer in
-each window is printed, and the ratio of the medians. A quiet machine has pauses too, hence the many windows.
+A client with one connection sends requests to ``mlp`` (784-512-512-10) without pause. Time is divided into windows. In
+every second window the server loads a new version: it reads it, warms it up, swaps it in and frees the old one. The
+longest time without an answer in each window is printed, and the ratio of the medians. A quiet machine has pauses too,
+hence the many windows.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def put(models: Path, base: Path, *, version: int) -> None:
-    """Put a version in place, at once."""
+    """Put a complete version in place by one rename."""
     hidden = base / f".{version}"
     shutil.copytree(models / "mlp" / "1", hidden)
     hidden.rename(base / str(version))
@@ -80,7 +81,7 @@ def started(directory: Path, base: Path, ends: contextlib.ExitStack) -> int:
 
 
 def available(port: int) -> list[int]:
-    """Return the versions that serve."""
+    """Return the versions that are available."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("GET", "/v1/models/mlp")
     statuses = json.loads(connection.getresponse().read())["model_version_status"]
@@ -89,7 +90,7 @@ def available(port: int) -> list[int]:
 
 
 class Asking:
-    """A client that asks all the time, and notes the longest pause between two answers."""
+    """A client that sends requests all the time, and notes the longest pause between two answers."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -99,13 +100,13 @@ class Asking:
         self._thread.start()
 
     def longest_ms(self, seconds: float) -> float:
-        """Wait; return the longest pause of that time."""
+        """Wait, and return the longest pause in that time, in milliseconds."""
         self._longest_s = 0.0
         time.sleep(seconds)
         return self._longest_s * 1e3
 
     def stop(self) -> None:
-        """End."""
+        """End the client."""
         self._stopped.set()
         self._thread.join()
 

@@ -1,13 +1,14 @@
-"""How much of one rank's memory each of several ranks needs, for a model that is nearly all weights.
+"""Memory of each of several ranks, as a share of what one rank needs, for a model that is mostly weights.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_memory.py --rounds 3
 
 8 dense layers of 2048 x 2048 in float32 (134 MB) train for 3 steps of 4 rows with Adam. The peak of the resident memory
-is counted from the memory of the process after TensorFlow was imported and warmed up. Beside it is the ideal share,
-1/P. Weights and slots are three quarters of the memory; the rest, gradients, is divided in the same way.
+is counted from the memory of the process after TensorFlow was imported and warmed up. The ideal share, 1/P, is printed
+beside it. Weights and slots are three quarters of the memory; the rest, gradients, is divided in the same way.
 
-What malloc keeps counts as well. With oneDNN, TensorFlow's default on newer CPUs, large tensors come from a
-pool of TensorFlow's own; without it, as on other CPUs, from malloc, once as the library sets it and once as glibc does.
+The memory that malloc keeps after it was freed counts as well. With oneDNN, TensorFlow's default on newer CPUs, large
+tensors come from a pool of TensorFlow's own; without it, as on other CPUs, from malloc, once as the library sets it and
+once as glibc does.
 """
 
 import argparse
@@ -52,8 +53,8 @@ def measure(environment: dict[str, str]) -> None:
         alone = alone or peaks[0]
         each = " ".join(f"{peak / 1e6:.0f}" for peak in peaks)
         share, ideal = max(peaks) / alone, 1 / count
-        verdict = "" if count == 1 else f"<= {ideal + 0.10:.2f} {'met' if share <= ideal + 0.10 else 'MISSED'}"
-        print(f"{count:5}  {each:26} {share:20.2f}  {ideal:.2f}  {verdict}", flush=True)
+        goal = "" if count == 1 else f"<= {ideal + 0.10:.2f} {'met' if share <= ideal + 0.10 else 'MISSED'}"
+        print(f"{count:5}  {each:26} {share:20.2f}  {ideal:.2f}  {goal}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
-"""How good the automatic cut is: its longest stage beside that of the best manual cut of the same model.
+"""Quality of the automatic cut: its longest stage, compared with that of the best manual cut of the same model.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_partition.py [--only chain skip bytes] [--rounds 5] [--no-runs]
 
 A stage is the work of a partition for one microbatch: its layers forward and backward, and its sends and receives.
-`smp.plan(..., measured=True)` measures the layers on one core. Manual are all cuts of the layers, in the order of the
-model, into P consecutive runs; other ops go to the partition of their inputs, as with the rules of
-`smp.DistributedModel.wrap`. All are judged with the same measured times. The goal is a longest stage of at most 1.03
-times the best.
+`smp.plan(..., measured=True)` measures the layers on one core. The manual cuts are all ways to divide the layers, in
+the order of the model, into P consecutive runs; other ops go to the partition of their inputs, as with the rules of
+`smp.DistributedModel.wrap`. All cuts are compared with the same measured times. The goal: the longest stage of the
+automatic cut is at most 1.03 times that of the best manual one.
 
 With `optimize="speed"` the columns are: the longest stage of the automatic and of the best manual cut, and their ratio;
 the ratio by a second, independent measurement (`2nd`); and the ratio if the automatic cut has only estimated times, as
-without `measure_layers` (`estimated`). With `optimize="memory"` it is the largest partition that is compared; up to
-1.05 is spent on time on purpose.
+without `measure_layers` (`estimated`). With `optimize="memory"` the largest partitions are compared. There the
+automatic cut may have a partition up to 1.05 times as large as necessary if that makes it faster, so a ratio of up to
+1.05 is intended.
 
-Two partitions are run as well, by two ranks with a core each, in turn: the automatic cut, the best manual one, and the
-two beside that, with one layer more and one less. `CPU ms` is the CPU time of the busiest rank per step, and does not
-depend on other work of the machine; `step ms` is reliable if two cores are free. Both ratios are the median over rounds
-(of the steps also the quartiles) of the automatic cut's figure by this one's: above 1.03 a manual cut was better. Where
-both are one and the same cut, what differs from 1 is noise. `others` are the CPUs that other processes took meanwhile.
+Cuts into two partitions are also run, in turn, by two ranks with a core each: the automatic cut, the best manual one,
+and the two manual cuts next to that, with one layer more and one less. `CPU ms` is the CPU time of the busiest rank per
+step, and does not depend on other work of the machine; `step ms` is reliable if two cores are free. Both ratios are the
+median over rounds (of the steps also the quartiles) of the automatic cut's figure divided by this cut's: above 1.03 a
+manual cut was better. If both are the same cut, any difference from 1 is noise. `others` is how many CPUs other
+processes used meanwhile.
 
 Models: `chain`, 14 dense layers that become narrower; `skip`, 12 layers and a connection from the second to the last
 but one; `bytes`, where an embedding and a wide layer have the bytes, and convolutions the time.
@@ -63,7 +65,7 @@ def main() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """The cuts into two partitions that are run."""
+    """The cuts into two partitions to run."""
 
     graph: Any
     automatic: tuple[int, ...]
@@ -72,16 +74,16 @@ class Cuts:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Some steps on both ranks."""
+    """What was measured in some steps on both ranks."""
 
     step_s: float
     busiest_s: float
-    """CPU time of the rank that works most, per step."""
-    foreign_cpus: float
+    """CPU time per step of the rank that used most."""
+    other_cpus: float
 
 
 def planned(model: str) -> Cuts:
-    """Judge the cuts of a model into 2 and 4 partitions, and say so."""
+    """Compare the cuts of a model into 2 and 4 partitions, and print the result."""
     graph, second, estimated = graphs(model)
     two: Cuts | None = None
     for partitions in (2, 4):
@@ -106,7 +108,7 @@ def planned(model: str) -> Cuts:
 
 
 def graphs(model: str) -> Iterator[Any]:
-    """The model's units three times: measured, measured again, and estimated."""
+    """Yield the model's units three times: measured, measured again, and estimated."""
     from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
     environment = {**smp_pipeline.ENVIRONMENT, **smp_pipeline.ONE_THREAD}
@@ -116,7 +118,7 @@ def graphs(model: str) -> Iterator[Any]:
 
 
 def manual_cuts(graph: Any, partitions: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-    """All ways to cut the layers, in their order, into runs; as rules, and as a partition for each unit."""
+    """Return all ways to cut the layers, in their order, into runs: as rules, and as a partition for each unit."""
     from smdistributed.modelparallel.tensorflow.partitioning.manual import assign_by_rules
 
     layers = list(dict.fromkeys(unit.layer_path for unit in graph.units if unit.layer_path))
@@ -146,7 +148,7 @@ def largest_mb(graph: Any, assignment: tuple[int, ...], partitions: int) -> floa
 
 
 def cut_options(partitions: int, optimize: str) -> Any:
-    """What `smp.plan` cuts by."""
+    """Return the options with which `smp.plan` cuts."""
     from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions
 
     return CutOptions(
@@ -155,7 +157,7 @@ def cut_options(partitions: int, optimize: str) -> Any:
 
 
 def run_in_turn(model: str, cuts: Cuts, options: argparse.Namespace) -> None:
-    """Train with all cuts, and print what each comes to."""
+    """Train with all cuts, and print what was measured for each."""
     from smdistributed.modelparallel.tensorflow.partitioning.file import save_partition
 
     config = {"partitions": 2, "microbatches": MICROBATCHES, "optimize": "speed"}
@@ -181,19 +183,19 @@ def run_in_turn(model: str, cuts: Cuts, options: argparse.Namespace) -> None:
 
 
 def in_turn(jobs: list[ranks.Job], steps: int, turn: int) -> list[Sample]:
-    """Some steps of each job, one job behind the other; which is first changes."""
+    """Run some steps of each job, one job after the other, and begin with another job in each turn."""
     first = turn % len(jobs)
     found = {place: sample(jobs[place], steps) for place in (*range(first, len(jobs)), *range(first))}
     return [found[place] for place in range(len(jobs))]
 
 
 def line(pairs: list[tuple[Sample, Sample]]) -> str:
-    """Of one cut, each round of it beside the automatic cut's."""
+    """Return the printed line of a cut, from its rounds and the automatic cut's rounds."""
     cpu = statistics.median(automatic.busiest_s / this.busiest_s for automatic, this in pairs)
     ratios = [automatic.step_s / this.step_s for automatic, this in pairs]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     step, busiest, others = (
-        statistics.median(getattr(this, name) for _, this in pairs) for name in ("step_s", "busiest_s", "foreign_cpus")
+        statistics.median(getattr(this, name) for _, this in pairs) for name in ("step_s", "busiest_s", "other_cpus")
     )
     return (
         f"{busiest * 1e3:6.1f}  {cpu:15.3f}  {step * 1e3:7.1f}  {middle:5.3f} ({low:.3f} to {high:.3f})  {others:6.2f}"
@@ -214,7 +216,7 @@ _step: list[Callable[[], Any]] = []
 
 
 def units(model: str, measured: bool) -> str:
-    """The units of a model as JSON."""
+    """Return the units of a model as JSON."""
     import smdistributed.modelparallel.tensorflow as smp
 
     net, x = MODELS[model]()
@@ -224,7 +226,7 @@ def units(model: str, measured: bool) -> str:
 
 
 def prepare(model: str, rules: dict[str, int] | None) -> dict[str, int]:
-    """Make the model and its step, and run it until everything is compiled. The partitions of its units."""
+    """Make the model and its step, and run it until everything is compiled. Returns the partitions of its units."""
     import keras
     import tensorflow as tf
 
@@ -255,7 +257,7 @@ def prepare(model: str, rules: dict[str, int] | None) -> dict[str, int]:
 
 
 def run(steps: int) -> tuple[float, float]:
-    """Seconds per step, and of CPU time."""
+    """Return the seconds per step, and the CPU seconds per step."""
     import smdistributed.modelparallel.tensorflow as smp
 
     smp.barrier()

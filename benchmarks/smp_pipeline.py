@@ -1,13 +1,13 @@
-"""What a pipeline gains: one rank with one core against two (or four) ranks with a core each, in one run.
+"""Gain of a pipeline: one rank with one core, compared with two (or four) ranks with a core each, in one run.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_pipeline.py [--rounds 5] [--attempts 40] [--only sleeps transformer]
 
-One round is some steps on one rank and then as many on several; the order changes from round to round. Every rank has
-one core and one thread for ops and one within ops, the single rank too. What other processes took of the machine
-meanwhile is read from /proc/stat; a round in which it was 0.05 CPUs or more does not count, except for the sleeps,
-which need no CPU. A line tells the rounds that count and those that were run. The ratio is the median over rounds of
-the time of one rank by that of several; the ideal is P B / (B + P - 1). A second ratio, in CPU time, tells what the
-ranks spend together by what one rank spends: it can be believed on a busy machine.
+One round is some steps on one rank and then as many on several; the order changes from round to round. Every rank, also
+the single one, has one core, one thread between ops and one within ops. How many CPUs other processes used meanwhile is
+read from /proc/stat. A round in which that was 0.05 CPUs or more does not count, except for `sleeps`, which needs no
+CPU. Each line shows how many rounds count and how many were run. The ratio is the median over rounds of the time of one
+rank divided by that of several; the ideal is P B / (B + P - 1). A second ratio is the CPU time of all ranks together
+divided by that of one rank; it is reliable on a busy machine, too.
 
 Workloads: `sleeps`, layers that sleep 10 ms forward and 20 ms backward; `transformer`, 4 blocks of width 256 on 16
 sequences of 64; `mlp`, 4 layers of 1024 on 1024 rows; `tiny`, 4 layers of 16 on 16 rows.
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "packages" / "ti
 
 import ranks
 
-MAX_FOREIGN_CPUS = 0.05
+MAX_OTHER_CPUS = 0.05
 GOALS = {"sleeps": 0.98, "transformer": 0.92}
 TICKS = os.sysconf("SC_CLK_TCK")
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}
@@ -57,12 +57,12 @@ ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Some steps on all ranks of a job."""
+    """What was measured in some steps on all ranks of a job."""
 
     step_s: float
     cpu_s: float
-    """Per step, all ranks together."""
-    foreign_cpus: float
+    """CPU time per step of all ranks together."""
+    other_cpus: float
 
 
 def main() -> None:
@@ -73,9 +73,9 @@ def main() -> None:
     parser.add_argument("--transport", default="auto")
     options = parser.parse_args()
     rows = [row for row in ROWS if not options.only or row.workload in options.only]
-    print(f"{os.cpu_count()} CPUs; a round counts below {MAX_FOREIGN_CPUS} CPUs of other processes")
+    print(f"{os.cpu_count()} CPUs; a round counts below {MAX_OTHER_CPUS} CPUs of other processes")
     print(
-        "workload     P  B pipeline     1 rank ms  P ranks ms  ratio  ideal  of ideal  CPU ratio  rounds  foreign CPUs"
+        "workload     P  B pipeline     1 rank ms  P ranks ms  ratio  ideal  of ideal  CPU ratio  rounds    other CPUs"
     )
     for partitions in sorted({row.partitions for row in rows}):
         with one_core(), ranks.Job(1, {"partitions": 1, **manual(options)}, {**ENVIRONMENT, **ONE_THREAD}) as alone:
@@ -108,7 +108,7 @@ _CORES = sorted(os.sched_getaffinity(0))
 
 
 def one_core() -> contextlib.AbstractContextManager[None]:
-    """Processes started inside have the first core."""
+    """Processes started within this context have only the first core."""
     return affinity({_CORES[0]})
 
 
@@ -121,24 +121,24 @@ def report(row: Row, options: argparse.Namespace, alone: ranks.Job, together: ra
     for side in sides:
         finish(side.call(prepare, dataclasses.asdict(row)))
     kept: list[tuple[Sample, Sample]] = []
-    foreign: list[float] = []
+    others: list[float] = []
     attempts = 0
     while attempts < options.attempts and len(kept) < options.rounds:
         order = sides if attempts % 2 == 0 else sides[::-1]
         found = {id(side): sample(side, row.steps) for side in order}
         one, several = found[id(alone)], found[id(together)]
-        foreign.append(max(one.foreign_cpus, several.foreign_cpus))
-        if row.workload == "sleeps" or foreign[-1] < MAX_FOREIGN_CPUS:
+        others.append(max(one.other_cpus, several.other_cpus))
+        if row.workload == "sleeps" or others[-1] < MAX_OTHER_CPUS:
             kept.append((one, several))
         attempts += 1
-    print(line(row, kept, attempts, foreign), flush=True)
+    print(line(row, kept, attempts, others), flush=True)
 
 
-def line(row: Row, kept: list[tuple[Sample, Sample]], attempts: int, foreign: list[float]) -> str:
+def line(row: Row, kept: list[tuple[Sample, Sample]], attempts: int, others: list[float]) -> str:
     ideal = row.partitions * row.microbatches / (row.microbatches + row.partitions - 1)
     head = f"{row.workload:12} {row.partitions} {row.microbatches:2} {row.pipeline:11} "
     if not kept:
-        return f"{head} no round counts of {attempts}; other processes took {min(foreign):.2f} CPUs at least"
+        return f"{head} no round counts of {attempts}; other processes took {min(others):.2f} CPUs at least"
     ratio = statistics.median(one.step_s / several.step_s for one, several in kept)
     cpu = statistics.median(several.cpu_s / max(one.cpu_s, 1e-9) for one, several in kept)
     one_ms, several_ms = (statistics.median(pair[side].step_s for pair in kept) * 1e3 for side in (0, 1))
@@ -148,12 +148,12 @@ def line(row: Row, kept: list[tuple[Sample, Sample]], attempts: int, foreign: li
         said = f"  goal 2.5 times one rank: {1 / ratio:.2f}, {'met' if 1 / ratio <= 2.5 else 'MISSED'}"
     return (
         f"{head} {one_ms:9.2f} {several_ms:11.2f}  {ratio:5.3f}  {ideal:5.3f}  {ratio / ideal:8.3f}  {cpu:9.2f}  "
-        f"{len(kept):2}/{attempts:<3}  {statistics.median(foreign):10.2f}{said}"
+        f"{len(kept):2}/{attempts:<3}  {statistics.median(others):10.2f}{said}"
     )
 
 
 def sample(job: ranks.Job, steps: int) -> Sample:
-    """Run some steps, and see what the rest of the machine did meanwhile."""
+    """Run some steps, and measure how many CPUs other processes used meanwhile."""
     busy, own, begin = busy_s(), own_s(job), time.monotonic()
     times = finish(job.call(run, steps))
     wall, own, busy = time.monotonic() - begin, own_s(job) - own, busy_s() - busy
@@ -168,13 +168,13 @@ def finish(results: list[Any]) -> list[Any]:
 
 
 def busy_s() -> float:
-    """What all CPUs have worked since the machine started."""
+    """Return the seconds that all CPUs have worked since the machine started."""
     user, nice, system, _, _, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
     return (user + nice + system + irq + soft) / TICKS
 
 
 def own_s(job: ranks.Job) -> float:
-    """What this process and the ranks have worked."""
+    """Return the CPU seconds of this process and the ranks."""
     found = time.process_time()
     for process in job.processes:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -212,7 +212,7 @@ def run(steps: int) -> tuple[float, float]:
     """Return the seconds per step, and the CPU seconds of this rank in a step."""
     import smdistributed.modelparallel.tensorflow as smp
 
-    # Between two calls a rank forgets what TensorFlow keeps of its functions: the first step makes it again.
+    # Between two calls a rank drops what TensorFlow caches of its functions: one step, not measured, fills the cache.
     float(_step[0]())
     smp.barrier()
     begin, worked = time.perf_counter(), time.process_time()

@@ -1,11 +1,11 @@
-"""From `fit()` on a constructed estimator to the first line of the user's script, beside starting it by hand.
+"""Time from `fit()` on an estimator to the first line of the user's script, compared with starting the script by hand.
 
     python benchmarks/start_latency.py [--rounds 5] [--cold] [--instances 4]
 
-`--instances` compares a job of several instances with one of a single instance instead: until the script's first line
-on all of them. `--cold` also builds the environment of jobs from nothing in a separate directory (uv's cache may hold
-the packages).
-The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process that has TensorFlow imported.
+`--instances` compares a job of several instances with a job of one instance instead; the time ends with the script's
+first line on the last instance. `--cold` also measures a first job, whose environment is built in a new directory (uv's
+cache may have the packages). The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process
+that has TensorFlow imported.
 """
 
 import argparse
@@ -30,7 +30,7 @@ WITH_TENSORFLOW = "import tensorflow, time; print('AT', time.time(), flush=True)
 
 
 def moment(output: str, *, instances: int = 1) -> float:
-    """The time that the script printed; of several instances, the last one's."""
+    """Return the time that the script printed; with several instances, the latest of them."""
     moments = [float(line.split()[-1]) for line in output.splitlines() if "AT " in line]
     if len(moments) != instances:
         raise SystemExit(f"{len(moments)} instances instead of {instances} have printed a line:\n{output}")
@@ -38,14 +38,14 @@ def moment(output: str, *, instances: int = 1) -> float:
 
 
 def by_hand(python: Path, script: Path) -> float:
-    """Seconds from the start of the process to the script's line."""
+    """Return the seconds from the start of the process to the script's line."""
     begun = time.time()
     done = subprocess.run([python, script], capture_output=True, text=True, check=True)
     return moment(done.stdout) - begun
 
 
 def by_fit(service: Service, script: Path, *, instances: int = 1) -> float:
-    """Seconds from `fit()` to the script's line on every instance."""
+    """Return the seconds from `fit()` until every instance has printed the script's line."""
     estimator = TensorFlow(
         entry_point=str(script),
         role="SageMakerRole",
@@ -63,19 +63,19 @@ def by_fit(service: Service, script: Path, *, instances: int = 1) -> float:
 
 
 def rounds(count: int, *measures: Callable[[], float]) -> list[list[float]]:
-    """Each measure once to warm up, then in turn."""
+    """Run each measurement once to warm up, then all of them in turn, ``count`` times."""
     for measure in measures:
         measure()
     return [list(values) for values in zip(*([m() for m in measures] for _ in range(count)), strict=True)]
 
 
 def row(name: str, values: list[float]) -> str:
-    """Median, least and greatest."""
+    """Return a line with the median, the minimum and the maximum."""
     return f"{name:34} median {statistics.median(values):6.3f} s  (min {min(values):.3f}, max {max(values):.3f})"
 
 
 def compare(title: str, count: int, python: Path, script: Path, service: Service) -> None:
-    """Print by hand, by fit, ratio and difference."""
+    """Print the times by hand and by `fit()`, their ratio and their difference."""
     hand, fit = rounds(count, lambda: by_hand(python, script), lambda: by_fit(service, script))
     added = statistics.median(fit) - statistics.median(hand)
     print(title)
@@ -85,7 +85,7 @@ def compare(title: str, count: int, python: Path, script: Path, service: Service
 
 
 def gangs(count: int, script: Path, service: Service, *, instances: int) -> None:
-    """Print one instance and several, and what each further one adds."""
+    """Print the times of one instance and of several, and how much each further instance adds."""
     one, several = rounds(count, lambda: by_fit(service, script), lambda: by_fit(service, script, instances=instances))
     added = (statistics.median(several) - statistics.median(one)) / (instances - 1)
     print("first line of the script, on every instance")
@@ -95,7 +95,7 @@ def gangs(count: int, script: Path, service: Service, *, instances: int) -> None
 
 
 def await_warm(service: Service) -> None:
-    """Until TensorFlow is imported and waiting; jobs before that start cold."""
+    """Wait until a process with TensorFlow imported is ready; jobs before that start cold."""
     deadline_s = time.monotonic() + 120
     while not list((service.state_dir / "warm").glob("*.sock")):
         if time.monotonic() > deadline_s:
@@ -104,7 +104,7 @@ def await_warm(service: Service) -> None:
 
 
 def cold(script: Path) -> None:
-    """Print the figure of a first job ever: the environment is built."""
+    """Print the time of a first job, which builds its environment."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {"environments_dir": Path(directory) / "environments"}
         with Service(state_dir=Path(directory) / "state", settings=settings) as service:

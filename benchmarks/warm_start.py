@@ -1,4 +1,4 @@
-"""Time from the start of the runtime to the script's first line after ``import tensorflow``: warm against cold.
+"""Time from the start of the runtime to the script's first line after ``import tensorflow``: warm and cold.
 
 Run with an environment that has TensorFlow: ``python warm_start.py [ROUNDS]``. The two ways are interleaved, and the
 ratio of the minima is what counts.
@@ -53,7 +53,7 @@ def main(rounds: int) -> None:
 
 
 def first_line_s(variables: dict[str, str]) -> float:
-    """Run one job; seconds until its first line."""
+    """Run one job, and return the seconds until its first line."""
     shutil.rmtree(Path(variables["HOME"]) / ".keras", ignore_errors=True)  # every job has its own HOME
     started = time.perf_counter()
     command = [sys.executable, "-m", "tidemill_runtime", "train"]

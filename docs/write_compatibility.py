@@ -1,9 +1,9 @@
-"""Writes the generated part of `docs/compatibility.md`: what becomes of every member, hyperparameter and argument.
+"""Writes the generated part of `docs/compatibility.md`: the effect of every member, hyperparameter and argument.
 
     python docs/write_compatibility.py
 
-The rows are `tidemill.core.compatibility`, by which requests are refused. `make compatibility` runs this, and a test
-fails when the page is older than the table.
+The rows are those of `tidemill.core.compatibility`, which also decide on requests. `make compatibility` runs this
+script, and a test fails if the page is older than the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,20 +32,20 @@ END = "<!-- end of the generated part -->\n"
 
 _LEGEND = """\
 ## Every member
-**honoured**: done as asked. **recorded**: accepted and shown again, without effect. **refused**: an error at the call
-that names the member, the value, what is allowed and what to do; `false` and empty values, which ask for nothing, are
-accepted. A member that is recorded or refused stands for everything inside it. Members that AWS's model does not know
+**honoured**: done as requested. **recorded**: accepted and shown, without effect. **refused**: an error at the call
+that names the member, the value, what is allowed and what to do; `false` and empty values request nothing, and are
+accepted. The row of a recorded or refused member covers everything inside it. Members that are not in AWS's model
 are ignored, with a warning in the service's log.
 """
 _OF_HYPERPARAMETERS = """\
 ### Hyperparameters of the platform
-All others are the user's and reach the script. A `sagemaker_` name that is not here is shown to the script in
-`SM_FRAMEWORK_PARAMS`, as on SageMaker. The hyperparameters `training_steps`, `evaluation_steps` and `checkpoint_path`
-of legacy mode are refused when they come together, as the first SDK sends them.
+All other hyperparameters belong to the user and reach the script. A `sagemaker_` name that is not listed is shown to
+the script in `SM_FRAMEWORK_PARAMS`, as on SageMaker. The hyperparameters `training_steps`, `evaluation_steps` and
+`checkpoint_path` of legacy mode are refused if all three are given, as version 1 of the SDK sends them.
 """
 _OF_ARGUMENTS = """\
 ### Arguments of tidemill.sdk
-What is sent in a request says so, and the member's row above decides.
+If an argument is sent as a member of a request, its row names the member, and the row of that member above decides.
 """
 
 _TITLES = {
@@ -65,7 +65,7 @@ def generated() -> str:
 
 
 def replaced(page: str) -> str:
-    """Return the page with its generated part made anew.
+    """Return the page with its generated part replaced.
 
     Raises:
         ValueError: The page has no marks that enclose one.
@@ -86,7 +86,7 @@ def _services() -> Iterator[str]:
     for service, operations in OPERATIONS.items():
         yield f"### {_TITLES[service]}"
         if service in COMMON:
-            yield "Members that mean the same in every operation that has them:\n"
+            yield "Members with the same meaning in all operations:\n"
             yield from _table("member", COMMON[service])
         for operation, rows in operations.items():
             others = " Further members are in the first table." if service in COMMON else ""
@@ -96,7 +96,7 @@ def _services() -> Iterator[str]:
             elif rows:
                 yield f"**{operation}**: {_names(rows)}: honoured.{others}\n"
             else:
-                yield f"**{operation}**: no members of its own.{others}\n"
+                yield f"**{operation}**: no members.{others}\n"
 
 
 def _hyperparameters() -> Iterator[str]:

@@ -31,7 +31,7 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_descendants() -> None:
-    """Send SIGKILL to everything below the calling process, and reap it, until nothing is left.
+    """Send SIGKILL to all processes below the calling process and reap them, until none is left.
 
     The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans stay below it.
     """
@@ -42,11 +42,11 @@ def kill_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
         if reap_all() and not pids:
             return
-        time.sleep(_ROUND_S)  # the kernel reports an exit to the parent only, which may be another process
+        time.sleep(_ROUND_S)  # the kernel reports an exit only to the parent, which may be another process
 
 
 def reap_all() -> bool:
-    """Reap the children that have ended. Return whether no child is left."""
+    """Reap children that have ended; return whether no child is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

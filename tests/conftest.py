@@ -1,4 +1,4 @@
-"""What the tests across packages share: one service a session, and jobs submitted as plain requests."""
+"""Fixtures for the tests across packages: one service per session, and jobs submitted as plain requests."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ from tidemill.settings import Settings
 from tidemill.testing import Service
 
 ROOT = Path(__file__).parents[1]
-# Clients and services of these tests have a HOME of their own, and share the user's environments all the same.
+# Clients and services of these tests have a separate HOME, but share the user's environments.
 os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(Settings().environments_dir))
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -34,14 +34,14 @@ DEADLINE_S = 120.0
 
 @pytest.fixture(scope="session", autouse=True)
 def _service_models_are_parsed_once() -> Iterator[None]:
-    """All sessions of botocore share one loader: each would parse SageMaker's model again, for 0.2 s of CPU."""
+    """Make all sessions of botocore share one loader: otherwise each parses SageMaker's model, for 0.2 s of CPU."""
     shared = functools.cache(botocore.loaders.create_loader)
     with mock.patch("botocore.session.create_loader", shared):
         yield
 
 
 def archive(files: Mapping[str, str]) -> bytes:
-    """A sourcedir.tar.gz with the given texts."""
+    """Return a sourcedir.tar.gz with the given texts."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, text in files.items():
@@ -84,7 +84,7 @@ class Jobs:
     def request(
         self, script: str, *, name: str | None = None, files: Mapping[str, str] | None = None, **members: Any
     ) -> dict[str, Any]:
-        """A CreateTrainingJob request for a script, whose code is uploaded."""
+        """Return a CreateTrainingJob request for a script, and upload its code."""
         name = name or f"job-{uuid.uuid4().hex[:12]}"
         key = f"{name}/source/sourcedir.tar.gz"
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=archive({"train.py": script, **(files or {})}))
@@ -105,7 +105,7 @@ class Jobs:
         }
 
     def create(self, script: str, **options: Any) -> str:
-        """Create a job; returns its name."""
+        """Create a job and return its name."""
         request = self.request(script, **options)
         self.sagemaker.create_training_job(**request)
         return str(request["TrainingJobName"])
@@ -114,7 +114,7 @@ class Jobs:
         return self.sagemaker.describe_training_job(TrainingJobName=name)
 
     def wait(self, name: str, *, until: tuple[str, ...] = ("Completed", "Failed", "Stopped")) -> dict[str, Any]:
-        """Until the job's status or secondary status is one of ``until``."""
+        """Wait until the job's status or secondary status is one of ``until``; return the description."""
 
         def reached() -> dict[str, Any] | None:
             job = self.describe(name)
@@ -127,21 +127,21 @@ class Jobs:
         return self.wait_until(reached, lambda: f"{until} of {self.describe(name)}")
 
     def wait_for_line(self, name: str, line: str, count: int = 1) -> None:
-        """Until the job's log has a line so many times."""
+        """Wait until the job's log has a line ``count`` times."""
 
         def logged() -> bool:
-            with contextlib.suppress(self.logs_client.exceptions.ResourceNotFoundException):  # nobody has written yet
+            with contextlib.suppress(self.logs_client.exceptions.ResourceNotFoundException):  # nothing is written yet
                 return self.log(name).count(line) >= count
             return False
 
         self.wait_until(logged, lambda: f"{count} times {line!r}; {self.describe(name)}")
 
     def run(self, script: str, **options: Any) -> dict[str, Any]:
-        """Create a job and wait for its end."""
+        """Create a job, wait for its end, and return the description."""
         return self.wait(self.create(script, **options))
 
     def log(self, name: str) -> list[str]:
-        """All lines of the job's log."""
+        """Return all lines of the job's log."""
         group = "/aws/sagemaker/TrainingJobs"
         streams = self.logs_client.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/")
         lines: list[str] = []
@@ -158,12 +158,12 @@ class Jobs:
         return lines
 
     def object(self, uri: str) -> bytes:
-        """Content of an S3 object."""
+        """Return the content of an S3 object."""
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         return self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
 
     def model_files(self, job: Mapping[str, Any]) -> dict[str, bytes]:
-        """Files of a job's model.tar.gz."""
+        """Return the files in a job's model.tar.gz."""
         data = self.object(job["ModelArtifacts"]["S3ModelArtifacts"])
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return {m.name.removeprefix("./"): tar.extractfile(m).read() for m in tar if m.isfile()}  # type: ignore[union-attr]
@@ -171,7 +171,7 @@ class Jobs:
 
 @pytest.fixture(scope="session")
 def jobs(tidemill_service: Service) -> Jobs:
-    """Jobs of the session's service."""
+    """Return jobs of the session's service."""
     return Jobs(tidemill_service)
 
 
@@ -182,15 +182,16 @@ def wait_until() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def jobs_of() -> type[Jobs]:
-    """For tests that start services of their own."""
+    """Return the class, for tests that start their own services."""
     return Jobs
 
 
 @pytest.fixture(scope="session")
 def build_environment() -> Callable[[str], Environment]:
-    """Build the environment of a TensorFlow version before a job has to: it takes longer than a test waits for a job.
+    """Return a function that builds the environment of a TensorFlow version.
 
-    A version whose Python is not on this machine skips the test.
+    A test calls it before it creates a job, because the build takes longer than the test waits for the job. If the
+    version's Python is not on this machine, the test is skipped.
     """
     environments = Environments(Settings().environments_dir)
 
@@ -205,13 +206,13 @@ def build_environment() -> Callable[[str], Environment]:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout."""
+    """Return the root of the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model.tar.gz with a SavedModel that halves its input and adds two."""
+    """Return a model.tar.gz with a SavedModel that computes x / 2 + 2."""
     import subprocess
 
     directory = tmp_path_factory.mktemp("saved-model")

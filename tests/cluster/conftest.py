@@ -22,11 +22,11 @@ _START_S = 90.0
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[tuple[Service, list[Node]]]:
-    """The service, on the head of the cluster, and the four machines on which jobs run."""
+    """Yield the service, on the head of the cluster, and the four machines on which jobs run."""
     if len(socket.if_nameindex()) > 1:
         pytest.exit("these tests need a network of their own: run them by `make matrix-ray`", returncode=2)
     make_bridge()
-    # A short path: it holds sockets.
+    # A short path: it contains sockets, whose paths are limited.
     with (
         tempfile.TemporaryDirectory(prefix="cluster-", ignore_cleanup_errors=True) as directory,
         contextlib.ExitStack() as stack,

@@ -1,6 +1,6 @@
-"""Machines of a Ray cluster, simulated by network namespaces with addresses of their own.
+"""Machines of a Ray cluster, simulated by network namespaces with separate addresses.
 
-They live in the namespaces of the test run itself (``make matrix-ray``): its network has nothing but them.
+They are inside the namespaces of the test run (``make matrix-ray``), whose network contains nothing else.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def ip(*arguments: str) -> str:
 
 
 def make_bridge() -> None:
-    """Make the network that all machines share; this process is the machine at ``HEAD``."""
+    """Create the network that all machines share; this process is the machine at ``HEAD``."""
     Path("/run/netns").mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
     ip("link", "set", "lo", "up")
@@ -35,11 +35,11 @@ def make_bridge() -> None:
 
 
 class Node:
-    """One machine. It sees neither the service's state directory nor another machine's files.
+    """One machine, which sees neither the service's state directory nor another machine's files.
 
     Args:
-        number: From 1; the machine's address ends with ``10 + number``.
-        root: Where its files are.
+        number: Number from 1; the machine's address ends with ``10 + number``.
+        root: Directory of its files.
         hidden: Directory of the service.
     """
 
@@ -62,7 +62,7 @@ class Node:
         """Start Ray."""
         special = SPECIAL if self.address == SPECIAL_ADDRESS else ()
         start = ray_start(f"--address={HEAD}:{RAY_PORT}", *special, address=self.address, root=self.root, cpus=2)
-        # Nor does it share Ray's files, in which its processes leave each other notes.
+        # Ray's files are hidden too: its processes exchange information through them.
         hide = f'mount -t tmpfs tmpfs "{self._hidden}" && mount -t tmpfs tmpfs /tmp/ray && exec "$@"'
         command = ["ip", "netns", "exec", self.name, "unshare", "--mount", "sh", "-c", hide, "sh", *start]
         with (self.root / "ray.log").open("ab") as log:
@@ -76,11 +76,11 @@ class Node:
             )
 
     def pids(self) -> list[int]:
-        """All processes of the machine."""
+        """Return all processes of the machine."""
         return [int(line) for line in ip("netns", "pids", self.name).split()]
 
     def kill(self) -> None:
-        """SIGKILL to everything on the machine."""
+        """Send SIGKILL to all processes of the machine."""
         while pids := self.pids():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -89,16 +89,16 @@ class Node:
             self._ray.wait()
 
     def cut(self) -> None:
-        """Take the machine off the network; its processes live."""
+        """Disconnect the machine from the network; its processes keep running."""
         ip("link", "set", self._outer, "down")
 
     def mend(self) -> None:
-        """Undo `cut`."""
+        """Reconnect the machine."""
         ip("link", "set", self._outer, "up")
 
 
 def environment(root: Path) -> dict[str, str]:
-    """The variables of a machine whose files are below ``root``."""
+    """Return the variables of a machine with its files below ``root``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
     return kept | {
         "TIDEMILL_CONFIG": os.devnull,
@@ -109,7 +109,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def ray_start(*options: str, address: str, root: Path, cpus: int) -> Sequence[str]:
-    """The command that makes a machine part of the cluster."""
+    """Return the command that adds a machine to the cluster."""
     return (
         str(Path(sys.executable).with_name("ray")),
         "start",

@@ -138,7 +138,7 @@ def under_mpi(per_machine: int = 1, **more: str) -> dict[str, str]:
 
 
 def found(lines: list[str]) -> list[dict[str, Any]]:
-    """What the ranks printed, by rank."""
+    """Return what the ranks printed, by rank."""
     each = [json.loads(line.partition("FOUND ")[2]) for line in lines if "<stdout>:FOUND " in line]
     return sorted(each, key=lambda one: one["rank"])
 

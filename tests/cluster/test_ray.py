@@ -1,4 +1,4 @@
-"""Training jobs on the machines of a Ray cluster, and what becomes of them when a machine or the service is lost."""
+"""Training jobs on the machines of a Ray cluster, also after the loss of a machine or of the service."""
 
 import contextlib
 import json
@@ -64,21 +64,21 @@ def found(lines: list[str]) -> list[dict[str, Any]]:
 
 
 def node_of(nodes: list[Node]) -> Node:
-    """The machine on which the one job of the cluster runs."""
+    """Return the machine on which the cluster's only job runs."""
     (busy,) = (node for node in nodes if agents(node))
     return busy
 
 
 def agents(node: Node) -> list[int]:
-    """The processes of agents on a machine."""
+    """Return the processes of agents on a machine."""
     return commands(node, b"tidemill.node")
 
 
 def commands(node: Node, text: bytes) -> list[int]:
-    """The processes of a machine whose command has ``text``."""
+    """Return the processes of a machine whose command contains ``text``."""
     found = []
     for pid in node.pids():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has just ended
             if text in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
@@ -226,7 +226,7 @@ def test_a_job_whose_machine_is_lost_resumes_on_another(
         assert resumed[0] == 0
         assert resumed[1] >= 4
         if how == "cut":
-            # What the lost machine still ran has ended itself: its lease was over before the job went on.
+            # All processes on the lost machine have ended themselves: its lease ended before the job continued.
             assert [commands(lost, text) for text in (b"tidemill.shim", b"tidemill_runtime", b"train.py")] == [
                 [],
                 [],

@@ -1,4 +1,4 @@
-"""What is accepted is honoured or shown, by boto3 against a live service; what is refused starts nothing."""
+"""Accepted members are honored or shown, by boto3 against a live service; a refused request starts nothing."""
 
 import json
 import uuid
@@ -46,7 +46,7 @@ RECORDED_IN_TRAINING: dict[str, Any] = {
 
 
 def shown(description: Any, asked: Any) -> bool:
-    """Whether a description holds all that was asked for."""
+    """Return whether a description contains everything that was requested."""
     if isinstance(asked, dict):
         return all(name in description and shown(description[name], value) for name, value in asked.items())
     if isinstance(asked, list):
@@ -55,7 +55,7 @@ def shown(description: Any, asked: Any) -> bool:
 
 
 def holds(request: Any, path: str) -> bool:
-    """Whether a request has a member at a path such as ``A[].B``."""
+    """Return whether a request has a member at a path such as ``A[].B``."""
     for step in path.replace("[]", ".[]").split("."):
         if step == "[]":
             request = request[0]
@@ -70,7 +70,7 @@ def recorded(operation: str) -> list[str]:
     return [path for path, row in OPERATIONS["sagemaker"][operation].items() if isinstance(row, Recorded)]
 
 
-def test_what_is_recorded_of_a_training_job_is_shown(jobs: Any) -> None:
+def test_recorded_members_of_a_training_job_are_shown(jobs: Any) -> None:
     request = jobs.request("print('hello')", **RECORDED_IN_TRAINING)
     assert [path for path in recorded("CreateTrainingJob") if not holds(request, path)] == []
     jobs.sagemaker.create_training_job(**request)
@@ -108,7 +108,7 @@ def test_configurations_of_debugger_and_profiler_are_files(jobs: Any) -> None:
     assert {"debughookconfig null", "profilerconfig null"} <= set(jobs.log(disabled))
 
 
-def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_service: Service) -> None:
+def test_recorded_members_of_a_model_and_a_configuration_are_shown(tidemill_service: Service) -> None:
     sagemaker = tidemill_service.client("sagemaker")
     name = f"recorded-{uuid.uuid4().hex[:8]}"
     container = {
@@ -145,7 +145,7 @@ def test_what_is_recorded_of_a_model_and_a_configuration_is_shown(tidemill_servi
         "MetricsConfig": {"EnableEnhancedMetrics": False, "MetricPublishFrequencyInSeconds": 60},
         **NETWORK,
     }
-    # A variant has instances or a ServerlessConfig.
+    # A variant has either instances or a ServerlessConfig.
     asleep = {"VariantName": "v", "ModelName": name, "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}
     configs = (config, {"ProductionVariants": [asleep]})
     members = recorded("CreateEndpointConfig")

@@ -1,4 +1,4 @@
-"""The AWS CLI, unmodified, with nothing but the exports of `tidemill env`."""
+"""The AWS CLI, unmodified, with only the exports of `tidemill env`."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def test_train_wait_deploy_and_invoke(aws: Any, jobs: Any, saved_model: Path, tm
     request = tmp_path / "request.json"
     request.write_text(json.dumps(jobs.request("print('trained')", name=name)))
     aws("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
-    jobs.wait(name)  # the CLI's own waiter sleeps two minutes if its first look comes too early
+    jobs.wait(name)  # the CLI's own waiter would sleep two minutes if its first poll came too early
     aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", name)
     assert aws("sagemaker", "describe-training-job", "--training-job-name", name)["TrainingJobStatus"] == "Completed"
     streams = aws("logs", "describe-log-streams", "--log-group-name", "/aws/sagemaker/TrainingJobs")["logStreams"]

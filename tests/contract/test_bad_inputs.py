@@ -1,6 +1,6 @@
-"""Bad input on the wire: the error is AWS-shaped, names what was wrong, and is never the server's own.
+"""Bad input on the wire: the error has AWS's format, names the fault, and is never a server error.
 
-Signatures, chunked bodies and HTTP itself are tested where they are handled, in the tests of `tidemill.wire`.
+Signatures, chunked bodies and HTTP itself are covered by the tests of `tidemill.wire`.
 """
 
 import json
@@ -19,7 +19,7 @@ BUCKET = "sagemaker-us-west-2-000000000000"
 
 
 class Raw:
-    """Signed requests whose bodies no client library has looked at."""
+    """Sends signed requests whose bodies no client library has checked."""
 
     def __init__(self, service: Service) -> None:
         self._url = service.url
@@ -78,7 +78,7 @@ def test_a_body_that_is_not_strict_json_is_a_serialization_exception(raw: Raw, c
 
 
 def member(**changes: Any) -> Any:
-    """The good request with members replaced."""
+    """Return the valid request with some members replaced."""
     return lambda good: {**good, **changes}
 
 

@@ -1,4 +1,4 @@
-"""boto3, unmodified: a whole training job and a whole endpoint, every reply held against botocore's model."""
+"""boto3, unmodified: a whole training job and a whole endpoint; every reply is validated by botocore's model."""
 
 import json
 import uuid
@@ -27,7 +27,7 @@ SCRIPT = """
 
 @pytest.fixture
 def replies(tidemill_service: Service) -> Iterator[tuple[boto3.Session, list[str]]]:
-    """A session whose every parsed reply is validated by the output shape of its operation."""
+    """Yield a session that validates every parsed reply by the output shape of its operation, and the violations."""
     session = tidemill_service.boto3_session()
     faults: list[str] = []
     validator = botocore.validate.ParamValidator()
@@ -35,7 +35,7 @@ def replies(tidemill_service: Service) -> Iterator[tuple[boto3.Session, list[str
     def check(parsed: dict[str, Any], model: Any, http_response: Any, **_: Any) -> None:
         if http_response.status_code >= 300 or model.output_shape is None or model.has_streaming_output:
             return
-        if model.name == "GetRole":  # boto3 has turned the policy from text into a dictionary by now
+        if model.name == "GetRole":  # boto3 has already parsed the policy from text into a dictionary
             return
         shown = {key: value for key, value in parsed.items() if key != "ResponseMetadata"}
         report = validator.validate(shown, model.output_shape)
@@ -108,7 +108,7 @@ MODEL_ERRORS: list[tuple[int, str, dict[str, Any]]] = [
     ),
     (415, "Unsupported Media Type: image/png", {"ContentType": "image/png", "Body": b"x"}),
 ]
-"""Status and text of a model server's errors, and requests that get them."""
+"""Status and text of a model server's errors, and requests that cause them."""
 
 
 def test_an_endpoint_from_model_to_prediction_to_nothing(

@@ -88,7 +88,7 @@ def test_checkpoints_are_complete_when_the_script_fails_or_is_stopped(jobs: Any,
     assert stored(jobs, end).items() >= expected.items()
 
 
-def test_what_was_written_last_counts_where_a_file_became_a_directory(jobs: Any) -> None:
+def test_the_last_write_counts_where_a_file_became_a_directory(jobs: Any) -> None:
     for key, body in (("saved", b"file"), ("saved/part", b"new"), ("other/part", b"old"), ("other", b"file")):
         jobs.s3.put_object(Bucket=BUCKET, Key=f"clash/{key}", Body=body)
     job = jobs.run(WRITER, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/clash"}, Environment={"END": "complete"})

@@ -61,7 +61,7 @@ def test_an_endpoint_of_two_instances_is_captured_and_updated(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DEPLOYED {'predictions': [3.0, 4.0]} [2]" in done.stdout
     assert "UPDATED {'predictions': [5.0]} [1]" in done.stdout
-    tidemill_service.restart()  # what waits to be captured is written at the end of a service
+    tidemill_service.restart()  # captured data that waits in memory is written when the service ends
     listed = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{name}/{name}/AllTraffic/")["Contents"]
     lines = [line for each in listed for line in jobs.object(f"s3://{BUCKET}/{each['Key']}").splitlines()]
     captured = [json.loads(line)["captureData"] for line in lines]

@@ -1,4 +1,4 @@
-"""Training jobs of several instances, by boto3: what each instance is told, whose model it is, and how they end."""
+"""Training jobs of several instances, by boto3: the configuration of each, the published model, and their ends."""
 
 import contextlib
 import json
@@ -73,7 +73,7 @@ def resources(count: int) -> dict[str, Any]:
 
 
 def lines(jobs: Any, name: str) -> dict[str, list[str]]:
-    """The log by instance, without the service's own lines."""
+    """Return the log by instance, without the service's own lines."""
     found = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     by_host = {}
     for stream in found:
@@ -86,7 +86,7 @@ def lines(jobs: Any, name: str) -> dict[str, list[str]]:
 
 
 def processes_marked(mark: str) -> list[str]:
-    """Processes of this machine whose environment says that they belong to the mark."""
+    """Return the processes of this machine with the mark in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_firs
     assert not any(each.shared.exists() or each.ml.exists() for each in made)
 
 
-def test_groups_of_instances_have_channels_of_their_own(gangs: Any) -> None:
+def test_groups_of_instances_have_separate_channels(gangs: Any) -> None:
     for number in range(3):
         gangs.s3.put_object(Bucket=BUCKET, Key=f"grouped/{number}", Body=b"x")
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/grouped/"}

@@ -1,4 +1,4 @@
-"""CloudWatch Logs by boto3 and the AWS CLI: searching the logs of jobs, and which groups there are."""
+"""CloudWatch Logs by boto3 and the AWS CLI: searching the logs of jobs, and listing groups."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def names(service: Service, jobs_of: Any) -> list[str]:
-    """Three jobs that have run, two of them beside each other."""
+    """Run three jobs, two of them at the same time, and return their names."""
     jobs = jobs_of(service)
     made = [f"logs-{letter}-{uuid.uuid4().hex[:6]}" for letter in "abc"]
     with ThreadPoolExecutor(2) as threads:
@@ -51,7 +51,7 @@ def logs(service: Service) -> Any:
 
 
 def events_of(logs: Any, *, page_size: int | None = None, **arguments: Any) -> list[dict[str, Any]]:
-    """All events that a paginator finds."""
+    """Return all events that a paginator finds."""
     pages = logs.get_paginator("filter_log_events").paginate(
         logGroupName=GROUP, PaginationConfig={"PageSize": page_size} if page_size else {}, **arguments
     )
@@ -101,7 +101,7 @@ def test_a_log_is_followed_as_the_cli_s_tail_follows_it(logs: Any, service: Serv
     while True:
         try:
             events = events_of(logs, **arguments)
-        except ClientError as error:  # the first line of the first job makes the group
+        except ClientError as error:  # the first line of the first job creates the group
             assert error.response["Error"]["Code"] == "ResourceNotFoundException"
             events = []
         for event in events:
@@ -179,7 +179,7 @@ def test_groups_are_listed_page_by_page_and_by_name(
 
 
 def deploy_broken(service: Service, *, count: int) -> list[str]:
-    """Endpoints whose model is no archive: each makes a log group, and fails at once."""
+    """Create endpoints whose model is not an archive: each creates a log group and fails at once."""
     sagemaker, bucket = service.client("sagemaker"), "sagemaker-us-west-2-000000000000"
     service.client("s3").put_object(Bucket=bucket, Key="broken", Body=b"no archive")
     container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{bucket}/broken"}
@@ -208,7 +208,7 @@ def test_the_aws_cli_searches_and_lists(
         "filter-log-events", "--log-group-name", GROUP, "--log-stream-name-prefix", names[0],
         "--filter-pattern", 'ERROR -"loss=3"', "--page-size", "2",
     )["events"]  # fmt: skip
-    # The term is found anywhere: loss=33 has it too.
+    # The term is found anywhere in a line, so lines with loss=33 match as well.
     assert script_lines(found) == [f"ERROR {names[0]} loss={number}" for number in (13, 23)]
     limited = aws("filter-log-events", "--log-group-name", GROUP, "--max-items", "5")["events"]
     assert [event["eventId"] for event in limited] == [event["eventId"] for event in events_of(logs)[:5]]

@@ -1,4 +1,4 @@
-"""The metrics of a real job by AWS's own clients: while it runs, over a kill of the service, and at its end."""
+"""The metrics of a real job by AWS's own clients: while it runs, across a kill of the service, and at its end."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 
 from tidemill.testing import Service
 
-# Keras writes each epoch's results at the end of a line that it redraws all the time.
+# Keras writes each epoch's results at the end of a line that it keeps redrawing.
 SCRIPT = """
     import signal, sys, threading
     import numpy, keras
@@ -55,7 +55,7 @@ class Watched:
         self._directory = directory
 
     def samples(self, metric: str, session: Any = None) -> list[float]:
-        """Average by period of a minute, each as often as it has points."""
+        """Return the averages of periods of one minute, each repeated as often as the period has points."""
         client = session or self.service.client("cloudwatch")
         now = datetime.now(UTC)
         reply = client.get_metric_statistics(
@@ -75,7 +75,7 @@ class Watched:
         return self.samples(metric)
 
     def by_peer(self, root: Path, *command: str) -> str:
-        """Output of a client in the environment of AWS's clients."""
+        """Return the output of a client in the environment of AWS's clients."""
         done = subprocess.run(
             [root / ".venvs/peers/bin" / command[0], *command[1:]],
             env={"PATH": "/usr/bin:/bin", "HOME": str(self._directory), **self.service.environment},
@@ -89,7 +89,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(jobs_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A job that waits for its stop after three epochs of Keras."""
+    """Start a job that waits for its stop after three epochs of Keras."""
     directory = tmp_path_factory.mktemp("client")
     with Service(settings={"stop_grace_s": 30}) as service:
         jobs = jobs_of(service)
@@ -111,7 +111,7 @@ def test_results_of_epochs_stand_once_each_while_the_job_runs(watched: Watched) 
     values = watched.samples("validation:loss")
     assert len(values) == 3
     assert sum(values) / 3 == pytest.approx(sum(expected(watched)) / 3, rel=1e-3)
-    # States of the bar in between count too, each once: a line ends with the state that was shown before.
+    # Intermediate states of the bar count too, once each: a logged line ends with the previous state.
     log = [line for line in watched.jobs.log(watched.name) if "loss: " in line]
     distinct = [line for number, line in enumerate(log) if number == 0 or line != log[number - 1].removesuffix("\r")]
     assert len(watched.samples("loss")) == len(distinct) >= 3
@@ -138,7 +138,7 @@ def test_the_command_line_interface_shows_metrics(watched: Watched, root: Path) 
 
 
 def test_clients_that_speak_the_query_protocol_get_the_same(watched: Watched, tmp_path: Path) -> None:
-    """botocore spoke it to CloudWatch until 2025; the model says so where it names no other protocol."""
+    """botocore used the query protocol for CloudWatch until 2025; its model requests it without another protocol."""
     session = botocore.session.Session()
     model = session.get_component("data_loader").load_service_model("cloudwatch", "service-2")
     model["metadata"] |= {"protocol": "query", "protocols": ["query"]}

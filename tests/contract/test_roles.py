@@ -1,4 +1,4 @@
-"""What the keys of a job may do: a real job with boto3 in its script, and every refusal as boto3 shows it."""
+"""The rights of a job's keys: a real job with boto3 in its script, and every refusal as boto3 shows it."""
 
 import asyncio
 import http.client
@@ -29,7 +29,7 @@ BUCKET = "sagemaker-us-west-2-000000000000"
 GROUP = "/aws/sagemaker/TrainingJobs"
 ACCOUNT = "000000000000"
 
-# Evaluates expressions, and prints of each its value, or the code, the status and the message of its error.
+# Evaluates expressions, and prints the value of each, or the code, the status and the message of its error.
 SCRIPT = """
     import io, json, os, urllib.error, urllib.request
     from pathlib import Path
@@ -139,7 +139,7 @@ OTHERS = {
 
 
 def attempt(jobs: Any, attempts: Mapping[str, str], *, names: Mapping[str, Any] | None = None, **options: Any) -> Any:
-    """Run a job that makes the attempts; returns what became of each."""
+    """Run a job that makes the attempts, and return the result of each."""
     given = json.dumps({"names": names or {}, "attempts": attempts})
     job = jobs.run(SCRIPT, files={"given.json": given}, **options)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
@@ -149,7 +149,7 @@ def attempt(jobs: Any, attempts: Mapping[str, str], *, names: Mapping[str, Any] 
 
 @pytest.fixture(scope="module")
 def victim(jobs: Any) -> str:
-    """Another job that has ended, with a model; its name is the beginning of that of the next job."""
+    """Return the name of another job that has ended, with a model; the next job's name begins with this name."""
     script = "import os; open(os.environ['SM_MODEL_DIR'] + '/weights', 'w').write('w'); print('the log of another')"
     job = jobs.run(script, name=f"roles-{uuid.uuid4().hex[:8]}-1")
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
@@ -158,7 +158,7 @@ def victim(jobs: Any) -> str:
 
 @pytest.fixture(scope="module")
 def data(jobs: Any) -> str:
-    """A bucket that belongs to no job, with one object."""
+    """Return a bucket that belongs to no job, with one object."""
     bucket = f"data-{uuid.uuid4().hex[:8]}"
     jobs.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     jobs.s3.put_object(Bucket=bucket, Key="train/a.csv", Body=b"1,2")
@@ -194,7 +194,7 @@ def test_a_job_does_its_own_work_and_nothing_to_others(jobs: Any, victim: str, d
         f"User: arn:aws:sts::{ACCOUNT}:assumed-role/SageMakerRole/{name} is not authorized to perform: s3:DeleteObject"
         f" on resource: arn:aws:s3:::{BUCKET}/{model}: "
     )
-    # And it is so in the store.
+    # The store is unchanged.
     assert jobs.object(f"s3://{BUCKET}/{model}") == before
     stored = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"out/{name}/")["Contents"]
     assert [each["Key"] for each in stored] == [f"out/{name}/big", f"out/{name}/big2"]
@@ -229,7 +229,7 @@ def test_a_role_of_the_settings_replaces_the_built_in_policy(jobs_of: Any) -> No
     assert other["list all buckets"][0] == "AccessDenied"
 
 
-# Prints its keys, and ends once there is an object `go` below its output; then it writes an object itself.
+# Prints its keys, ends when there is an object `go` below its output, and then writes an object itself.
 HOLD = """
     import os, time
     import boto3
@@ -249,7 +249,7 @@ HOLD = """
 
 
 class Holding:
-    """A job that runs until it is released, and the keys that it has."""
+    """A job that runs until it is released, and its keys."""
 
     def __init__(self, jobs: Any) -> None:
         self.jobs = jobs
@@ -262,13 +262,13 @@ class Holding:
         return f"out/{self.name}"
 
     def client(self, service: str) -> Any:
-        """A client with the job's keys, which never tries twice."""
+        """Return a client with the job's keys that never retries."""
         session = boto3.Session(*self.keys, region_name="us-west-2")
         config = Config(retries={"total_max_attempts": 1})
         return session.client(service, endpoint_url=self.jobs.service.url, config=config)
 
     def put(self, path: str) -> tuple[int, str]:
-        """Send a PUT for a path, exactly as it is written; returns status and error code."""
+        """Send a PUT for a path exactly as written; return status and error code."""
         url = f"{self.jobs.service.url}{path}"
         request = AWSRequest("PUT", url, data=b"raw")
         S3SigV4Auth(Credentials(*self.keys), "s3", "us-west-2").add_auth(request)
@@ -280,7 +280,7 @@ class Holding:
         return reply.status, text.partition("<Code>")[2].partition("<")[0]
 
     def release(self) -> dict[str, Any]:
-        """Let the job end; returns its description."""
+        """Let the job end, and return its description."""
         self.jobs.s3.put_object(Bucket=BUCKET, Key=f"{self.own}/go", Body=b"")
         return self.jobs.wait(self.name)
 
@@ -291,7 +291,7 @@ class Holding:
         return self.jobs.wait_until(printed, "the keys in the job's log").split()[1:]
 
 
-def test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like(jobs: Any, victim: str) -> None:
+def test_a_path_is_compared_literally_even_if_it_looks_relative(jobs: Any, victim: str) -> None:
     job = Holding(jobs)
     other = f"out/{victim}"
     paths = {
@@ -364,7 +364,7 @@ def test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one(j
 
 
 async def _forget_rights(state_dir: Path, key_id: str) -> None:
-    """Leave of stored keys what versions without rights stored."""
+    """Reduce stored keys to what versions without rights stored."""
     with SqliteDatabase.open(state_dir / "state.db", metadata=metadata) as database:
         records = SqlRecordStore(database, clock=SystemClock())
 

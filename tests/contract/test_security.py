@@ -1,4 +1,4 @@
-"""What somebody without keys gets of a running service."""
+"""The answers of a running service to clients without keys."""
 
 import json
 import urllib.error
@@ -37,7 +37,7 @@ def test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service
     tidemill_service: Service, method: str, path: str, headers: dict[str, str]
 ) -> None:
     status, _ = fetch(f"{tidemill_service.url}{path}", method=method, headers=headers)
-    assert status in (400, 403, 501)  # 501: nobody could do that
+    assert status in (400, 403, 501)  # 501: no client may do that
     status, body = fetch(f"{tidemill_service.url}/healthz")
     assert status == 200
     assert json.loads(body).keys() == {"status", "version", "isolation", "isolation_reason"}

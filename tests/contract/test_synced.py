@@ -1,4 +1,4 @@
-"""What a script writes for TensorBoard and to output/intermediate is in S3 while it runs."""
+"""Files that a script writes for TensorBoard and to output/intermediate are in S3 while it runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -76,7 +76,7 @@ def test_files_are_in_s3_while_the_script_writes_them(service: Service, jobs: An
     assert "surrogates not allowed" in complaints[0]
 
 
-def test_what_the_role_may_not_write_is_told_in_the_log_and_the_job_goes_on(jobs_of: Any) -> None:
+def test_a_write_that_the_role_may_not_do_is_logged_and_the_job_continues(jobs_of: Any) -> None:
     nothing = {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
     with Service(settings={"roles": {"SageMakerRole": nothing}}) as service:
         jobs = jobs_of(service)

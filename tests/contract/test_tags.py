@@ -1,4 +1,4 @@
-"""Tags by boto3: limits that hold for many clients at once, and nothing left of a resource that is gone."""
+"""Tags by boto3: limits under concurrent clients, and no tags left of a deleted resource."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def name() -> str:
 
 @pytest.fixture
 def creates(sagemaker: Any, jobs: Any, name: str) -> Iterator[dict[str, tuple[Create, Callable[[], Any]]]]:
-    """How each kind of resource with tags is created and described, all under one name."""
+    """Yield functions that create and describe each kind of resource with tags, all under one name."""
     variants = [{"VariantName": "v", "ModelName": name, "InstanceType": "local", "InitialInstanceCount": 1}]
     job = jobs.request("print('RUN')", name=name)
     yield {
@@ -71,7 +71,7 @@ def pairs(count: int, *, prefix: str = "k") -> list[dict[str, str]]:
 
 
 def code_of(call: Callable[[], Any]) -> str:
-    """Error code of a call; empty where it succeeds."""
+    """Return the error code of a call; empty if it succeeds."""
     try:
         call()
     except ClientError as error:

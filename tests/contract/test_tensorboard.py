@@ -1,4 +1,4 @@
-"""`tidemill tensorboard` with the real TensorBoard: jobs that run, that end meanwhile, and that wrote nothing."""
+"""`tidemill tensorboard` with the real TensorBoard: jobs that run, that end meanwhile, and without event files."""
 
 import contextlib
 import http.client
@@ -43,20 +43,20 @@ def tidemill(service: Service, *arguments: str) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A shell in the background hands SIGINT down ignored.
+        # A background shell makes its children ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def interrupt(process: "subprocess.Popen[str]") -> str:
-    """Do what Ctrl-C does, and return what was written."""
+    """Send SIGINT, as Ctrl-C does, and return the output."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
     return process.communicate(timeout=60)[0]
 
 
 class Board:
-    """A TensorBoard that `tidemill tensorboard` serves."""
+    """A TensorBoard that `tidemill tensorboard` started."""
 
     def __init__(self, process: "subprocess.Popen[str]", port: int, *, wait_until: Callable[..., Any]) -> None:
         self._process = process
@@ -64,7 +64,7 @@ class Board:
         self._port = port
 
     def get(self, path: str, **query: str) -> Any:
-        """Its answer, or None while it does not listen or has no such run."""
+        """Return its answer, or None if it does not listen or has no such run."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
         with contextlib.closing(connection):
             try:
@@ -98,7 +98,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def running(tidemill_service: Service, jobs: Any) -> Iterator[tuple[str, str]]:
-    """One job whose logs become part of output.tar.gz, and one whose logs are copied to S3."""
+    """Start one job whose event files become part of output.tar.gz, and one whose event files are copied to S3."""
     plain = jobs.create(SCRIPT, HyperParameters={"logs": '"/opt/ml/output/data/logs"'})
     synced = jobs.create(
         SCRIPT,
@@ -138,7 +138,9 @@ def test_jobs_are_shown_while_they_run_and_to_their_end(
     assert board.get("scalars/tags") is None
 
 
-def test_what_cannot_be_shown_is_told_in_a_line(tidemill_service: Service, jobs: Any, tmp_path: Path) -> None:
+def test_a_job_that_cannot_be_shown_is_reported_in_one_line(
+    tidemill_service: Service, jobs: Any, tmp_path: Path
+) -> None:
     without = jobs.run("print('no logs')")["TrainingJobName"]
     absent = f"absent-{uuid.uuid4().hex[:6]}"
     for name, told in ((without, "no event file of TensorBoard in its model.tar.gz"), (absent, "there is no training")):

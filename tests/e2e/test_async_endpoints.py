@@ -1,4 +1,4 @@
-"""Asynchronous endpoints: by boto3 across kill -9 of the service, and by AWS's SDK v2 as it is."""
+"""Asynchronous endpoints: by boto3 across kill -9 of the service, and by AWS's unmodified SDK v2."""
 
 import io
 import json
@@ -69,7 +69,7 @@ def _create(service: Service, saved_model: Path) -> None:
 
 
 def _body(service: Service, uri: str) -> bytes:
-    """The object, as soon as it is there."""
+    """Return the object as soon as it exists."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     s3 = service.client("s3")
     s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key, WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
@@ -112,7 +112,7 @@ def test_accepted_requests_survive_a_kill_and_are_answered_in_s3(saved_model: Pa
             logGroupName="/aws/sagemaker/Endpoints/later", filterPattern='"asked for word"'
         )["events"]
         asked = [each["message"].removeprefix("asked for ") for each in events]
-        # One after the other; only the one that was under way at the kill may have been asked for twice.
+        # One after the other; only the request in progress at the kill may have reached the model twice.
         assert sorted(set(asked)) == [f"word {index}" for index in range(6)]
         assert asked == sorted(asked)
         assert len(asked) <= 7

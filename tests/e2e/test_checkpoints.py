@@ -1,4 +1,4 @@
-"""A Keras job that is interrupted goes on at the epoch it had reached, and trains as many steps as one that is not."""
+"""An interrupted Keras job continues at the epoch it had reached, and trains as many steps as an uninterrupted one."""
 
 import subprocess
 import sys

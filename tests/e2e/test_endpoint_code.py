@@ -1,4 +1,4 @@
-"""User code of endpoints, deployed by AWS's SDK v2 as it is and by tidemill's own."""
+"""User code of endpoints, deployed by AWS's unmodified SDK v2 and by tidemill's own."""
 
 import io
 import os
@@ -47,7 +47,7 @@ print("ANSWER", reply["Body"].read().decode(), reply["ContentType"])
 
 
 def _wheel(path: Path) -> None:
-    """A package of one module, so small that it can be written here."""
+    """Write a package of one module, small enough to be built here."""
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("tides.py", "HEIGHT = 2.0\n")
         wheel.writestr("tides-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tides\nVersion: 1\n")
@@ -59,7 +59,7 @@ def _wheel(path: Path) -> None:
 
 @pytest.fixture
 def source(tidemill_service: Service, saved_model: Path, tmp_path: Path, jobs: Any) -> Path:
-    """A client's directory: a script, a package that it needs, a file beside it; the model is uploaded."""
+    """Return a client's directory: a script, a package that it needs, a file beside it; the model is uploaded."""
     (tmp_path / "source").mkdir()
     (tmp_path / "source/inference.py").write_text(INFERENCE)
     (tmp_path / "source/requirements.txt").write_text("./tides-1-py3-none-any.whl\n")
@@ -178,10 +178,10 @@ def test_models_of_a_prefix_are_served_by_target_model(
         )
         return " ".join(reply["Body"].read().decode().split())
 
-    with ThreadPoolExecutor(4) as pool:  # several ask for a model that is not loaded yet
+    with ThreadPoolExecutor(4) as pool:  # several clients request a model that is not loaded yet
         assert set(pool.map(invoke, ["plain.tar.gz"] * 4)) == {'{ "predictions": [3.0 ] }'}
     assert invoke("deep/scripted.tar.gz") == '{ "mine": [3.0 ] }'
-    put("many/plain.tar.gz", MULTI)  # another content is another model
+    put("many/plain.tar.gz", MULTI)  # other content makes it another model
     assert invoke("plain.tar.gz") == '{ "mine": [3.0 ] }'
     with pytest.raises(ClientError, match=r"ValidationError.*many/none.tar.gz does not exist"):
         invoke("none.tar.gz")

@@ -1,4 +1,4 @@
-"""The estimator against a real service, as a user's own script runs it: in a process of its own."""
+"""The estimator against a real service, used by a client script in a separate process."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ MODEL = """
 
 @pytest.fixture
 def variables(tidemill_service: Service, tmp_path: Path) -> dict[str, str]:
-    """Environment of a client that finds the service by itself, as its user's local one."""
+    """Return the environment of a client that finds the service as its user's local one."""
     home = tmp_path / "home"
     home.mkdir()
     return {
@@ -53,7 +53,7 @@ def variables(tidemill_service: Service, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def client(variables: dict[str, str], tmp_path: Path) -> Client:
-    """Runs a client script in `tmp_path`."""
+    """Return a function that runs a client script in `tmp_path`."""
 
     def run(script: str, *prefix: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         (tmp_path / "client.py").write_text(textwrap.dedent(script))
@@ -122,7 +122,7 @@ def test_aws_import_names_run_as_printed_in_its_documents(
     assert "TensorFlow 1.12.0 has no environment; running on 1.15.5 instead" in done.stdout
 
 
-def test_what_one_sees_of_an_error_in_the_script_is_its_traceback(client: Client, tmp_path: Path) -> None:
+def test_an_error_in_the_script_is_shown_as_its_traceback(client: Client, tmp_path: Path) -> None:
     write(
         tmp_path / "src/train.py",
         """
@@ -158,7 +158,7 @@ def test_what_one_sees_of_an_error_in_the_script_is_its_traceback(client: Client
 
 
 def wheel(directory: Path, name: str, text: str) -> None:
-    """A wheel with one module, made by hand: nothing is fetched to install it."""
+    """Write a wheel with one module, so that installing it downloads nothing."""
     directory.mkdir(parents=True)
     info = f"{name}-1.0.dist-info"
     files = {

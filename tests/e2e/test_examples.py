@@ -26,7 +26,7 @@ def test_the_example_of_pipe_mode_trains_alike_from_plain_and_packed_records(
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # 20 epochs of 1,797 records without a seam, in batches of 64.
+    # 20 epochs of 1,797 records in one continuous stream, in batches of 64.
     runs = re.findall(r"562 steps, accuracy over all of them (0\.\d+)", done.stdout)
     assert len(runs) == 2, done.stdout
     assert min(map(float, runs)) > 0.9

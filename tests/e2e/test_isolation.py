@@ -1,4 +1,4 @@
-"""Jobs in isolation mode ``full`` through a real service: packages, S3, the model, and what a closed network leaves."""
+"""Jobs in isolation mode ``full`` through a real service: packages, S3, the model, and closed networks."""
 
 import http.server
 import io
@@ -43,14 +43,14 @@ CLOSED = """
 
 @pytest.fixture(scope="module")
 def full_jobs(jobs_of: Any) -> Iterator[Any]:
-    """Jobs of a service in whose networks every job runs."""
+    """Yield jobs of a service in which every job has a separate network."""
     with Service(settings={"isolation": "full"}) as service:
         yield jobs_of(service)
 
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[str]:
-    """A package index on the machine's loopback, which no job in a network of its own reaches."""
+    """Yield the URL of a package index on the machine's loopback, which no job in a separate network can reach."""
     wheel = _wheel()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ def index() -> Iterator[str]:
 
 
 def _wheel() -> bytes:
-    """A wheel with one module."""
+    """Return a wheel with one module."""
     info = "tides-1.0.dist-info"
     files = {
         "tides.py": "HIGH = 'high water'",

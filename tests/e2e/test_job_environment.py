@@ -1,4 +1,4 @@
-"""What a script finds in the environment of its job: the packages that training scripts usually import."""
+"""The environment of a job's script: the packages that training scripts usually import."""
 
 import io
 import json
@@ -83,7 +83,7 @@ def test_make_and_the_command_line_build_environments_in_the_same_directory(root
 
 
 def output_files(jobs: Any, job: dict[str, Any]) -> list[str]:
-    """Names of the files in a job's output.tar.gz, as paths below SM_OUTPUT_DATA_DIR."""
+    """Return the names of the files in a job's output.tar.gz, as paths below SM_OUTPUT_DATA_DIR."""
     data = jobs.object(job["ModelArtifacts"]["S3ModelArtifacts"].replace("model.tar.gz", "output.tar.gz"))
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         return [member.name.removeprefix("./").removeprefix("data/") for member in tar]

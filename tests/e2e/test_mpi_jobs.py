@@ -1,4 +1,4 @@
-"""Jobs under MPI through a real service: Horovod and model parallelism on several ranks, a failure with its name."""
+"""Jobs under MPI through a real service: Horovod and model parallelism on several ranks, and a named failure."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ world.barrier()
 """
 
 
-# The kernel ends a process with this signal if memory runs out.
+# The kernel kills a process with this signal when memory runs out.
 KILLED = """
 import os, signal
 from mpi4py import MPI
@@ -83,7 +83,7 @@ world.barrier()
 """
 
 
-# Dense layers of a seed on the digits, one step per batch: what both the cut and the plain model train.
+# Dense layers with a seed on the digits, one step per batch; trained both partitioned and as the plain model.
 COMMON = """
 import numpy as np
 import tensorflow as tf
@@ -160,7 +160,7 @@ print(losses)
 
 @pytest.fixture
 def estimator(tidemill_session: boto3.Session) -> Any:
-    """Make an estimator that runs jobs here."""
+    """Return a function that creates an estimator for local jobs."""
 
     def make(script: Path, **arguments: Any) -> TensorFlow:
         return TensorFlow(
@@ -180,12 +180,12 @@ def estimator(tidemill_session: boto3.Session) -> Any:
 
 
 def run(session: boto3.Session, estimator: TensorFlow) -> tuple[dict[str, Any], list[str]]:
-    """Run a job to its end; what Describe says, and the lines of its log."""
+    """Run a job to its end; return its description and the lines of its log."""
     estimator.fit(wait=False)
     assert estimator.latest_training_job is not None
     name = estimator.latest_training_job.name
     client = session.client("sagemaker")
-    with contextlib.suppress(WaiterError):  # the job failed: the caller looks why
+    with contextlib.suppress(WaiterError):  # the job failed: the caller checks why
         client.get_waiter("training_job_completed_or_stopped").wait(
             TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 300}
         )
@@ -202,7 +202,7 @@ def run(session: boto3.Session, estimator: TensorFlow) -> tuple[dict[str, Any], 
 def test_horovod_trains_two_instances_to_equal_weights(
     tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, tmp_path: Path
 ) -> None:
-    """Each in a network of its own, if this machine has such networks; mpirun reaches the second one without sshd."""
+    """Each instance has a separate network, if this machine supports it; mpirun reaches the second one without sshd."""
     script = tmp_path / "train.py"
     script.write_text(HOROVOD)
     job, lines = run(
@@ -243,7 +243,7 @@ def test_a_failed_rank_is_the_reason_of_its_job(
 
 
 def processes_of(job: dict[str, Any]) -> list[int]:
-    """Processes that were started with the job's name in their environment."""
+    """Return the processes with the job's name in their environment."""
     name = f"TRAINING_JOB_NAME={job['TrainingJobName']}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -276,7 +276,7 @@ def test_a_job_whose_rank_hangs_ends_at_its_time_limit_and_leaves_no_process(
     distribution = {"mpi": {"enabled": True, "processes_per_host": 1}}
     job, lines = run(tidemill_session, estimator(script, instance_count=2, distribution=distribution, max_run=12))
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded"), lines
-    met = f"met {job['TrainingJobName']}"  # so `processes_of` finds the ranks, if there are any left
+    met = f"met {job['TrainingJobName']}"  # with it `processes_of` finds ranks that are left
     assert sum(met in line for line in lines) == 2, lines
     assert processes_of(job) == []
 
@@ -329,6 +329,6 @@ def test_a_model_cut_over_two_instances_has_the_losses_of_the_plain_one_in_one_p
     ).stdout
     expected = json.loads(plain)
     assert expected[-1] < expected[0] / 4
-    # Sums over microbatches round in another order than sums over the batch, and 40 updates carry that on.
+    # Sums over microbatches are rounded differently from sums over the batch, and 40 updates accumulate this.
     for rank in ranks:
         assert json.loads(rank[3]) == pytest.approx(expected, rel=1e-4)

@@ -42,7 +42,7 @@ def pipe(name: str, uri: str, **members: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def put(jobs: Any, request: pytest.FixtureRequest) -> Any:
-    """Puts objects below a prefix of this test; gives the prefix's URI."""
+    """Return a function that puts objects below a prefix of this test, and returns the prefix's URI."""
 
     def put(objects: Mapping[str, bytes]) -> str:
         for name, content in objects.items():
@@ -142,7 +142,7 @@ def test_a_reader_that_stops_early_gets_the_next_epoch_from_its_beginning(jobs: 
     assert [line for line in log if line.endswith(str(b"0123456789"))] == [f"{e} {b'0123456789'}" for e in range(3)]
 
 
-def test_a_job_that_waits_for_an_epoch_nobody_feeds_can_be_stopped(jobs: Any, put: Any) -> None:
+def test_a_job_that_waits_for_an_epoch_without_a_feeder_can_be_stopped(jobs: Any, put: Any) -> None:
     uri = put({"a": b"a" * 4_000_000})
     script = """
     fifo = open(data / "train_0", "rb", buffering=0)
@@ -215,7 +215,7 @@ TRAIN = """
 
 @pytest.fixture(scope="module")
 def examples(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """600 examples in three packed files."""
+    """Write 600 examples to three packed files."""
     directory = tmp_path_factory.mktemp("examples")
     command = [root / ".venvs/tf-2.21/bin/python", "-c", textwrap.dedent(EXAMPLES), directory]
     subprocess.run(command, check=True, capture_output=True)
@@ -251,7 +251,7 @@ def test_the_estimator_trains_keras_on_a_packed_channel(
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # 20 epochs of 600 records without a seam, in batches of 64.
+    # 20 epochs of 600 records in one continuous stream, in batches of 64.
     assert "STEPS 188 GOOD" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""The Python of the README and of the first page of the documentation, run as it is printed."""
+"""The Python of the README and of the documentation's first page, run as printed."""
 
 import ast
 import os
@@ -51,7 +51,7 @@ def test_the_first_page_trains_deploys_and_predicts(tidemill_service: Service, r
 
 
 def run_client(service: Service, directory: Path) -> str:
-    """Run `client.py` of a directory; what it printed."""
+    """Run `client.py` of a directory, and return its output."""
     ended = subprocess.run(
         [sys.executable, "client.py"],
         cwd=directory,

@@ -1,4 +1,4 @@
-"""Every job keeps a record with which it can be repeated."""
+"""Every job has a record with which it can be repeated."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def test_a_job_leaves_a_record_of_environment_code_data_and_command(tidemill_ser
 
 
 def recorded(service: Service, name: str, wait_until: Callable[..., Any]) -> dict[str, Any]:
-    """The record of a job, which is written in the moment after its end has been committed."""
+    """Return the record of a job, which is written just after its end is committed."""
 
     def found() -> dict[str, Any] | None:
         records = (json.loads(file.read_text()) for file in (service.state_dir / "jobs").glob("*/record.json"))

@@ -1,4 +1,4 @@
-"""Training data that lies in another S3: a second service stands for it, with keys of its own."""
+"""Training data in another S3, for which the test uses a second service with other keys."""
 
 import gzip
 import struct
@@ -25,7 +25,7 @@ COUNT = """
 
 @dataclass
 class Far:
-    """The other S3, and jobs of a service that knows where it is."""
+    """The other S3, and jobs of a service that is configured for it."""
 
     s3: Any
     url: str

@@ -1,4 +1,4 @@
-"""`tidemill serve`: models of this machine in the terminal, with no service, in the environment of endpoints."""
+"""`tidemill serve`: local models in the terminal, without a service, in the environment of endpoints."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ DEADLINE_S = 120
 
 
 class Serving:
-    """`tidemill serve` as a process, and what it prints."""
+    """`tidemill serve` as a process, and its output."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
@@ -64,7 +64,7 @@ class Serving:
             return reply.read().decode()
 
     def interrupt(self) -> int:
-        """Press Ctrl-C; the exit code."""
+        """Send Ctrl-C, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.lines += self.process.stdout
@@ -73,7 +73,7 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that adds two numbers, in all its forms."""
+    """Write a model that adds two numbers, in all supported formats."""
     directory = tmp_path_factory.mktemp("models")
     environment = Environments(Settings().environments_dir).ensure("tf-2.21", log=print)
     subprocess.run([environment.python, "-c", MAKE], cwd=directory, check=True, capture_output=True)
@@ -87,7 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
-    """Start `tidemill serve` and wait until it answers."""
+    """Return a function that starts `tidemill serve` and waits until it answers."""
     started: list[subprocess.Popen[str]] = []
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
     variables |= {
@@ -114,7 +114,7 @@ def test_a_saved_model_is_served_on_the_next_free_port_until_ctrl_c(
     serve: Callable[..., Serving], models: Path, tmp_path: Path
 ) -> None:
     with socket.socket() as taken:
-        with contextlib.suppress(OSError):  # somebody else has it, which is as good
+        with contextlib.suppress(OSError):  # another process uses the port, which serves the test as well
             taken.bind(("127.0.0.1", 8080))
             taken.listen()
         serving = serve(models / "saved")
@@ -157,7 +157,7 @@ def test_a_script_of_the_python_based_kind_is_served_with_a_model(serve: Callabl
     assert serving.interrupt() == 0
 
 
-def test_what_cannot_be_served_is_refused_in_one_line(models: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_served_is_refused_in_one_line(models: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.keras").write_text("no model")
     broken = tmp_path / "broken"

@@ -1,4 +1,4 @@
-"""Serverless endpoints by boto3: started by the first request, ended when idle, limited."""
+"""Serverless endpoints by boto3: started by the first request, stopped when idle, limited."""
 
 import contextlib
 import io
@@ -71,7 +71,7 @@ def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path, wa
         def invoke_slowly() -> None:
             served = b""
             while not served:
-                with contextlib.suppress(ClientError):  # refused while one of the short calls has the only place
+                with contextlib.suppress(ClientError):  # refused while one of the short calls uses the only place
                     served = invoke(b"3.0")
 
         slow = threading.Thread(target=invoke_slowly)
@@ -80,14 +80,14 @@ def test_a_serverless_endpoint_sleeps_wakes_and_is_limited(saved_model: Path, wa
         slow.join()
         assert (refused["Error"]["Code"], refused["ResponseMetadata"]["HTTPStatusCode"]) == ("ThrottlingException", 429)
         _asleep(sagemaker, wait_until)
-        service.kill()  # what sleeps still sleeps afterwards, and wakes
+        service.kill()  # stopped servers stay stopped, and start again on request
         service.start()
         assert invoke(b"0.0") == b"0.0"
         sagemaker.delete_endpoint(EndpointName="asleep")
 
 
 def _asleep(sagemaker: Any, wait_until: Callable[..., Any]) -> None:
-    """Until the endpoint has no instance; it stays InService."""
+    """Wait until the endpoint has no instance; it stays InService."""
 
     def asleep() -> bool:
         endpoint = sagemaker.describe_endpoint(EndpointName="asleep")
@@ -100,7 +100,7 @@ def _asleep(sagemaker: Any, wait_until: Callable[..., Any]) -> None:
 
 
 def _refusal(call: Any, *, while_alive: threading.Thread) -> Any:
-    """The first refusal of a call that is repeated while another one is under way."""
+    """Repeat a call while another one is in progress, and return its first refusal."""
     while while_alive.is_alive():
         try:
             call()

@@ -120,7 +120,7 @@ ESTIMATOR = """
 
 @pytest.fixture(scope="module")
 def three(jobs_of: Any) -> Iterator[Any]:
-    """Jobs of a service with room for three instances."""
+    """Yield jobs of a service that runs up to three instances."""
     with Service(settings={"max_instances": 3}) as service:
         yield jobs_of(service)
 
@@ -160,7 +160,7 @@ def test_scripts_build_their_own_cluster_of_mirrored_workers(three: Any, instanc
 
 
 @pytest.mark.matrix
-def test_one_mirrored_worker_has_a_cluster_of_its_own(jobs: Any) -> None:
+def test_a_single_mirrored_worker_has_its_own_cluster(jobs: Any) -> None:
     script = 'import os\nprint("CONFIG", os.environ["TF_CONFIG"], flush=True)\n' + textwrap.dedent(DIGITS)
     job, log = run(jobs, script, 1, **{MIRRORED: "true"})
     assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), log)

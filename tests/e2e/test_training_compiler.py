@@ -1,4 +1,4 @@
-"""The training compiler in jobs: switched on by the SDK, told of by log and report."""
+"""The training compiler in jobs: switched on by the SDK, shown in log and report."""
 
 import io
 import json

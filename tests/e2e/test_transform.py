@@ -1,4 +1,4 @@
-"""Batch transform by boto3: real servers, a SavedModel by itself and with a script that answers for it."""
+"""Batch transform by boto3: real servers, with a plain SavedModel and with a script."""
 
 import gzip
 import io
@@ -67,7 +67,7 @@ class Transforms:
         )
 
     def create(self, model: str, inputs: Mapping[str, bytes], *, data: str = "", count: int = 1, **members: Any) -> str:
-        """Upload objects below a prefix of their own and create a job for them; returns its name."""
+        """Upload objects below a new prefix, create a job for them, and return its name."""
         name = f"transform-{uuid.uuid4().hex[:12]}"
         for key, content in inputs.items():
             self.s3.put_object(Bucket=BUCKET, Key=f"{name}/in/{key}", Body=content)
@@ -87,7 +87,7 @@ class Transforms:
         return self.sagemaker.describe_transform_job(TransformJobName=name)
 
     def wait(self, name: str) -> dict[str, Any]:
-        """Until the job has ended; its description."""
+        """Wait for the end of the job, and return its description."""
         self.wait_until(
             lambda: self.describe(name)["TransformJobStatus"] not in ("InProgress", "Stopping"),
             lambda: self.describe(name),
@@ -95,7 +95,7 @@ class Transforms:
         return self.describe(name)
 
     def results(self, name: str) -> dict[str, bytes]:
-        """The results of a job by the rest of their key."""
+        """Return the results of a job by the rest of their key."""
         prefix = f"{name}/out/"
         found = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
         return {
@@ -104,14 +104,14 @@ class Transforms:
         }
 
     def completed(self, *arguments: Any, **members: Any) -> dict[str, bytes]:
-        """Run a job to its end; its results."""
+        """Run a job to its end, and return its results."""
         name = self.create(*arguments, **members)
         job = self.wait(name)
         assert job["TransformJobStatus"] == "Completed", job
         return self.results(name)
 
     def failed(self, *arguments: Any, **members: Any) -> tuple[str, str]:
-        """Run a job that must fail; its name and reason."""
+        """Run a job that must fail, and return its name and reason."""
         name = self.create(*arguments, **members)
         job = self.wait(name)
         assert job["TransformJobStatus"] == "Failed", job
@@ -126,7 +126,7 @@ class Transforms:
 
 @pytest.fixture(scope="module")
 def scripted(saved_model: Path) -> bytes:
-    """A model archive with a script."""
+    """Return a model archive with a script."""
     buffer = io.BytesIO()
     with tarfile.open(saved_model) as source, tarfile.open(fileobj=buffer, mode="w:gz") as target:
         for member in source:

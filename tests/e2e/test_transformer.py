@@ -1,4 +1,4 @@
-"""Batch transform by tidemill's SDK and by AWS's SDK v2 as it is: the same client, on one service."""
+"""Batch transform by tidemill's SDK and by AWS's unmodified SDK v2: the same client on one service."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The command line from the first job to an answered request, and what it says to mistakes; on a service of its own."""
+"""The command line from the first job to an answered request, and its messages about mistakes."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 Verb = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# The model comes in by a channel: nothing here needs TensorFlow in the script.
+# The model comes from a channel, so the script needs no TensorFlow.
 SCRIPT = """
 import os, pathlib, tarfile
 with tarfile.open(os.environ["SM_CHANNEL_MODEL"] + "/model.tar.gz") as archive:

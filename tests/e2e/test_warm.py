@@ -1,4 +1,4 @@
-"""Warm starts through the whole stack: the same script, cold and warm, sees the same world."""
+"""Warm starts through the whole stack: the same script sees the same environment after a cold and a warm start."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -44,12 +44,12 @@ def test_a_warm_script_sees_what_a_cold_one_sees(warm_service: Service, jobs_of:
     jobs = jobs_of(warm_service)
     values = {"HyperParameters": {"epochs": "3", "note": json.dumps("a b; $x")}}
     was_warm, warm = world(jobs, jobs.run(SCRIPT, **values))
-    # A variable that TensorFlow read when it was imported makes the start cold.
+    # A variable that TensorFlow reads when it is imported forces a cold start.
     was_cold, cold = world(jobs, jobs.run(SCRIPT, **values, Environment={"TF_MARK": "1"}))
     assert (was_warm, was_cold) == (True, False)
     assert cold["environment"].pop("TF_MARK") == "1"
     for seen in (warm, cold):
-        # Directories of the job in mode plain are named for it.
+        # In mode plain, directories contain the name of the job.
         base = seen["environment"].get("SAGEMAKER_BASE_DIR", "/opt/ml")
         for key, value in seen["environment"].items():
             seen["environment"][key] = value.replace(base.removesuffix("/ml"), "BASE") if base != "/opt/ml" else value

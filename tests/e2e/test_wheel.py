@@ -1,4 +1,4 @@
-"""Without a checkout: the built wheel in a bare environment, where the README's snippet trains, deploys and predicts.
+"""Without a checkout: in a bare environment with the built wheel, the README's snippet trains, deploys and predicts.
 
 It runs on the Python of the test run; `make matrix-python` repeats it on the others.
 """
@@ -36,14 +36,14 @@ model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
 
 @pytest.fixture(scope="module")
 def bare(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an environment `env` that holds the wheel and what it depends on, at the pinned versions."""
+    """Return a directory with an environment `env` that has the wheel and its dependencies at pinned versions."""
     directory = tmp_path_factory.mktemp("bare")
     uv = root / ".venv/bin/uv"
     build = ["build", "-q", "--no-build-isolation", "-p", sys.executable, "-o", directory, root / "packages/tidemill"]
     subprocess.run([uv, *build], check=True)
     (wheel,) = directory.glob("*.whl")
     subprocess.run([uv, "venv", "-q", "-p", sys.executable, directory / "env"], check=True)
-    # The pins without their hashes: a constraint with a hash would ask for one of the wheel, too.
+    # Without hashes: constraints with hashes would require one for the wheel, too.
     pins = directory / "pins.txt"
     lines = (root / "requirements/dev.txt").read_text().splitlines()
     pins.write_text("\n".join(line.removesuffix("\\").strip() for line in lines if line[:1].isalpha()))
@@ -53,7 +53,7 @@ def bare(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def variables(bare: Path) -> dict[str, str]:
-    """The environment of its user, who has an empty HOME. The packages of jobs are the ones built already."""
+    """Return the environment of a user with an empty HOME, who has the environments of jobs that are already built."""
     passed_on = ("PATH", "SSL_CERT_FILE", "PIP_CERT", "TIDEMILL_ENVIRONMENTS_DIR")
     home = bare / "home"
     home.mkdir()

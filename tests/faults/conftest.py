@@ -1,12 +1,12 @@
-"""What the fault tests share: processes of a job, and the invariants that hold whatever went wrong.
+"""Fixtures of the fault tests: processes of a job, and the invariants that must hold after every fault.
 
 I1  an acknowledged create is listed
 I2  a terminal state never changes
-I3  Completed: the artifact is there, and it is what the instance packed
-I4  no process of a job that has ended lives
-I5  nothing temporary is left of it
-I6  its transitions are ones of the table
-I7  every line of its log once, in order
+I3  Completed: the artifact exists, and is the one that the instance packed
+I4  no process of an ended job is alive
+I5  no temporary files of it are left
+I6  its transitions are allowed by the table
+I7  every line of its log exists once, in order
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Process:
 
 
 def marked_processes(mark: str) -> list[Process]:
-    """Live processes that carry the mark of an instance, or of any instance of a job."""
+    """Return the live processes with the mark of an instance, or of any instance of a job."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -60,7 +60,7 @@ def marked_processes(mark: str) -> list[Process]:
 
 
 class Oracle:
-    """Looks behind a service, and judges what it says."""
+    """Inspects a service from outside, and checks its answers."""
 
     def __init__(self, jobs: Any) -> None:
         self._jobs = jobs
@@ -68,7 +68,7 @@ class Oracle:
         self._directories: dict[str, InstanceDirectory] = {}
 
     def directory(self, name: str) -> InstanceDirectory | None:
-        """The directory of a job's or an endpoint's instance; None where it never came so far."""
+        """Return the directory of the instance of a job or an endpoint; None if there is none."""
         if name not in self._directories:
             known = {each.path for each in self._directories.values()}
             for found in InstanceDirectory.all_below(self._jobs.service.state_dir):
@@ -77,25 +77,25 @@ class Oracle:
         return self._directories.get(name)
 
     def processes(self, name: str, *, script: bool = False) -> list[Process]:
-        """The live processes of an instance; with ``script`` only those that run the user's script."""
+        """Return the live processes of an instance; with ``script`` only those that run the user's script."""
         directory = self.directory(name)
         found = marked_processes(f"{directory.ref.job_id}/") if directory else []
         return [each for each in found if not script or each.command[-1:] == ("train.py",)]
 
     def log(self, name: str) -> list[str]:
-        """The lines of a job's log so far."""
+        """Return the lines of a job's log so far."""
         try:
             return self._jobs.log(name)
         except self._jobs.logs_client.exceptions.ResourceNotFoundException:
             return []
 
     def check(self, name: str, status: str, *, lines: Sequence[str] | None = None) -> Mapping[str, Any]:
-        """Wait for a job's end, and hold it to the invariants.
+        """Wait for a job's end, and check the invariants.
 
         Args:
             name: The job.
-            status: How it must end.
-            lines: What its script must have logged, all of it.
+            status: The expected status.
+            lines: All lines that its script must have logged.
         """
         job = self._jobs.wait(name)
         assert job["TrainingJobStatus"] == status, job.get("FailureReason")
@@ -109,7 +109,7 @@ class Oracle:
         return job
 
     def check_ends(self) -> None:
-        """Nothing that has ended has changed since."""
+        """Check that nothing that had ended has changed since."""
         for name, job in self._ends.items():
             now = self._jobs.describe(name)
             assert {**now, "ResponseMetadata": None} == {**job, "ResponseMetadata": None}
@@ -154,13 +154,13 @@ def oracle_of() -> type[Oracle]:
 
 @pytest.fixture(scope="session")
 def processes_of() -> Callable[[str], list[Process]]:
-    """Find the live processes of a job by its id: those of its instances, and the one that holds its network."""
+    """Return a function that finds the live processes of a job: its instances', and the holder of its network."""
     return lambda job_id: marked_processes(f"{job_id}/")
 
 
 @pytest.fixture(scope="session")
 def archives(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[int, bytes]:
-    """model.tar.gz by the number that the model answers."""
+    """Return model.tar.gz by the number that the model answers."""
     return make_archives(root / ".venvs/tf-2.21/bin/python", tmp_path_factory.mktemp("constants"))
 
 

@@ -1,4 +1,4 @@
-"""Endpoints under one name whose models answer a number each, by boto3 on real servers."""
+"""Endpoints under one name whose models each answer a number, by boto3 on real servers."""
 
 import io
 import json
@@ -46,7 +46,7 @@ class Deployments:
         self.name = name
 
     def prepare(self, number: int, archive: bytes, *, instances: int = 1) -> None:
-        """Make the model and the configuration that answer ``number``."""
+        """Create the model and the configuration that answer ``number``."""
         name = f"{self.name}-{number}"
         self._s3.put_object(Bucket=BUCKET, Key=f"{name}/model.tar.gz", Body=archive)
         container = {
@@ -58,7 +58,7 @@ class Deployments:
         self.configure(number, {**variant, "VariantName": f"v{number}"})
 
     def configure(self, config: object, *variants: dict[str, Any], **members: Any) -> None:
-        """Make a configuration of variants of models that were prepared."""
+        """Create a configuration with variants of prepared models."""
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=f"{self.name}-{config}", ProductionVariants=variants, **members
         )
@@ -85,18 +85,18 @@ class Deployments:
         self.sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=self.name, WaiterConfig=WAIT)
 
     def predict(self, **members: Any) -> tuple[float, str]:
-        """What the model answers, and the variant that answered."""
+        """Return the model's answer, and the variant that answered."""
         reply = self.runtime.invoke_endpoint(
             EndpointName=self.name, ContentType="application/json", Body=b'{"instances": [5.0]}', **members
         )
         return json.loads(reply["Body"].read())["predictions"][0], reply["InvokedProductionVariant"]
 
     def kept_instances(self) -> set[str]:
-        """Ids of the instances whose files are not cleaned up."""
+        """Return the ids of the instances whose files still exist."""
         return {each.ref.job_id for each in InstanceDirectory.all_below(self._state_dir) if each.ml.exists()}
 
     def live_instances(self) -> set[str]:
-        """Ids of the instances whose shim lives."""
+        """Return the ids of the instances whose shim is alive."""
         found = set()
         for directory in InstanceDirectory.all_below(self._state_dir):
             spec = json.loads(directory.spec_file.read_text())

@@ -1,7 +1,7 @@
-"""The disk of the state directory full, for the service and for a job: refused with a reason, nothing lost, and over
-when there is room again.
+"""A full disk of the state directory, for the service and for a job: requests are refused with a reason, nothing is
+lost, and everything works again when there is room.
 
-The disk is a small tmpfs, which only root may mount; elsewhere these tests are skipped.
+The disk is a small tmpfs, which only root may mount; for other users these tests are skipped.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ GREEDY = """
         while True:
             file.write(bytes(1 << 20))
 """
-# Leaves room for the archive of its model, and for nothing else.
+# Leaves room for the archive of its model only.
 FULL_TO_THE_BRIM = """
     import os
     with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
@@ -53,7 +53,7 @@ WaitUntil = Callable[[Callable[[], Any], str], Any]
 
 
 class Disk:
-    """A small disk, and a file that takes what room there is on it."""
+    """A small disk, and a file that uses up its free space."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class Disk:
 
     @contextlib.contextmanager
     def filled(self, *, but_bytes: int = 0) -> Iterator[None]:
-        """The disk with no more room than ``but_bytes``, for the time of a block."""
+        """Leave no more than ``but_bytes`` free on the disk during the block."""
         with self._filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, self.free_bytes - but_bytes)
         try:
@@ -108,14 +108,14 @@ def oracle(jobs: Any, oracle_of: Any) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def room(impatient: Callable[[str], Any], wait_until: WaitUntil) -> None:
-    """What the last test filled is free again, and the service has noticed."""
+    """Wait until the space that the last test used is free again, and the service has noticed."""
     s3 = impatient("s3")
     wait_until(lambda: accepted(s3.put_object, Bucket=BUCKET, Key="room", Body=b"."), "room again")
 
 
 @pytest.fixture
 def impatient(jobs: Any) -> Callable[[str], Any]:
-    """Makes clients that do not repeat what was refused."""
+    """Return a function that creates clients without retries."""
     session, config = jobs.service.boto3_session(), Config(retries={"total_max_attempts": 1})
     return lambda name: session.client(name, config=config)
 

@@ -1,8 +1,8 @@
-"""kill -9 of the server at every stage of a job of two instances: the job ends right, both scripts run once, and no
+"""kill -9 of the server at every stage of a job of two instances: the job ends correctly, both scripts run once, and no
 process, mount or network namespace is left.
 
-One job meets several kills, one in each life of the server, so that a few jobs pass all stages. The kills come from
-inside, at named fault points; the one between the ends of the two instances comes from outside.
+One job is hit by several kills, one per start of the server, so that a few jobs cover all stages. The kills come from
+inside, at named fault points; only the one between the ends of the two instances comes from outside.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ WaitUntil = Callable[[Callable[[], Any], str], Any]
 ProcessesOf = Callable[[str], list[Any]]
 
 RESOURCES = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
-# algo-1 ends first. algo-2 stays until it finds the file `go`, and does what stands there.
+# algo-1 ends first. algo-2 waits for the file `go`, and does what the file says.
 SCRIPT = """
     import os, pathlib, time
     host = os.environ["SM_CURRENT_HOST"]
@@ -40,7 +40,7 @@ SCRIPT = """
     print("END", host, flush=True)
 """
 
-# Stage -> the fault point that the server passes there, and how often it passes before it dies.
+# Stage -> the fault point that the server passes at that stage, and how often it passes before it dies.
 LAUNCHING = {
     "network announced": ("executor.network.before", 0),
     "network made, and not noted": ("executor.network.made", 0),
@@ -59,7 +59,7 @@ PUBLISHING = {
 
 
 class Gang:
-    """A job of two instances, the lives of its server, and the traces that it must not leave."""
+    """A job of two instances, the starts of its server, and the traces that the job must not leave."""
 
     def __init__(self, victim: Victim, processes_of: ProcessesOf, wait_until: WaitUntil) -> None:
         self._victim = victim
@@ -76,7 +76,7 @@ class Gang:
         known = {path.name for path in (self._victim.state_dir / "jobs").glob("*")}
         request = jobs.request(SCRIPT, ResourceConfig=RESOURCES)
         self.name = request["TrainingJobName"]
-        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die under the request
+        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die during the request
             jobs.sagemaker.create_training_job(**request)
         self._victim.await_death(point)
         (self.job_id,) = {path.name for path in (self._victim.state_dir / "jobs").glob("*")} - known
@@ -100,7 +100,7 @@ class Gang:
         self._victim.service.kill()
 
     def release(self, what: str = "end") -> None:
-        """Let algo-2 end, while nobody looks."""
+        """Let algo-2 end while no server runs."""
         _, second = self._instances()
         unfinished = second.shared / "go.new"
         unfinished.write_text(what)
@@ -108,7 +108,7 @@ class Gang:
         self._wait_until(lambda: second.read_exit(), "the end of algo-2")
 
     def check(self, status: str = "Completed") -> None:
-        """Hold the job to what is true of every job, and look for what may be left of it."""
+        """Check the invariants of every job, and look for traces of this one."""
         job = self._victim.jobs.wait(self.name)
         assert job["TrainingJobStatus"] == status, job.get("FailureReason")
         log = [line for line in self._victim.jobs.log(self.name) if re.match("RUN|END", line)]
@@ -131,7 +131,7 @@ class Gang:
         assert not list(directory.glob("network.*")), "no network is told of"
         assert not list(directory.rglob("*.tmp")), "nothing half written is left"
         assert not users_of_mounts(str(directory))
-        # Numbers of namespaces are given out again, perhaps to a network that a neighbour on this machine makes.
+        # Numbers of namespaces are reused, possibly for a network that another test on this machine creates.
         self._wait_until(lambda: not users_of_namespaces(self._namespaces), "the end of the network namespaces")
 
     def _instances(self) -> list[InstanceDirectory]:
@@ -148,12 +148,12 @@ class Gang:
             self._namespaces |= set(namespaces_of(Path("/proc") / str(process.pid))) - {own}
 
     def check_namespaces_were_seen(self) -> None:
-        """Fail if a job that should have had a network of its own had none: then nothing was proven of its end."""
+        """Fail if a job that should have had a separate network had none: its removal would not have been tested."""
         assert self._namespaces or network_failure() is not None
 
 
 def namespaces_of(process: Path) -> Iterator[str]:
-    """Names of the network namespaces that a process is in or has open, as ``net:[4026531840]``."""
+    """Yield the names of the network namespaces that a process is in or has open, as ``net:[4026531840]``."""
     with contextlib.suppress(OSError):
         for link in (process / "ns/net", *(process / "fd").iterdir()):
             with contextlib.suppress(OSError):
@@ -163,12 +163,12 @@ def namespaces_of(process: Path) -> Iterator[str]:
 
 
 def users_of_namespaces(names: set[str]) -> list[str]:
-    """Process ids of those that are in one of the namespaces or hold it open."""
+    """Return the ids of processes that are in one of the namespaces or hold it open."""
     return [each.name for each in Path("/proc").glob("[0-9]*") if names & set(namespaces_of(each))]
 
 
 def users_of_mounts(path: str) -> list[str]:
-    """Process ids of those that have something below ``path`` mounted."""
+    """Return the ids of processes that have something below ``path`` mounted."""
     found = []
     for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
         with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ def test_the_matrix_of_kills_of_gangs(stage: str, ending: str, victim: Victim, g
     gang.die_creating(*LAUNCHING.get(stage, ("control.launch.after", 0)))
     gang.run_until_one_has_ended()
     gang.release(ending)
-    # Of a failed job no object is stored, so its server dies a step earlier.
+    # A failed job stores no object, so its server dies one step earlier.
     nothing_stored = ending == "fail" and stage == "published object renamed"
     gang.die_again(*PUBLISHING.get("before publishing" if nothing_stored else stage, PUBLISHING["before publishing"]))
     victim.revive()

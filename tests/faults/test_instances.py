@@ -1,4 +1,4 @@
-"""kill -9 of what a job or an endpoint consists of, stops at every stage, and more output than anybody reads."""
+"""kill -9 of each process of a job or an endpoint, stops at every stage, and more output than anyone reads."""
 
 import collections
 import contextlib
@@ -40,7 +40,7 @@ COUNT = f"""
     for number in range({NUMBERS}):
         print("n", number)
 """
-# Stage of a job -> the fault point at which its shim dawdles, and the status that is shown meanwhile.
+# Stage of a job -> the fault point at which its shim waits, and the status that is shown meanwhile.
 STAGES = {
     "start of the instance": ("shim.started", "Starting"),
     "environment": ("shim.environment", "DownloadingTrainingImage"),
@@ -66,7 +66,7 @@ def oracle(jobs: Any, oracle_of: Any) -> Iterator[Any]:
 
 
 def start(jobs: Any, oracle: Any, script: str = SLEEPER) -> str:
-    """A job whose script runs."""
+    """Start a job, and wait until its script runs."""
     name = jobs.create(script)
     jobs.wait_for_line(name, "RUN")
     return name
@@ -139,7 +139,7 @@ def test_a_job_is_stopped_at_once_after_its_creation(jobs: Any, oracle: Any) -> 
 
 
 def test_a_job_is_stopped_while_its_packages_are_installed(jobs: Any, oracle: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as index:  # takes connections, and never answers
+    with socket.create_server(("127.0.0.1", 0)) as index:  # accepts connections, but never answers
         index.settimeout(60)
         address = f"--index-url http://127.0.0.1:{index.getsockname()[1]}/simple/\nno-such-package-of-ours\n"
         name = jobs.create("print('ran')", files={"requirements.txt": address})
@@ -163,7 +163,7 @@ def test_a_job_is_stopped_during(stage: str, dawdling: tuple[Any, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def dawdling(jobs_of: Any, oracle_of: Any) -> Iterator[tuple[Any, Any]]:
-    """A service whose shims take their time at each stage."""
+    """Yield jobs of a service whose shims wait at each stage."""
     faults = ";".join(f"{point}:delay=0.5" for point, _ in STAGES.values())
     with Service(settings={"stop_grace_s": 1}, variables={"TIDEMILL_FAULTS": faults}) as service:
         jobs = jobs_of(service)
@@ -183,7 +183,7 @@ def test_no_line_of_a_flood_is_lost_or_out_of_order_for_who_reads_along(jobs: An
 
 
 def followed(jobs: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Every event of a job's log, read page by page while the job writes."""
+    """Yield every event of a job's log, read page by page while the job writes."""
     group = "/aws/sagemaker/TrainingJobs"
     position: dict[str, Any] = {"startFromHead": True}
     while True:
@@ -275,7 +275,7 @@ def test_a_job_whose_shim_dies_at_any_stage_fails_and_leaves_nothing(point: str,
 
 
 class Crowd:
-    """Clients that invoke an endpoint one request after the other, and count what they get."""
+    """Clients that invoke an endpoint in a loop, and count the answers."""
 
     def __init__(self, service: Service, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -288,7 +288,7 @@ class Crowd:
 
     @property
     def least(self) -> int:
-        """Answers that every client has had."""
+        """Return the number of answers that every client has received."""
         return min(self._answers)
 
     def __enter__(self) -> "Crowd":
@@ -312,7 +312,7 @@ class Crowd:
                 self.failures[error.response["Error"]["Code"]] += 1
             else:
                 self._answers[index] += 1
-            time.sleep(0.01)  # the machine is small, and the server shall come up again
+            time.sleep(0.01)  # leaves CPU for the server, which must start again
 
 
 def create_endpoint(jobs: Any, name: str, archive: Path) -> None:
@@ -329,5 +329,5 @@ def status_of(jobs: Any, endpoint: str) -> Any:
 
 
 def serving(oracle: Any, endpoint: str) -> list[Any]:
-    """The endpoint's server, without the sandbox around it."""
+    """Return the endpoint's server, without the sandbox around it."""
     return [each for each in oracle.processes(endpoint) if each.command[1:3] == ("-m", "tidemill_serving")]

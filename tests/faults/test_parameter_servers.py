@@ -1,4 +1,4 @@
-"""Parameter servers, masters and workers that fail: what the job says, and that nothing is left."""
+"""Parameter servers, masters and workers that fail: the job reports the cause, and no process is left."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tidemill.testing import Service
 
-# What fails on which instance, and what the job's FailureReason says then.
+# What fails on which instance, and the expected FailureReason of the job.
 FAILURES = {
     "master": (
         "if task == 'master': wait(); raise ValueError('no such layer')",

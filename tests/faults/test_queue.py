@@ -1,5 +1,5 @@
-"""Many more jobs than the machine runs at the same time: all of them run, in their order, whatever is stopped or killed
-in the middle."""
+"""Many more jobs than the machine runs at the same time: all of them run, in order, even if some are stopped or killed
+meanwhile."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import pytest
 from tidemill.testing import Service
 
 SLOTS = 2
-TOLERANCE = 2  # places: the jobs that run side by side start when they start
+TOLERANCE = 2  # places: jobs that run at the same time may start in either order
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def oracle(jobs: Any, oracle_of: Any) -> Iterator[Any]:
 
 
 def submit(jobs: Any, count: int, *, prefix: str) -> list[str]:
-    """Jobs that say their name, created in the order of the names, all from one archive of code."""
+    """Create jobs that log their name, in the order of the names, all from one archive of code."""
     first = jobs.request("import os\nprint('RUN', os.environ['TRAINING_JOB_NAME'])", name=f"{prefix}-0000")
     names = [f"{prefix}-{number:04}" for number in range(count)]
     for name in names:
@@ -37,7 +37,7 @@ def submit(jobs: Any, count: int, *, prefix: str) -> list[str]:
 
 
 def check_drained(jobs: Any, oracle: Any, names: Sequence[str], *, stopped: Sequence[str] = ()) -> None:
-    """Every job has run once, those that were stopped never, and the others in their order."""
+    """Check that every job has run once and in order, except the stopped ones, which must not have run."""
     for name in names:
         if name in stopped:
             oracle.check(name, "Stopped")
@@ -52,14 +52,14 @@ def check_drained(jobs: Any, oracle: Any, names: Sequence[str], *, stopped: Sequ
 
 
 def starts(job: Any) -> tuple[Any, Any]:
-    """When a job's script was started, and when the job ended."""
+    """Return when a job's script was started, and when the job ended."""
     (training,) = (each for each in job["SecondaryStatusTransitions"] if each["Status"] == "Training")
     return training["StartTime"], job["TrainingEndTime"]
 
 
 def check_slots(spans: Sequence[tuple[Any, Any]]) -> None:
-    """Never more at the same time than there are slots."""
-    # Where one ends when another starts, the end comes first.
+    """Check that there were never more jobs at the same time than slots."""
+    # If one ends when another starts, the end counts first.
     steps = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     assert max(itertools.accumulate(step for _, step in steps)) <= SLOTS
 

@@ -1,4 +1,4 @@
-"""Delete an endpoint and create another of its name at once, as redeploy loops do, by boto3 on real servers."""
+"""Delete an endpoint and immediately create another of its name, as redeploy loops do, by boto3 on real servers."""
 
 import contextlib
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def test_a_server_killed_between_deletion_and_creation_mixes_nothing(
         before.create(1)
         before.await_service()
         first = before.live_instances()
-        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die under any of them
+        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die during any of them
             before.delete()
             before.create(2)
         wait_until(lambda: service.pid is None, f"the server's death at {point}")

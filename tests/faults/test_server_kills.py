@@ -1,5 +1,5 @@
-"""kill -9 of the server at every stage of a job: the job finishes, the restarted server tells the truth, nothing is
-done twice.
+"""kill -9 of the server at every stage of a job: the job finishes, the restarted server reports the right state, and
+nothing is done twice.
 
 The kill comes from inside, at a named fault point, so that each stage is really hit; the fault log proves it.
 """
@@ -28,7 +28,7 @@ SCRIPT = """
     print("END", flush=True)
 """
 
-# Stage of a job -> the fault point that the server passes there.
+# Stage of a job -> the fault point that the server passes at that stage.
 STAGES = {
     "created": "control.created",
     "before the launch": "control.launch.before",
@@ -60,13 +60,13 @@ def victim(tmp_path: Path, jobs_of: Any) -> Iterator[Victim]:
 
 @contextlib.contextmanager
 def dying() -> Iterator[None]:
-    """The server may die under any request."""
+    """Ignore errors of requests inside the block, because the server may die during any of them."""
     with contextlib.suppress(BotoCoreError, ClientError):
         yield
 
 
 def processes_of(name: str) -> list[str]:
-    """Command lines of live processes that mention the job."""
+    """Return the command lines of live processes that contain the job's name."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -78,7 +78,7 @@ def processes_of(name: str) -> list[str]:
 
 
 def model_servers(victim: Victim) -> list[int]:
-    """Processes of the model server of the only endpoint; other tests of this machine may have some of their own."""
+    """Return the processes of the only endpoint's model server; other tests on this machine may have others."""
     [directory] = InstanceDirectory.all_below(victim.service.state_dir)
     mark = f"{MARK}={directory.ref.mark}".encode()
     found = []
@@ -91,7 +91,7 @@ def model_servers(victim: Victim) -> list[int]:
 
 
 def check_finished(victim: Victim, name: str, status: str = "Completed") -> None:
-    """The invariants of a job that has ended."""
+    """Check the invariants of a job that has ended."""
     job = victim.jobs.wait(name)
     assert job["TrainingJobStatus"] == status, job.get("FailureReason")
     log = victim.jobs.log(name)
@@ -109,7 +109,7 @@ def check_finished(victim: Victim, name: str, status: str = "Completed") -> None
 
 
 def job_directory(victim: Victim, name: str) -> str:
-    """The only directory below jobs."""
+    """Return the only directory below jobs."""
     (found,) = (victim.state_dir / "jobs").iterdir()
     return found.name
 

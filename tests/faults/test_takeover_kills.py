@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "packages/tidemill/tests/doub
 from postgresql_server import PostgresqlServer, binaries
 
 CLIENTS = 3
-PATIENCE_S = 60.0  # of a client, far above what a takeover takes
+PATIENCE_S = 60.0  # time limit of a client, far above the duration of a takeover
 SCRIPT = """
     import os, time
     print("RUN", os.getpid(), flush=True)
@@ -51,7 +51,7 @@ def pair(tmp_path: Path) -> Iterator[list[Service]]:
 
 
 def client_of(service: Service, name: str = "sagemaker") -> Any:
-    """A client that calls this very service, and tries again while nobody leads."""
+    """Return a client that uses this service only, and retries while no service leads."""
     keys = json.loads((service.state_dir / "keys.json").read_text())
     session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-west-2")
     config = Config(retries={"total_max_attempts": 8, "mode": "standard"}, connect_timeout=5, read_timeout=20)
@@ -59,7 +59,7 @@ def client_of(service: Service, name: str = "sagemaker") -> Any:
 
 
 class Creator:
-    """A client in a thread: creates a job, waits for its end, creates the next, through one service or the other."""
+    """A client in a thread: creates a job, waits for its end, creates the next, alternating between the services."""
 
     def __init__(self, pair: list[Service], request: dict[str, Any], seed: int) -> None:
         self.acknowledged: list[str] = []
@@ -92,7 +92,7 @@ class Creator:
         try:
             client.create_training_job(**{**self._request, "TrainingJobName": name})
         except ClientError as error:
-            # An earlier try was committed, and its answer was lost.
+            # An earlier try was committed, but its answer was lost.
             if error.response["Error"]["Code"] != "ResourceInUse":
                 raise
 
@@ -112,7 +112,7 @@ class Creator:
 
 
 def kill_and_revive(pair: list[Service], chance: random.Random) -> None:
-    """Kill one of the services or both, and start them again. Mostly it is the one that leads."""
+    """Kill one of the services (mostly the leader) or both, and start them again."""
     leader = json.loads((pair[0].state_dir / "service.json").read_text())["pid"]
     pair = sorted(pair, key=lambda each: each.pid != leader)
     victims = chance.choices([pair[:1], pair[1:], pair], weights=(6, 2, 2))[0]

@@ -1,4 +1,4 @@
-"""kill -9 of the server in the middle of a change of several records: after the restart all of it is there, or none."""
+"""kill -9 of the server in the middle of a change of several records: after the restart all changes exist, or none."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ WaitUntil = Callable[[Callable[[], Any], str], Any]
 
 
 class Victim:
-    """A service that dies at a fault point, and its next life without one."""
+    """A service that dies at a fault point, and its next start without one."""
 
     def __init__(self, directory: Path, jobs_of: Any, wait_until: WaitUntil) -> None:
         self._log = directory / "faults.log"
@@ -35,12 +35,12 @@ class Victim:
         self.service = Service(state_dir=self._state_dir, variables=armed if faults else {})
         self.service.start()
         self._jobs = self._jobs_of(self.service)
-        # What meets a dying server is not sent again: it would meet the next one.
+        # A request that fails because the server dies must not be retried: the retry would reach the next server.
         config = Config(retries={"total_max_attempts": 1})
         self.sagemaker = self.service.boto3_session().client("sagemaker", config=config)
 
     def dies_at(self, point: str, call: Callable[[], Any]) -> None:
-        """Make a call during which the server kills itself at ``point``, and start it again."""
+        """Make a call during which the server kills itself at ``point``, and start the server again."""
         with pytest.raises((BotoCoreError, ClientError)):
             call()
         self._wait_until(lambda: self.service.pid is None, f"the server's death at {point}")
@@ -49,7 +49,7 @@ class Victim:
         self.start()
 
     def create(self, kind: str, **members: Any) -> str:
-        """Create the resource ``digits`` of a kind; its ARN."""
+        """Create the resource ``digits`` of a kind, and return its ARN."""
         if kind == "model":
             made = self.sagemaker.create_model(
                 ModelName="digits", ExecutionRoleArn=ROLE, PrimaryContainer=CONTAINER, **members
@@ -67,7 +67,7 @@ class Victim:
         return str(self.sagemaker.create_training_job(**request, **members)["TrainingJobArn"])
 
     def tags(self, kind: str) -> list[dict[str, str]] | None:
-        """Tags of the resource; None where it does not exist."""
+        """Return the tags of the resource; None if it does not exist."""
         arn = f"arn:aws:sagemaker:us-west-2:000000000000:{kind}/digits"
         try:
             return self.sagemaker.list_tags(ResourceArn=arn)["Tags"]

@@ -1,4 +1,4 @@
-"""kill -9 of the service in the middle of a transform job: it goes on where it was."""
+"""kill -9 of the service in the middle of a transform job: the next service continues it."""
 
 import io
 import tarfile
@@ -37,14 +37,14 @@ def test_objects_with_a_result_are_not_done_again_after_a_kill(
     saved_model: Path, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     hits = tmp_path / "hits"
-    # Once behind the third result, once before the fifth is there, and once before the end is committed.
+    # Once after the third result, once before the fifth is stored, and once before the end is committed.
     points = ("object.after:exit:1:1:2", "object.before:exit:1:1:1", "end.before:exit")
     with Service(state_dir=tmp_path / "state") as service:
         s3, sagemaker = service.client("s3"), service.client("sagemaker")
         s3.put_object(Bucket=BUCKET, Key="model.tar.gz", Body=_archive(saved_model))
         for index in range(8):
             s3.put_object(Bucket=BUCKET, Key=f"in/{index}", Body=b"object %d" % index)
-        # What another job left is no result of this one.
+        # A result of another job does not count as one of this job.
         s3.put_object(Bucket=BUCKET, Key="out/7.out", Body=b"old")
         container = {"Image": "tensorflow-inference:2.21", "ModelDataUrl": f"s3://{BUCKET}/model.tar.gz"}
         sagemaker.create_model(ModelName="m", PrimaryContainer=container)
@@ -69,7 +69,7 @@ def test_objects_with_a_result_are_not_done_again_after_a_kill(
         events = service.client("logs").filter_log_events(
             logGroupName="/aws/sagemaker/TransformJobs", filterPattern='"asked for"'
         )["events"]
-        # Only the fifth, whose result was not there yet, was asked for twice.
+        # Only the fifth object, which had no result yet, was sent twice.
         assert sorted(each["message"][-1] for each in events) == list("012344567")
         [directory] = InstanceDirectory.all_below(service.state_dir)
         assert read_json(directory.spec_file)["kind"] == "transform"

@@ -20,7 +20,7 @@ CLIENTS = 4
 
 
 class Load:
-    """Clients that invoke an endpoint one request after the other, and count the answers and every failure."""
+    """Clients that invoke an endpoint in a loop, and record the answers and every failure."""
 
     def __init__(self, deployments: Deployments, service: Service) -> None:
         session, config = service.boto3_session(), Config(retries={"total_max_attempts": 1})
@@ -50,7 +50,7 @@ class Load:
                 self.answers[json.loads(reply["Body"].read())["predictions"][0]] += 1
             except Exception as error:  # noqa: BLE001 - every kind counts
                 self.failures.append(repr(error))
-            self._done.wait(0.01)  # the machine is small
+            self._done.wait(0.01)  # leaves CPU for the servers
 
 
 def test_no_request_fails_while_an_endpoint_is_updated_back_and_forth(
@@ -148,7 +148,7 @@ POINTS = [
 
 @pytest.fixture
 def updated_state(tmp_path: Path) -> Iterator[Path]:
-    """A state directory that the services of a test take over from each other."""
+    """Yield a state directory that the services of a test use one after the other."""
     state_dir = tmp_path / "state"
     yield state_dir
     Service(state_dir=state_dir)._clean_up()
@@ -156,7 +156,7 @@ def updated_state(tmp_path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def serving(state_dir: Path) -> Iterator[Service]:
-    """A service that leaves its endpoints running at the end of the block."""
+    """Yield a service that leaves its endpoints running at the end of the block."""
     service = Service(state_dir=state_dir)
     service.start()
     try:
@@ -177,13 +177,13 @@ def test_an_update_is_finished_by_the_next_service_whichever_step_the_last_one_d
         deployments.await_service()
     for turn, point in enumerate(points):
         number, log = 2 - turn % 2, tmp_path / f"{turn}.log"
-        # The first launch that a service passes is that of the instance which serves already.
+        # The service first passes the launch of the instance that already serves.
         skip = 1 if point == "control.endpoint.launched" else 0
         armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:{skip}", "TIDEMILL_FAULTS_LOG": str(log)}
         dying = Service(state_dir=updated_state, variables=armed)
         dying.start()
         before = Deployments(dying, "steps", attempts=1)
-        with contextlib.suppress(BotoCoreError, ClientError):  # the service may die under it
+        with contextlib.suppress(BotoCoreError, ClientError):  # the service may die during the call
             before.update(number)
         wait_until(lambda: dying.pid is None, f"the service's death at {point}")  # noqa: B023
         assert log.read_text().split()[:2] == [point, "exit"]

@@ -12,7 +12,7 @@ __all__ = ["Victim"]
 
 
 class Victim:
-    """A service that dies at a fault point, and its next life without one."""
+    """A service that dies at a fault point, and its next start without one."""
 
     def __init__(self, directory: Path, jobs_of: Any, **settings: object) -> None:
         self.log = directory / "faults.log"
@@ -22,14 +22,14 @@ class Victim:
         self.service = Service(state_dir=self.state_dir)
 
     def start(self, point: str = "", *, skipping: int = 0) -> None:
-        """Start, with a fault point armed."""
+        """Start the service with a fault point armed."""
         armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:{skipping}", "TIDEMILL_FAULTS_LOG": str(self.log)}
         self.service = Service(state_dir=self.state_dir, settings=self._settings, variables=armed if point else {})
         self.service.start()
         self.jobs = self._jobs_of(self.service)
 
     def await_death(self, point: str) -> None:
-        """Until the server has killed itself, at that point and no other."""
+        """Wait until the server has killed itself, and check that this fault point was the cause."""
         process = self.service._process
         assert process is not None
         try:
@@ -40,6 +40,6 @@ class Victim:
         self.log.unlink()
 
     def revive(self) -> None:
-        """Start again, unarmed."""
+        """Start the service again without a fault point."""
         self.service.kill()
         self.start()

@@ -1,4 +1,4 @@
-"""Lets the tests import `scenarios`."""
+"""Makes `scenarios` importable for the tests."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs that our runtime and SageMaker's training toolkit both run: configuration files, variables and code."""
+"""Jobs that both tidemill's runtime and SageMaker's training toolkit run: configuration files, variables and code."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ seen = {"argv": sys.argv[1:], "variables": dict(os.environ), "directory": os.get
 with open(os.path.join(os.path.dirname(base), "seen.json"), "w", errors="surrogateescape") as file:
     json.dump({**seen, "tree": sorted(tree)}, file)
 """
-"""A script that writes what it finds next to the directory that replaces /opt/ml."""
+"""A script that writes its findings next to the directory that replaces /opt/ml."""
 
 SHELL = '#!/bin/sh\nPYTHONSAFEPATH= exec "$RECORD_PYTHON" "$SAGEMAKER_BASE_DIR/code/record.py" "$@"\n'
 
@@ -26,9 +26,9 @@ class Scenario:
     """One job.
 
     Attributes:
-        raw: hyperparameters.json, without the entry point.
-        channels: inputdataconfig.json.
-        resources: resourceconfig.json; None writes no such file.
+        raw: Content of hyperparameters.json, without the entry point.
+        channels: Content of inputdataconfig.json.
+        resources: Content of resourceconfig.json; None writes no such file.
         variables: Container variables.
         code: Files of /opt/ml/code.
         program: Entry point.
@@ -51,7 +51,7 @@ def _group(name: str, *hosts: str, instance_type: str = "ml.m5.xlarge") -> dict[
 
 
 def _cluster(count: int, *groups: dict[str, Any], current: str = "algo-1", name: str | None = None) -> dict[str, Any]:
-    """A resourceconfig.json; `name` is that of the current group."""
+    """Return a resourceconfig.json; `name` is the name of the current group."""
     config: dict[str, Any] = {"current_host": current, "hosts": _hosts(count), "network_interface_name": "eth0"}
     if name is not None:
         config.update(current_group_name=name, instance_groups=list(groups), current_instance_type="ml.m5.xlarge")
@@ -65,7 +65,7 @@ ONE = _cluster(1, _group(ONLY, "algo-1"), name=ONLY)
 TWO = _cluster(2, _group(ONLY, "algo-1", "algo-2"), name=ONLY)
 MIXED = [_group("cpu", "algo-1"), _group("gpu", "algo-2", "algo-3", instance_type="ml.p3.2xlarge")]
 
-# Text of hyperparameters.json, after the name of what is special about it.
+# Contents of hyperparameters.json, by the name of their special feature.
 VALUES: dict[str, Any] = {
     "integer": "3",
     "float": "0.001",

@@ -1,7 +1,8 @@
-"""The same jobs under our runtime and under SageMaker's training toolkit 5.1.4: what does the script find?
+"""The same jobs under tidemill's runtime and under SageMaker's training toolkit 5.1.4: both scripts find the same.
 
-Run by `make matrix-toolkit`. Both are whole processes, each with its own copy of the job; the toolkit runs in an
-environment of its own. Every difference is listed here with its reason, and a listed one that is gone is an error too.
+Run by `make matrix-toolkit`. Both are whole processes, each with its own copy of the job; the toolkit runs in a
+separate environment. Every difference is listed here with its reason, and a listed difference that no longer exists is
+an error, too.
 """
 
 import json
@@ -17,9 +18,9 @@ TOOLKIT = ROOT / ".venvs/toolkit/bin"
 OURS = ROOT / ".venvs/tf-2.21/bin"
 ABSENT = "(absent)"
 PLATFORM = ("input/config", "input/data", "model", "output/data", "checkpoints", "code")
-"""What the shim makes, and SageMaker's platform."""
+"""Directories that the shim, and SageMaker's platform, create."""
 
-# What every script finds: the toolkit's value and ours. docs/compatibility.md has the reasons.
+# Differences for every script: the toolkit's value and tidemill's. docs/compatibility.md has the reasons.
 IMAGE = "sagemaker_tensorflow_container.training:main"
 EVERYWHERE: dict[str, tuple[Any, Any]] = {
     "$PYTHONUNBUFFERED": (ABSENT, "1"),
@@ -32,7 +33,7 @@ EVERYWHERE: dict[str, tuple[Any, Any]] = {
 }
 
 TRIAL = "s3://b/m/t-1/model"
-# What single jobs find besides.
+# Further differences of single jobs.
 SOMEWHERE: dict[str, dict[str, tuple[Any, Any]]] = {
     "framework: job name": {"SM_TRAINING_ENV: job_name": (None, "job-1")},
     "framework: region": {"$S3_REGION": (ABSENT, "us-west-2")},
@@ -52,7 +53,7 @@ SOMEWHERE: dict[str, dict[str, tuple[Any, Any]]] = {
     "variables: region": {"$SAGEMAKER_REGION": ("", "us-east-2"), "$S3_REGION": (ABSENT, "us-east-2")},
     "job name and region, as in jobs": {"$S3_REGION": (ABSENT, "us-west-2")},
 }
-# Jobs that end before the script runs, with a message of our own.
+# Jobs that end before the script runs, with a message of tidemill's own.
 NO_SCRIPT = (
     "code: a missing file",
     "code: no program",
@@ -66,7 +67,7 @@ NO_SCRIPT = (
 def test_a_script_finds_what_it_finds_under_the_toolkit(name: str, tmp_path: Path) -> None:
     toolkit, ours = both(SCENARIOS[name], tmp_path)
     if name == "name: k=v":
-        # No variable can have such a name. The toolkit fails; here the script finds the value among its arguments.
+        # No variable can have such a name. The toolkit fails; tidemill's script finds the value among its arguments.
         assert (toolkit["exit status"], ours["exit status"]) == (1, 0)
         assert "argv" not in toolkit
         assert ours["argv"] == ["--k=v", "x y"]
@@ -87,7 +88,7 @@ def test_a_script_finds_what_it_finds_under_the_toolkit(name: str, tmp_path: Pat
 
 
 def _ours_alone(toolkit: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Take out what differs in every job, but not in the same way."""
+    """Remove what differs in every job, but not in the same way."""
     assert ours.pop("$PATH") == f"BIN:{toolkit.pop('$PATH')}"
     given = ours.pop("$PYTHONPATH").split(":")
     found = toolkit.pop("$PYTHONPATH").split(":")
@@ -99,7 +100,7 @@ def _ours_alone(toolkit: dict[str, Any], ours: dict[str, Any]) -> None:
 
 
 def run(scenario: Scenario, directory: Path, command: list[str], *, python: Path) -> dict[str, Any]:
-    """Run a scenario in `directory`, and return what its script found and what the job left, by name."""
+    """Run a scenario in `directory`; return what its script found and the files that the job left, by name."""
     base = directory / "ml"
     for name, text in scenario.code.items():
         path = base / "code" / name
@@ -121,7 +122,7 @@ def run(scenario: Scenario, directory: Path, command: list[str], *, python: Path
         "HOME": str(directory),
         "LANG": "C.UTF-8",
         "SAGEMAKER_BASE_DIR": str(base),
-        "SM_STUDIO_LOCAL_MODE": "true",  # else the toolkit waits for a DNS that knows algo-2
+        "SM_STUDIO_LOCAL_MODE": "true",  # otherwise the toolkit waits for a DNS that knows algo-2
         "RECORD_PYTHON": str(python),
         **scenario.variables,
     }
@@ -151,7 +152,7 @@ def _facts(directory: Path, status: int, *, python: Path) -> dict[str, Any]:
 
 
 def both(scenario: Scenario, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the toolkit's script finds, and ours."""
+    """Return the findings of the toolkit's script, and of tidemill's."""
     for name in ("toolkit", "ours"):
         (directory / name).mkdir()
     toolkit = run(scenario, directory / "toolkit", [str(TOOLKIT / "train")], python=TOOLKIT / "python")

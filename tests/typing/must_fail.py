@@ -1,4 +1,4 @@
-"""The type checker must refuse this file; `make check` fails if it does not. That is how the check is checked."""
+"""The type checker must refuse this file; `make check` fails if it does not. This tests the check itself."""
 
 from tidemill.core.names import S3Uri
 

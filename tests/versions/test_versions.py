@@ -1,7 +1,7 @@
 """Real jobs on real TensorFlow versions, each in its own environment, on a Python that it supports.
 
-Two old versions are in every run of the tests, all of them in `make matrix-versions`. The first run builds what is not
-built; a version whose Python is not on this machine is skipped, and says so.
+Every test run includes two old versions, `make matrix-versions` all of them. The first run builds missing environments;
+a version whose Python is not on this machine is skipped, with a message.
 """
 
 import json
@@ -155,7 +155,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def example(**values: float) -> bytes:
-    """A serialized tf.train.Example with one float for each name."""
+    """Return a serialized tf.train.Example with one float per name."""
     features = b""
     for name, value in values.items():
         floats = field(2, field(1, struct.pack("<f", value)))  # Feature.float_list.value
@@ -164,7 +164,7 @@ def example(**values: float) -> bytes:
 
 
 def logged(lines: list[str], head: str) -> str:
-    """The rest of the only line with that beginning."""
+    """Return the rest of the only line that begins with ``head``."""
     (found,) = [line.removeprefix(head) for line in lines if line.startswith(head)]
     return found
 
@@ -193,7 +193,7 @@ def test_digits_are_learned_on_the_version_that_was_asked_for(jobs, build_enviro
 def test_an_estimator_trains_from_pipes_and_evaluates(jobs, build_environment, version):
     build_environment(version)
     script = ESTIMATOR
-    if version != "1.15":  # there it runs as it was written for TensorFlow 1
+    if version != "1.15":  # on 1.15 the script runs as written for TensorFlow 1
         script = script.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf")
     data = recordio([example(x=i / 100, y=2 * i / 100 + 1) for i in range(100)])
     jobs.s3.put_object(Bucket=BUCKET, Key=f"line-{version}/a.rec", Body=data)

@@ -1,4 +1,4 @@
-"""A group that a script hands in: the second of two ranks, where the first sends the same, negated."""
+"""A communicator for `hvd.init`: the second of two ranks, the first of which sends the values negated."""
 
 import pickle
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import horovod.tensorflow as hvd
 
 
 class Pair:
-    """This process is rank 1 of 2, and keeps what it sends."""
+    """This process as rank 1 of 2; it records the arrays that it sends."""
 
     rank, size = 1, 2
 
@@ -28,7 +28,7 @@ class Pair:
         return [-array if array.dtype.kind == "f" else np.array(array), np.array(array)]
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        if array is None:  # an object that this rank does not look at
+        if array is None:  # an object that this rank does not read
             return np.frombuffer(pickle.dumps("theirs"), np.uint8)
         self.sent.append(array)
         return -array if root == 0 and array.dtype.kind == "f" else np.array(array)
@@ -39,7 +39,7 @@ class Pair:
 
 @contextmanager
 def joined() -> Iterator[Pair]:
-    """Horovod over a new pair."""
+    """Initialize Horovod over a new pair during the block."""
     hvd.shutdown()
     pair = Pair()
     hvd.init(pair)

@@ -2,12 +2,12 @@
 
     python run_sanitized.py SECONDS
 
-First without TensorFlow: a program whose threads are ranks (`native/stress_engine.cc`), for SECONDS with the address
-and undefined-behavior sanitizers, and as long with the thread sanitizer, which would not know TensorFlow's own locks.
-The thread sanitizer knows memory by its address: what two ranks do to the memory that they share, each through a
-mapping of its own, it does not compare. Then every call under mpirun, inside TensorFlow, with the first two. Leaks are
-checked without TensorFlow only: the interpreter does not free all memory. Uses clang, or else the compiler in CXX or
-c++.
+First without TensorFlow: a program whose threads are ranks (`native/stress_engine.cc`) runs for SECONDS with the
+address and undefined-behavior sanitizers, and for SECONDS with the thread sanitizer, which does not know TensorFlow's
+own locks. The thread sanitizer identifies memory by its address, so it does not compare accesses of two ranks to their
+shared memory, which each rank maps separately. Then every call runs under mpirun, inside TensorFlow, with the first two
+sanitizers. Leaks are checked without TensorFlow only, because the interpreter does not free all memory. Uses clang, or
+else the compiler in CXX or c++.
 """
 
 import os

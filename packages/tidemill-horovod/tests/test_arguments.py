@@ -1,4 +1,4 @@
-"""Every argument of every public function has a row in the table, and the row is true."""
+"""Every argument of every public function has a row in the table, and has the effect that the row states."""
 
 import inspect
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_every_row_is_of_a_public_function_and_says_something() -> None:
 
 
 def called(function: str, **given: Any) -> Any:
-    """The function's result with the least that it needs, and these arguments."""
+    """Return the function's result for its minimal arguments and the given ones."""
     return CALLS[function](**given)
 
 
@@ -86,7 +86,9 @@ REFUSED = {"session": object()}
 
 
 @pytest.mark.parametrize(("function", "argument"), rows(Effect.REFUSED))
-def test_what_cannot_be_honored_is_refused_by_name_before_anything_is_sent(function: str, argument: str) -> None:
+def test_an_argument_that_cannot_be_honored_is_refused_by_name_before_anything_is_sent(
+    function: str, argument: str
+) -> None:
     value = REFUSED[argument]
     with joined() as pair:
         with pytest.raises(ValueError) as caught:
@@ -98,7 +100,7 @@ def test_what_cannot_be_honored_is_refused_by_name_before_anything_is_sent(funct
 
 
 @pytest.mark.parametrize("function", [name for name in CALLS if "process_set" in ARGUMENTS[name]])
-def test_what_is_no_process_set_is_refused_before_anything_is_sent(function: str) -> None:
+def test_a_value_that_is_not_a_process_set_is_refused_before_anything_is_sent(function: str) -> None:
     with joined() as pair:
         with pytest.raises(ValueError, match=r"process_set is 1; allowed is a hvd\.ProcessSet"):
             called(function, process_set=1)
@@ -123,7 +125,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.NONE) if row[0] in CALLS])
-def test_what_is_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
+def test_an_argument_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
     seen = []
     for given in ({}, {argument: WITHOUT_EFFECT[argument]}):
         with joined() as pair:
@@ -132,7 +134,7 @@ def test_what_is_without_effect_changes_neither_the_result_nor_what_is_sent(func
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
-# For each argument that is honored, what shows it; the pair's sum is 0, so a reduction shows in what is sent.
+# For each honored argument, a check of its effect. The sum of the pair is 0, so reductions are seen in what is sent.
 
 
 def sent_by(function: str, **given: Any) -> list[np.ndarray]:
@@ -228,7 +230,7 @@ def shows_sparse_as_dense() -> None:
     with joined():
         assert isinstance(gradients()[1], tf.IndexedSlices)
         assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
-    hvd.init([])  # alone
+    hvd.init([])  # this process alone
     assert isinstance(gradients(sparse_as_dense=True)[1], tf.Tensor)
     hvd.shutdown()
 
@@ -253,7 +255,7 @@ def shows_predivide() -> None:
 def shows_comm() -> None:
     with joined() as pair:
         assert hvd.process.communicator() is pair
-        hvd.init()  # whatever there is
+        hvd.init()  # accepts the existing group
         hvd.init(pair)
         with pytest.raises(ValueError, match=r"Horovod was initialized before with .*call hvd\.shutdown\(\) first"):
             hvd.init([0])
@@ -297,5 +299,5 @@ EFFECTS: dict[tuple[str, str], Callable[[], None]] = {
 
 
 @pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.HONORED) if row in EFFECTS])
-def test_what_is_honored_has_an_effect(function: str, argument: str) -> None:
+def test_an_honored_argument_has_an_effect(function: str, argument: str) -> None:
     EFFECTS[function, argument]()

@@ -1,4 +1,4 @@
-"""What wants real ranks: each call over shared memory and over TCP, under mpirun and tidemill's launcher."""
+"""Features that need real ranks: each call over shared memory and over TCP, under mpirun and tidemill's launcher."""
 
 import os
 import shutil

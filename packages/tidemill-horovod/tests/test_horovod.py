@@ -1,4 +1,4 @@
-"""The calls of Horovod: alone, under mpirun, and what is refused."""
+"""The calls of Horovod in one process and under mpirun, and refusals."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def test_every_call_is_right_under_mpirun(options):
 
 
 class Numbers:
-    """A communicator of the script's own: the second of two, where the other sends what it is sent, negated."""
+    """A communicator of the script: the second of two ranks, whose peer sends the received values negated."""
 
     rank, size = 1, 2
 

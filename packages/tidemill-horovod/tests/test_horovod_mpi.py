@@ -1,4 +1,4 @@
-"""Horovod under the launchers of two MPIs: it works, or one error names both."""
+"""Horovod under the launchers of two MPIs: it works, or one error names both MPIs."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def test_an_mpi4py_that_loads_the_other_mpi_is_refused_by_an_error_that_names_bo
 
 
 def test_a_communicator_of_the_other_mpi_is_refused():
-    """Open MPI under MPICH's mpirun starts as a job of one process, so each would train by itself."""
+    """Open MPI under MPICH's mpirun starts as a job of one process, so each process would train alone."""
     done = run("MPICH", "--communicator", MPI4PY_LIBMPI=str(LIBRARY["Open MPI"]))
     assert done.returncode != 0
     assert "the mpirun of MPICH started this process, but mpi4py loads Open MPI" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""A rank that dies or hangs is an error on the others, which names it."""
+"""A rank that dies or hangs causes an error on the other ranks, which names it."""
 
 import os
 import re

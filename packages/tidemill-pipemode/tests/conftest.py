@@ -20,7 +20,7 @@ from scripts import ScriptServer
 
 
 class Channels:
-    """Directories as a job has them, with channels in Pipe mode."""
+    """The directories of a job, with channels in Pipe mode."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,14 +48,14 @@ class Channels:
         return path
 
     def write(self, stream: bytes, epoch: int = 0, channel: str = "training") -> subprocess.Popen[bytes]:
-        """Start a process that writes the stream into the FIFO and ends."""
+        """Start a process that writes the stream into the FIFO and exits."""
         path = self.fifo(epoch, channel)
         source = path.with_name(f".{path.name}.source")
         source.write_bytes(stream)
         return self.run('cat "$1" > "$2"', source, path)
 
     def run(self, script: str, *arguments: Any) -> subprocess.Popen[bytes]:
-        """Start a shell process of its own process group."""
+        """Start a shell process in its own process group."""
         words = ["sh", "-c", script, "sh", *map(str, arguments)]
         self.writers.append(subprocess.Popen(words, start_new_session=True))
         return self.writers[-1]
@@ -66,7 +66,7 @@ class Channels:
         (directory / f"{channel}_{epoch}.outcome").write_text(line)
 
     def end_writers(self) -> None:
-        """Kill those that still run."""
+        """Kill the writers that are still running."""
         for writer in self.writers:
             if writer.poll() is None:
                 os.killpg(writer.pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def channels(tmp_path: Path) -> Iterator[Channels]:
 
 @pytest.fixture(params=["native", "python"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each test that takes this runs with both readers."""
+    """Run each test that uses this fixture with both readers."""
     if request.param == "python":
         absent = native_library.NativeLibrary(None, None, "switched off by the test")
         monkeypatch.setattr(dataset, "load_native_reader", lambda: absent)
@@ -98,7 +98,10 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def read() -> Callable[[tf.data.Dataset], tuple[list[bytes], str]]:
-    """Read a dataset to its end: the records, and the text of the InternalError that ended it, or nothing."""
+    """Return a function that reads a dataset to its end.
+
+    The function returns the records, and the text of the InternalError that ended the dataset, or an empty text.
+    """
 
     def one_by_one(source: tf.data.Dataset) -> tuple[list[bytes], str]:
         records: list[bytes] = []
@@ -123,6 +126,6 @@ def script_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptSe
 
 @pytest.fixture
 def scripts(script_server: ScriptServer) -> Iterator[ScriptServer]:
-    """Runs scripts with TensorFlow in processes of their own; none outlives its test."""
+    """Yield a server that runs scripts with TensorFlow in separate processes, which end with the test."""
     yield script_server
     script_server.close_scripts()

@@ -1,4 +1,4 @@
-"""Feeders for laptops as processes of their own."""
+"""Feeders for laptops as separate processes."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ class FeederProcess:
         words = ["--pipe-dir", pipe_dir, *arguments]
         command = [sys.executable, "-m", "sagemaker_tensorflow.feed", *map(str, words)]
         for number in (signal.SIGINT, signal.SIGHUP):
-            # Of tests in the background of a shell, or under nohup: the feeder would ignore them as well.
+            # In a background shell or under nohup the test ignores these signals, and the feeder would inherit that.
             if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.pid = self._process.pid
 
     def end(self, number: int = 0) -> tuple[int, str]:
-        """Send a signal, if one is given, and wait; the exit status and what was said on standard error."""
+        """Optionally send a signal, then wait; return the exit status and the text on standard error."""
         if number:
             os.kill(self.pid, number)
         errors = self._process.communicate(timeout=DEADLINE_S)[1]
@@ -40,7 +40,7 @@ class FeederProcess:
 
 @contextmanager
 def feeding(pipe_dir: Path, *arguments: object) -> Iterator[FeederProcess]:
-    """Within, a feeder runs; it may end earlier."""
+    """Run a feeder during the block; it may end earlier."""
     feeder = FeederProcess(pipe_dir, *arguments)
     try:
         yield feeder
@@ -49,7 +49,7 @@ def feeding(pipe_dir: Path, *arguments: object) -> Iterator[FeederProcess]:
 
 
 def open_files(pid: int) -> list[Path]:
-    """What a process has open."""
+    """Return the files that a process has open."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -58,6 +58,6 @@ def open_files(pid: int) -> list[Path]:
 
 
 def stop(feeder: FeederProcess) -> None:
-    """Let a feeder live without doing anything."""
+    """Suspend a feeder."""
     os.kill(feeder.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, feeder.pid, os.WSTOPPED | os.WNOWAIT)

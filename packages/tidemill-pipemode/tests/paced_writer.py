@@ -1,9 +1,9 @@
-"""A writer of a FIFO, to be run: writes given pieces, each apart from the one before, and may then kill itself.
+"""A program that writes given pieces into a FIFO, with pauses between them, and may then kill itself.
 
     python paced_writer.py FIFO OUTCOME < PLAN
 
-PLAN is JSON: `pieces` in hexadecimal; `killed`, whether it ends by SIGKILL after the last. OUTCOME is the outcome file
-of the epoch, or empty for a writer that has none.
+PLAN is JSON: `pieces` in hexadecimal, and `killed`, whether it ends by SIGKILL after the last piece. OUTCOME is the
+outcome file of the epoch, or empty for a writer without one.
 """
 
 import array
@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def wait_until_read(fd: int) -> bool:
-    """Whether the reader has taken everything and is still there."""
+    """Return whether the reader has read everything and is still connected."""
     unread = array.array("i", [0])
     poll = select.poll()
     poll.register(fd, 0)  # reports an end without readers
@@ -53,7 +53,7 @@ def main() -> None:
             if not wait_until_read(fd):
                 return
     except BrokenPipeError:
-        return  # the reader has gone: the next epoch is another writer's
+        return  # the reader has closed the FIFO: the next epoch has another writer
     if plan["killed"]:
         os.kill(os.getpid(), signal.SIGKILL)
     write_outcome(outcome, "ok", written)

@@ -1,9 +1,9 @@
-"""Fuzz the parsers of tidemill-pipemode, guided by what is covered where there is clang.
+"""Fuzz the parsers of tidemill-pipemode, guided by coverage if clang is installed.
 
     python run_fuzz.py SECONDS
 
-With clang it is libFuzzer; else the tests' own program, which mutates streams without a guide, and that is said. Either
-way address and undefined-behaviour sanitizers watch, and the parsers are held against naive ones.
+With clang it uses libFuzzer, otherwise the tests' own program, which mutates streams without guidance (it prints
+which). Both run with address and undefined-behavior sanitizers, and compare the parsers with simple ones.
 """
 
 import os
@@ -19,13 +19,13 @@ SOURCES = (HERE / "native" / "check_framing.cc", *(NATIVE / name for name in ("c
 
 
 def build(compiler: str, sanitizers: str, target: Path, *more: str) -> bool:
-    """Compile the parsers with their fuzzer; whether that worked."""
+    """Compile the parsers with their fuzzer; return whether that succeeded."""
     flags = ("-std=c++17", "-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", f"-I{NATIVE}", *more)
     return subprocess.run([compiler, *flags, *map(str, SOURCES), "-o", str(target)], check=False).returncode == 0
 
 
 def main(seconds: int) -> int:
-    """The exit status: that of the fuzzer."""
+    """Run the fuzzer and return its exit status."""
     clang = next(
         filter(None, map(shutil.which, ("clang++", *(f"clang++-{major}" for major in range(21, 10, -1))))), None
     )

@@ -2,8 +2,8 @@
 
     python run_matrix.py UV ENVIRONMENT...
 
-Builds the wheel once, installs it in each environment in place of whatever is there, and runs the whole suite in each.
-Fails unless every test passed everywhere, none was skipped, and their number is the same everywhere.
+Builds the wheel once, installs it in each environment, replacing an installed one, and runs the whole suite in each.
+Fails unless all tests passed everywhere, none was skipped, and all environments ran the same number.
 """
 
 import os
@@ -17,12 +17,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 LIMIT_S = 1800
-"""How long a suite may take: pytest-xdist waits for ever where one of its workers has aborted."""
+"""Time limit of a suite in seconds: pytest-xdist waits forever after one of its workers has aborted."""
 TENSORFLOW = "import tensorflow; print(tensorflow.__version__)"
 
 
 def build(uv: str, python: str, target: Path) -> Path:
-    """The wheel, made from the sdist as an installer would."""
+    """Return the wheel, built from the sdist as an installer would."""
     command = [uv, "build", "-q", "--no-build-isolation", "-p", python, "-o", str(target), str(PACKAGE)]
     subprocess.run(command, check=True)
     (wheel,) = target.glob("*.whl")
@@ -30,7 +30,7 @@ def build(uv: str, python: str, target: Path) -> Path:
 
 
 def run(python: str, report: Path) -> Counter[str]:
-    """How many tests had which outcome."""
+    """Return the number of tests by outcome."""
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", f"--junitxml={report}", "tests"]
     suite = subprocess.Popen(command, cwd=PACKAGE, start_new_session=True)
     try:
@@ -49,7 +49,7 @@ def run(python: str, report: Path) -> Counter[str]:
 
 
 def main(uv: str, environments: list[str]) -> int:
-    """The exit status."""
+    """Run the tests and return the exit status."""
     counts: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory(prefix="tidemill-matrix-") as directory:
         pythons = [str(Path(environment).absolute() / "bin" / "python") for environment in environments]

@@ -1,10 +1,10 @@
-"""Imports TensorFlow once and forks a process for each script: to be run, not imported.
+"""A program that imports TensorFlow once and forks a process for each script.
 
     python script_server.py SOCKET
 
-A caller connects, sends the script and its arguments as JSON with the descriptors of its standard output and error, is
-told the process id, and at the end the wait status. The script runs in the main thread of an ordinary interpreter and
-leaves through its ordinary end.
+A caller connects, and sends the script and its arguments as JSON with the descriptors of its standard output and error.
+It receives the process id, and at the end the wait status. The script runs in the main thread of an ordinary
+interpreter and exits in the ordinary way.
 """
 
 import json
@@ -21,7 +21,7 @@ from sagemaker_tensorflow import native_library
 
 
 def serve(path: str) -> Any:
-    """Fork for each caller. Returns only in the forked processes, with what their caller sent."""
+    """Fork for each caller. Returns only in the forked processes, with the caller's request."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -36,7 +36,7 @@ def serve(path: str) -> Any:
 
 
 def run(caller: socket.socket) -> Any:
-    """Fork once more: one process is the script, the other stays to wait for it."""
+    """Fork once more: one process runs the script, the other waits for it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request, descriptors, _, _ = socket.recv_fds(caller, 1 << 20, 2)
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""Scripts in processes of their own, forked from one that has TensorFlow imported: real ones, and there at once."""
+"""Scripts in separate processes, forked from one that has already imported TensorFlow, so that they start at once."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import IO
 
 
 class Script:
-    """A running script, with as much of `subprocess.Popen` as its tests need."""
+    """A running script, with the part of `subprocess.Popen` that the tests need."""
 
     def __init__(self, server: Path, request: dict[str, object]) -> None:
         output, output_end = os.pipe()
@@ -31,19 +31,19 @@ class Script:
         os.kill(self.pid, number)
 
     def wait(self, timeout_s: float) -> int:
-        """Its exit status, negative for a signal."""
+        """Wait for the exit status, negative for a signal."""
         if self.returncode is None:
             self._connection.settimeout(timeout_s)
             self.returncode = int(self._words.readline())
         return self.returncode
 
     def communicate(self, timeout_s: float) -> tuple[str, str]:
-        """Wait for its end; what it wrote (a pipeful at most) on standard output and error."""
+        """Wait for its end; return its output (up to the size of a pipe) on standard output and error."""
         self.wait(timeout_s)
         return self.stdout.read(), self._stderr.read()
 
     def close(self) -> None:
-        """Kill it if it still runs, and let everything go."""
+        """Kill it if it is still running, and release everything."""
         if self.returncode is None:
             self.send_signal(signal.SIGKILL)
             self.wait(60)
@@ -52,7 +52,7 @@ class Script:
 
 
 class ScriptServer:
-    """Starts scripts. To be closed."""
+    """Starts scripts; must be closed."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = directory / "scripts.sock"
@@ -68,7 +68,7 @@ class ScriptServer:
         return self._scripts[-1]
 
     def close_scripts(self) -> None:
-        """Those of one test."""
+        """Close the scripts of one test."""
         for script in self._scripts:
             script.close()
         self._scripts.clear()

@@ -1,4 +1,4 @@
-"""Streams in the three framings, built by hand from their definitions."""
+"""Streams in the three framings, built from their definitions."""
 
 import struct
 from functools import lru_cache
@@ -7,7 +7,7 @@ MAGIC = 0xCED7230A
 
 
 def crc32c(data: bytes) -> int:
-    """Byte by byte, each straight from the definition."""
+    """Return the checksum, computed byte by byte from the definition."""
     register = 0xFFFFFFFF
     for byte in data:
         register = register >> 8 ^ _bits((register ^ byte) & 255)
@@ -42,5 +42,5 @@ def encode(record_format: str, records: list[bytes]) -> bytes:
 
 
 def flipped(stream: bytes, at: int) -> bytes:
-    """The stream with one bit of its byte `at` turned."""
+    """Return the stream with one bit of its byte `at` flipped."""
     return stream[:at] + bytes([stream[at] ^ 1]) + stream[at + 1 :]

@@ -1,4 +1,4 @@
-"""The figures that `benchmark` and `benchmark_records_interval` print on file descriptor 1."""
+"""The figures that `benchmark` and `benchmark_records_interval` print to file descriptor 1."""
 
 import re
 

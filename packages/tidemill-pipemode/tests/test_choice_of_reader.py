@@ -1,4 +1,4 @@
-"""Which reader runs, and how one is told."""
+"""The choice of the reader, and the messages about it."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 DEADLINE_S = 300  # it compiles
-# The library of an installed wheel is hidden, and the cache empty.
+# Hides the library of an installed wheel, and uses an empty cache.
 CHOOSE = """
 import os, shutil, sys
 os.environ["TIDEMILL_NATIVE_DIR"] = sys.argv[1] + "/cache"

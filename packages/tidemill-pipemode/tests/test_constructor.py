@@ -1,4 +1,4 @@
-"""What the constructor takes, sets and refuses, in the documented order."""
+"""The constructor's arguments, effects and refusals, in the documented order."""
 
 import inspect
 

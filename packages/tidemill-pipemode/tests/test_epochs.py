@@ -1,4 +1,4 @@
-"""Which FIFO an iteration reads."""
+"""The FIFO that an iteration reads."""
 
 import subprocess
 import sys

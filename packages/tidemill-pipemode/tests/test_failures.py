@@ -1,4 +1,4 @@
-"""Broken streams: all that is sound is given, then comes InternalError, never a silent end or a made-up record."""
+"""Invalid streams: all valid records are returned, then comes InternalError, never a silent end or a false record."""
 
 import gzip
 import os
@@ -115,7 +115,7 @@ def test_a_bad_header_is_never_skipped(channels, reader, read):
 
 
 @pytest.mark.parametrize("form", ["a directory", "a link to itself"])
-def test_what_cannot_be_opened_or_read_is_an_error_that_names_it(channels, reader, read, form):
+def test_a_file_that_cannot_be_opened_or_read_is_an_error_that_names_it(channels, reader, read, form):
     path = channels.pipe_dir / "training_0"
     if form == "a directory":
         path.mkdir()
@@ -132,7 +132,7 @@ def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels
     channels.write(RECORDIO + swallowing)
     records, error = read(channels.dataset(record_format="RecordIO"))
     assert records[:2] == GOOD
-    assert len(records) == 3  # RecordIO has no checksum: the record itself cannot be told from a sound one
+    assert len(records) == 3  # RecordIO has no checksum, so the damaged record looks valid
     assert "Invalid magic number: " in error
 
 

@@ -1,4 +1,4 @@
-"""The feeder for laptops, as a process of its own."""
+"""The feeder for laptops, as a separate process."""
 
 import fcntl
 import gzip
@@ -117,7 +117,7 @@ def test_feeders_that_start_together_all_enter_their_channels(channels, tmp_path
     names = [f"channel{number}" for number in range(8)]
     config = channels.config_dir / "inputdataconfig.json"
     held = os.open(channels.config_dir, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)  # until all of them are there
+    fcntl.flock(held, fcntl.LOCK_EX)  # until all of them are running
     feeders = [start(tmp_path / "lines", "--channel", name, *places(channels)) for name in names]
     deadline_s = time.monotonic() + DEADLINE_S
     for feeder in feeders:

@@ -1,4 +1,4 @@
-"""A reader never waits for a feeder that has ended: by kill -9, a signal, an error, or because it was done."""
+"""A reader never waits for a feeder that has ended: by kill -9, a signal, an error, or after its last epoch."""
 
 import fcntl
 import os
@@ -26,14 +26,14 @@ def lines(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """More than fits into a FIFO: its feeder is in the middle of it until somebody reads all."""
+    """Return a file larger than a FIFO's buffer: its feeder cannot finish until a reader reads it all."""
     path = tmp_path / "endless"
     path.write_bytes(b"line\n" * 1_000_000)
     return path
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """For changes of files, which nobody announces."""
+    """Poll a condition on files, for whose changes there is no notification."""
     while not condition():
         os.sched_yield()
 
@@ -54,7 +54,7 @@ class Reading:
 
 @contextmanager
 def fed(channels, *arguments: object):
-    """A feeder that has made the FIFO of its first epoch."""
+    """Yield a feeder that has created the FIFO of its first epoch."""
     first = channels.pipe_dir / ".tidemill" / "training.feeder"
     with feeding(channels.pipe_dir, *arguments) as feeder:
         until(lambda: first.exists() and any(path.is_fifo() for path in channels.pipe_dir.glob("training_*")))
@@ -166,7 +166,7 @@ def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, 
 
 
 def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines, tmp_path):
-    for attempt in range(5):  # the patience is 0.1 s, which a new process misses at times on a busy machine
+    for attempt in range(5):  # the time limit is 0.1 s, which a new process may miss on a busy machine
         root = tmp_path / f"attempt-{attempt}"
         root.mkdir()
         records, error = read_over_a_new_feeder(type(channels)(root), read, lines)
@@ -181,7 +181,7 @@ def read_over_a_new_feeder(channels, read, lines) -> tuple[list[bytes], str]:
     with fed(channels, lines) as feeder:
         feeder.end(signal.SIGKILL)
     turn = os.open(channels.config_dir, os.O_RDONLY)
-    fcntl.flock(turn, fcntl.LOCK_EX)  # the new feeder waits for it, just before it begins
+    fcntl.flock(turn, fcntl.LOCK_EX)  # the new feeder waits for this lock just before it begins
     with feeding(channels.pipe_dir, lines, "--epochs", 1, "--config-dir", channels.config_dir) as feeder:
         until(lambda: channels.config_dir in open_files(feeder.pid))
         reading = Reading(read, channels.dataset())
@@ -211,7 +211,7 @@ def test_a_second_feeder_of_a_channel_is_refused(channels, reader, read, lines):
         assert read(channels.dataset()) == ([b"one", b"two"], "")
 
 
-def test_channels_of_one_directory_have_feeders_of_their_own(channels, reader, read, lines):
+def test_channels_of_one_directory_have_separate_feeders(channels, reader, read, lines):
     with fed(channels, lines), feeding(channels.pipe_dir, lines, "--channel", "validation") as other:
         assert read(channels.dataset("validation")) == ([b"one", b"two"], "")
         other.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Sound streams through FIFOs, in both readers."""
+"""Valid streams through FIFOs, with both readers."""
 
 import random
 
@@ -55,7 +55,7 @@ def test_a_record_is_there_as_soon_as_it_has_arrived(channels, reader):
     channels.run('(echo first; sleep 60) > "$1"', channels.fifo())
     iterator = iter(channels.dataset())
     assert next(iterator).numpy() == b"first"
-    del iterator  # and this does not wait for the writer either
+    del iterator  # must not wait for the writer either
 
 
 def test_batches_are_those_of_tf_data(channels, reader):
@@ -70,7 +70,7 @@ def test_batches_are_those_of_tf_data(channels, reader):
 
 
 def fast_encode(record_format: str, records: list[bytes]) -> bytes:
-    """As `encode`, with TensorFlow's own writer for the checksums of long records."""
+    """Like `encode`, but with TensorFlow's own writer for the checksums of long records."""
     if record_format != "TFRecord":
         return encode(record_format, records)
     path = f"ram://pipemode-{len(records)}"

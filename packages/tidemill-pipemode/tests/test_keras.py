@@ -1,11 +1,11 @@
-"""Keras and strategies: how many FIFOs each pattern uses."""
+"""Keras and strategies: the number of FIFOs that each pattern uses."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-# Keras says so of every dataset of unknown length, at the end of its first epoch.
+# Keras warns about every dataset of unknown length at the end of its first epoch.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 
 LINES = b"".join(f"{number % 7},{number % 2}\n".encode() for number in range(32))
@@ -60,7 +60,7 @@ def test_the_usual_chain_of_a_script(channels, reader):
 
 @pytest.mark.parametrize("form", ["experimental_distribute_dataset", "fit"])
 def test_a_mirrored_strategy_reads_every_record_once(channels, reader, form):
-    for epoch in range(2):  # under a strategy Keras asks for one epoch more than it trains
+    for epoch in range(2):  # under a strategy Keras requests one epoch more than it trains
         channels.write(LINES, epoch)
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():

@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy: two processes, each with a channel of its own, train one model."""
+"""MultiWorkerMirroredStrategy: two processes, each with a separate channel, train one model."""
 
 import re
 import socket
@@ -8,7 +8,7 @@ from conftest import Channels
 
 DEADLINE_S = 120
 
-# A loop of its own: `fit` of Keras 3 takes no batches of several workers (TypeError on PerReplica, 2.16 to 2.21).
+# Its own loop: `fit` of Keras 3 does not accept batches of several workers (TypeError on PerReplica, 2.16 to 2.21).
 WORKER = """
 import json, os, sys
 root, index, *addresses = sys.argv[1:]
@@ -45,7 +45,7 @@ print(f"seen={seen:.0f} slope={slope.numpy():.6f}", flush=True)
 """
 
 
-def test_two_workers_train_one_model_each_from_a_channel_of_its_own(scripts, reader, tmp_path):
+def test_two_workers_train_one_model_each_from_its_own_channel(scripts, reader, tmp_path):
     workers = [Channels(make(tmp_path / name)) for name in ("a", "b")]
     try:
         for epoch in range(2):
@@ -69,7 +69,7 @@ def test_two_workers_train_one_model_each_from_a_channel_of_its_own(scripts, rea
 
 
 def trained_slope() -> float:
-    """What gradient descent on the mean of both workers' batches comes to."""
+    """Return the result of gradient descent on the mean of both workers' batches."""
     slope = 0.0
     for first in (1, 5, 1, 5):  # two batches in each of two epochs
         squares = [x * x for begin in (first, first + 1) for x in range(begin, begin + 4)]

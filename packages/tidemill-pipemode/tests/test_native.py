@@ -1,4 +1,4 @@
-"""The native code by itself: under sanitizers, fuzzed, against the parsers in Python, and as a wheel."""
+"""The native code alone: under sanitizers, fuzzed, compared with the parsers in Python, and as a wheel."""
 
 import os
 import random
@@ -19,14 +19,14 @@ from sagemaker_tensorflow.options import ReaderOptions
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent
-FUZZ_S = 2  # `make fuzz-pipemode` takes a minute
+FUZZ_S = 2  # `make fuzz-pipemode` fuzzes for a minute
 pytestmark = pytest.mark.xdist_group("native")  # one compilation for all of them
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g")
 
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parsers with sanitizers in, as a program."""
+    """Return a program of the parsers with sanitizers."""
     compiler = compiling.find_compiler()
     assert compiler is not None, "a C++ compiler is needed for these tests"
     program = tmp_path_factory.mktemp("native") / "check_framing"
@@ -58,7 +58,7 @@ def test_the_whole_reader_runs_clean_under_sanitizers_inside_tensorflow(tmp_path
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(runtimes),
-        "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0",  # the interpreter itself leaves memory behind
+        "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0",  # the interpreter itself does not free all memory
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     (tmp_path / "root").mkdir()

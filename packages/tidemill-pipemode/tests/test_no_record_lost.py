@@ -1,4 +1,4 @@
-"""No record is lost, doubled or reordered: whatever the framing, the sizes, the cuts of a stream, and who is killed."""
+"""No record is lost, doubled or reordered, for all framings, sizes, splits of a stream, and kills."""
 
 import itertools
 import json
@@ -33,14 +33,14 @@ CHECKED = settings(
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a writer does, and what its reader must give."""
+    """The actions of a writer, and the expected result of its reader."""
 
     record_format: str
     records: list[bytes]
     cuts: list[float]
-    """Where the stream is cut, as shares of its length."""
+    """Positions at which the stream is split, as fractions of its length."""
     killed_at: float | None
-    """Where the writer is killed, or None if it finishes."""
+    """Position at which the writer is killed, or None if it finishes."""
 
     @cached_property
     def frames(self) -> list[bytes]:
@@ -65,7 +65,7 @@ class Epoch:
 
 def records(record_format: str) -> st.SearchStrategy[list[bytes]]:
     small = st.binary(max_size=60)
-    # Beyond the reader's own limits: where strings move to the heap, where it reads straight into a record.
+    # Above the reader's own limits, from which strings are on the heap, and data is read directly into records.
     large = st.builds(lambda byte, size: byte * size, st.binary(min_size=1, max_size=1), st.integers(20_000, 40_000))
     record = st.one_of(small, small, small, large)
     if record_format == "TextLine":
@@ -90,7 +90,7 @@ def epochs(draw: st.DrawFn) -> list[Epoch]:
 
 @contextmanager
 def channel() -> Iterator[Channels]:
-    """A channel for one example."""
+    """Yield a channel for one example."""
     with tempfile.TemporaryDirectory() as directory:
         made = Channels(Path(directory))
         try:
@@ -100,7 +100,7 @@ def channel() -> Iterator[Channels]:
 
 
 def write(channels: Channels, number: int, epoch: Epoch) -> None:
-    """Start the writer of an epoch, with an outcome file that says `writing` from before there is a FIFO."""
+    """Start the writer of an epoch, whose outcome file says `writing` before there is a FIFO."""
     channels.outcome("2 writing 0 0\n", number)
     outcome = channels.pipe_dir / ".tidemill" / f"training_{number}.outcome"
     command = [sys.executable, "-S", Path(__file__).with_name("paced_writer.py"), channels.fifo(number), outcome]
@@ -113,7 +113,7 @@ def write(channels: Channels, number: int, epoch: Epoch) -> None:
 
 
 def read_epoch(dataset: tf.data.Dataset, form: str) -> tuple[list[bytes], str]:
-    """An iteration to its end; the records of a batch that is not full are those that come before an error, too."""
+    """Read an iteration to its end. The records of an incomplete batch also come before an error."""
     given: list[bytes] = []
     try:
         if form == "batch":
@@ -128,7 +128,7 @@ def read_epoch(dataset: tf.data.Dataset, form: str) -> tuple[list[bytes], str]:
 
 @settings(CHECKED, max_examples=40)
 @given(plan=epochs(), form=st.sampled_from(["plain", "batch", "prefetch"]))
-def test_whatever_a_writer_does_its_whole_records_come_once_and_in_order(reader, plan, form):
+def test_whole_records_come_once_and_in_order_for_every_behavior_of_a_writer(reader, plan, form):
     with channel() as channels:
         for number, epoch in enumerate(plan):
             write(channels, number, epoch)
@@ -171,13 +171,13 @@ def test_the_process_after_a_killed_one_takes_the_next_epoch(reader, scripts, re
             assert process.wait(DEADLINE_S) == -signal.SIGKILL
             assert [bytes.fromhex(line) for line in lines] == sources[number][: len(lines)]
             assert channels.next_epoch == str(number + 1)
-        if stalls:  # one that is killed before there is a FIFO takes no epoch
+        if stalls:  # a writer that is killed before there is a FIFO uses up no epoch
             last = channels.pipe_dir / f"training_{len(counts)}"
             hidden = last.rename(last.with_name("hidden"))
             lock = channels.state_dir / ".training-pipe_mode-lock"
             lock.unlink()
             process = scripts.start(READ_SOME, channels.root, record_format, reader=reader)
-            while not lock.exists():  # until it has looked for the FIFO
+            while not lock.exists():  # until the reader has looked for the FIFO
                 os.sched_yield()
             process.close()
             hidden.rename(last)

@@ -1,4 +1,4 @@
-"""`repeat`, `prefetch` and `batch` work on whole vectors of records, and must give what they would of single ones."""
+"""`repeat`, `prefetch` and `batch` work on whole vectors of records, with the same results as on single records."""
 
 import pytest
 import tensorflow as tf
@@ -28,7 +28,7 @@ def test_single_records_come_out_after_repeat_and_prefetch(channels, reader, rea
 def test_an_endless_repeat_ends_at_an_empty_epoch_as_everywhere_in_tensorflow(channels, reader, read, count):
     channels.write(b"a\nb\n", 0)
     channels.write(b"c\n", 1)
-    # A writer that takes its time: the reader gives an empty vector before it gives the end.
+    # A slow writer: the reader returns an empty vector before the end.
     channels.run('exec 3> "$1"; sleep 0.5', channels.fifo(2))
     dataset = channels.dataset().repeat(tf.constant(-1, tf.int64) if count == "tensor" else count)
     assert read(dataset) == ([b"a", b"b", b"c"], "")

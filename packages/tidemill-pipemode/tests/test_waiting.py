@@ -1,4 +1,4 @@
-"""Nobody waits for a silent writer: not a deleted iterator, not Ctrl-C, not the end of the process."""
+"""A silent writer blocks nothing: neither the deletion of an iterator, nor Ctrl-C, nor the end of the process."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_ctrl_c_ends_a_waiting_next_and_the_iterator_goes_on(channels, reader, s
     listener = threading.Thread(target=lambda: line.append(process.stdout.readline()))
     listener.start()
     deadline_s = time.monotonic() + DEADLINE_S
-    # Whether next() waits already cannot be seen from outside; Ctrl-C before it does is served as well.
+    # It is not visible from outside whether next() already waits; an earlier Ctrl-C must work, too.
     process.send_signal(signal.SIGINT)
     listener.join(max(0.0, deadline_s - time.monotonic()))
     assert line == ["interrupted\n"]
@@ -78,11 +78,11 @@ def test_deleting_an_iterator_does_not_wait(channels, reader, waits_for):
 
 
 def _next_cancelled(iterator) -> None:
-    """Wait in next() as a signal comes that Python does not raise for."""
+    """Wait in next() while a signal arrives for which Python raises nothing."""
     done = threading.Event()
 
     def interrupt() -> None:
-        while not done.wait(0.3):  # again and again: the first may come before the wait
+        while not done.wait(0.3):  # repeatedly: the first signal may arrive before the wait
             os.write(waits._State.write_end, bytes([signal.SIGTERM]))
 
     interrupter = threading.Thread(target=interrupt)
@@ -116,7 +116,7 @@ def test_a_child_of_a_fork_does_not_keep_the_writer_waiting(channels, reader, tm
     forked = os.fork()
     if forked == 0:
         os.close(write_end)
-        os.read(read_end, 1)  # until the parent is done
+        os.read(read_end, 1)  # waits until the parent is done
         os._exit(0)
     os.close(read_end)
     del iterator

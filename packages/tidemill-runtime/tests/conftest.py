@@ -1,4 +1,4 @@
-"""A job on a scratch /opt/ml, run by the real runtime in an environment made as jobs' environments are."""
+"""A job in a scratch /opt/ml, run by the real runtime in an environment built like those of jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidemill_runtime.overlay import create_overlay, interpreter
 
 @dataclass
 class Job:
-    """What a shim would prepare.
+    """The preparations that a shim would make.
 
     Attributes:
-        base: In place of /opt/ml.
+        base: Directory in place of /opt/ml.
         python: Interpreter of the job's environment.
-        variables: Container variables on top of the few that every job has.
+        variables: Container variables in addition to those of every job.
     """
 
     base: Path
@@ -58,7 +58,7 @@ class Job:
         return path
 
     def script(self, source: str) -> None:
-        """Code and configuration of a job that is one file."""
+        """Write code and configuration of a job with a single file."""
         self.code("train.py", source)
         if not (self.base / "input" / "config" / "hyperparameters.json").exists():
             self.hyperparameters()
@@ -76,7 +76,7 @@ class Job:
 
 @pytest.fixture(scope="session")
 def job_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Interpreter of an environment that reports uncaught exceptions, as every job environment does."""
+    """Return the interpreter of an environment that reports uncaught exceptions, as every job environment does."""
     prefix = tmp_path_factory.mktemp("environment") / "env"
     create_overlay(prefix)
     packages = next((prefix / "lib").glob("python*/site-packages"))

@@ -1,4 +1,4 @@
-"""The extractor against hostile archives, and a few honest ones."""
+"""The extractor with hostile archives, and some valid ones."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ def archive(path, *members, form=tarfile.PAX_FORMAT):
 
 @pytest.fixture
 def place(tmp_path):
-    """An archive path, and a destination below a directory in which nothing else may appear."""
+    """Return an archive path, and a destination below a directory in which nothing else may appear."""
     outside = tmp_path / "outside"
     outside.mkdir()
     return tmp_path / "a.tar.gz", outside / "deep" / "in"
@@ -133,7 +133,7 @@ def zip_file() -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"not an archive", zip_file(), gzip.compress(b"no tar" * 200)])
-def test_what_is_no_gzip_tar_is_called_so(place, data):
+def test_the_error_says_that_a_file_is_not_a_gzip_tar(place, data):
     path, directory = place
     path.write_bytes(data)
     with pytest.raises(InvalidArchive, match="not a gzip tar"):

@@ -1,4 +1,4 @@
-"""Where code comes from, and which names are entry points."""
+"""The origin of code, and the valid names of entry points."""
 
 import tarfile
 

@@ -1,4 +1,4 @@
-"""What is public is named, sorted, and there; and everything is standard library."""
+"""Public names are listed, sorted, and exist; and all imports are from the standard library."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ MODULES = sorted(
 
 
 def order(name):
-    """Constants, then classes, then functions."""
+    """Return the sort key: constants, then classes, then functions."""
     return (not name.isupper(), name[0].islower(), name)
 
 

@@ -1,4 +1,4 @@
-"""The four lines, and what fits into them."""
+"""The four lines of a report, and how they are shortened."""
 
 import gzip
 import json

@@ -70,7 +70,7 @@ def test_every_trial_of_a_tuning_job_gets_its_own_model_dir():
 
 
 @pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
-def test_what_no_argument_can_carry_is_named(bad):
+def test_a_value_that_no_argument_can_contain_is_named(bad):
     with pytest.raises(ConfigurationError, match="hyperparameter 'name'"):
         as_arguments({"name": bad})
     with pytest.raises(ConfigurationError, match="hyperparameter"):

@@ -1,4 +1,4 @@
-"""Instance groups: who takes part in distributed training, and who is its master."""
+"""Instance groups: the instances that take part in distributed training, and their master."""
 
 import json
 from dataclasses import dataclass
@@ -24,20 +24,20 @@ ALL = group("homogeneousCluster", *HOSTS)
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster and its framework parameters, and what sagemaker-training 5.1.4 answers."""
+    """A cluster and its framework parameters, and the values that sagemaker-training 5.1.4 computes."""
 
     host: str
     group: str | None
-    """`current_group_name`; None leaves it out."""
+    """`current_group_name`; None omits it."""
     groups: list[dict[str, Any]] | None
-    """`instance_groups`; None leaves it out."""
+    """`instance_groups`; None omits it."""
     framework: dict[str, Any]
     distribution_groups: list[str]
     distribution_hosts: list[str]
     master: str
     hosts: tuple[str, ...] = tuple(HOSTS)
     answered_group: str | None = None
-    """`current_instance_group` if it is not `group`."""
+    """`current_instance_group` if it differs from `group`."""
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -52,8 +52,8 @@ class Case:
 
 
 MPI = {"sagemaker_mpi_enabled": True}
-# The last three values of each case were observed: as sagemaker-training 5.1.4 answers (sagemaker_training.environment
-# .Environment in an environment of its own, its SM_TRAINING_ENV).
+# The last three values of each case are those of sagemaker-training 5.1.4, as observed (SM_TRAINING_ENV of
+# sagemaker_training.environment.Environment in a separate environment).
 CASES = {
     "second group, its first host": Case(
         "algo-2", "gpu", [CPU, GPU], {NAMED: ["gpu"], **MPI}, ["gpu"], ["algo-2", "algo-3"], "algo-2"
@@ -150,7 +150,7 @@ def test_groups_and_master_are_the_toolkits(job, name):
     environment = json.loads(variables["SM_TRAINING_ENV"])
     assert {key: environment[key] for key in expected} == expected
     for key in ("distribution_hosts", "is_master", "master_hostname"):
-        expected.pop(key)  # no variables of their own
+        expected.pop(key)  # these have no variables of their own
     assert {key: variables[f"SM_{key.upper()}"] for key in expected} == {
         key: encode(value) for key, value in expected.items()
     }

@@ -1,4 +1,4 @@
-"""Secrets among hyperparameters: they reach the script, and neither the log nor the failure report."""
+"""Secrets among hyperparameters reach the script, but neither the log nor the failure report."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_values_are_masked_by_name_at_every_depth():
     assert values["db"]["password"] == "p"
 
 
-def test_what_follows_an_option_of_a_secret_name_is_masked():
+def test_the_word_after_an_option_with_a_secret_name_is_masked():
     line = ["run", "--token", "--abc", "--lr", "0.1", "--api-key=x=y", "password", "plain", "--secret"]
     assert masked_arguments(line) == (
         *("run", "--token", MASK, "--lr", "0.1", f"--api-key={MASK}", "password", "plain", "--secret"),

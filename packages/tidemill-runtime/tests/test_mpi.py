@@ -1,4 +1,4 @@
-"""Jobs under a real mpirun: ranks, their output, and every way in which one of them can end a job."""
+"""Jobs under a real mpirun: ranks, their output, and every way in which a rank can end a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE = re.compile(r"\[1,mpirank:(\d),algo-1\]<(stdout|stderr)>:(.*)")
 
 @pytest.fixture
 def mpi_job(job):
-    """A job of three ranks."""
+    """Return a job of three ranks."""
     assert (TESTED / "bin" / "mpirun").exists(), "mpirun is missing: make setup"
     job.variables["PATH"] = f"{TESTED / 'bin'}:{os.environ['PATH']}"
     job.hyperparameters(
@@ -33,7 +33,7 @@ def mpi_job(job):
 
 
 def left_behind(base: Path) -> list[bytes]:
-    """Command lines of processes that belong to a job."""
+    """Return the command lines of processes that belong to a job."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -46,7 +46,7 @@ def left_behind(base: Path) -> list[bytes]:
 
 
 def lines(result, *, stream="stdout") -> list[tuple[int, str]]:
-    """Rank and text of each line of the ranks; every line has to be whole."""
+    """Return rank and text of each line of the ranks, after checking that every line is whole."""
     raw = result.stdout if stream == "stdout" else result.stderr
     found = []
     for line in raw.decode().splitlines():
@@ -84,7 +84,7 @@ def test_each_rank_runs_the_script_and_knows_its_place_under_both_names(mpi_job)
     assert b'mpi.options_without_effect options=["-mca btl_tcp_if_include eth0"]' in result.stderr
 
 
-def test_lines_come_whole_from_all_ranks_whatever_pieces_they_are_written_in(mpi_job):
+def test_lines_of_all_ranks_are_whole_even_if_written_in_pieces(mpi_job):
     mpi_job.script("""
         import os, sys
         rank = os.environ["OMPI_COMM_WORLD_RANK"]
@@ -186,7 +186,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_what_mpirun_refuses_is_told_in_its_own_words(mpi_job):
+def test_the_failure_quotes_the_error_of_mpirun(mpi_job):
     mpi_job.hyperparameters(sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options='"-usize many"')
     mpi_job.script("pass")
     assert mpi_job.run().returncode == 1
@@ -220,7 +220,7 @@ def test_open_mpi_runs_the_job_where_its_mpirun_comes_first(mpi_job):
 
 @pytest.fixture(params=["directory", "network"])
 def instances(request, mpi_job, tmp_path):
-    """Two instances with two ranks each, which share a directory or know each other's addresses and a secret."""
+    """Return two instances with two ranks each, which share a directory, or know their addresses and a secret."""
     shared = tmp_path / "shared"
     shared.mkdir()
     secret = secrets.token_hex(32)
@@ -240,7 +240,7 @@ def instances(request, mpi_job, tmp_path):
 
 
 def write_peers(job, secret: str) -> None:
-    """What the platform tells an instance of a job whose instances run on several machines."""
+    """Write the file that the platform writes for an instance of a job on several machines."""
     file = job.base / ".tidemill" / "peers.json"
     file.parent.mkdir(parents=True, mode=0o700)
     file.write_text(json.dumps({"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": secret}))
@@ -273,7 +273,7 @@ def test_an_instance_without_ranks_ends_with_mpirun(instances):
     first = instances[0].start()
     assert first.stdout is not None
     printed = [first.stdout.readline()]
-    processes = [first, instances[1].start()]  # the other one begins when mpirun may have ended
+    processes = [first, instances[1].start()]  # the second one may begin after mpirun has ended
     printed += [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert printed == [b"[1,mpirank:0,algo-1]<stdout>:ran\n", b"", b""]
@@ -312,7 +312,7 @@ def test_only_the_instance_of_the_failed_rank_reports_it_and_the_others_wait_to_
         ({"sagemaker_mpi_custom_mpi_options": '"--output-filename x"'}, "the environment has MPICH"),
     ],
 )
-def test_what_cannot_be_honoured_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
+def test_a_setting_that_cannot_be_honoured_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
     mpi_job.hyperparameters(sagemaker_mpi_enabled="true", **hyperparameters)
     mpi_job.script("print('started')")
     result = mpi_job.run()

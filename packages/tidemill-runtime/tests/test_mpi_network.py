@@ -1,4 +1,4 @@
-"""What instances on several machines send each other, and what strangers can do about it. Real sockets on loopback."""
+"""Messages between instances on several machines, and attacks by strangers. Real sockets on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = secrets.token_bytes(32)
 
 @pytest.fixture
 def pair():
-    """Both ends of a connection, authenticated."""
+    """Return both ends of a connection, authenticated."""
     left, right = socket.socketpair()
     found = []
     thread = threading.Thread(target=lambda: found.append(answer(right, secret=SECRET, host="algo-2")))
@@ -33,7 +33,7 @@ def pair():
 
 @pytest.fixture
 def instance(tmp_path):
-    """An instance that listens: its peers, its supervisor's socket, and where the others find it."""
+    """Yield a listening instance: its peers, its supervisor's socket, and where other instances find it."""
     file = tmp_path / "peers.json"
     file.write_text(json.dumps({"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": SECRET.hex()}))
     peers = NetworkPeers(tmp_path, file=file, host="algo-2", others=["algo-1"])
@@ -71,7 +71,7 @@ def test_a_message_that_the_other_side_did_not_send_is_refused(pair, how):
 def test_an_impostor_is_not_taken_for_the_instance():
     left, right = socket.socketpair()
     with left, right:
-        right.sendall(secrets.token_bytes(64))  # a random number, and an answer by another secret
+        right.sendall(secrets.token_bytes(64))  # a random number, and an answer with another secret
         with pytest.raises(ValueError, match="is not algo-2 of this job"):
             ask(left, secret=SECRET, host="algo-2")
 
@@ -93,7 +93,7 @@ def test_a_stranger_starts_nothing_and_a_peer_does(instance):
     connection = call(addresses, "algo-2")
     assert connection is not None
     connection.send({"command": "the peer's"})
-    accepted, _ = listener.accept()  # the first to arrive, so nothing of the strangers did
+    accepted, _ = listener.accept()  # the first to arrive, so no connection of a stranger was passed on
     with accepted:
         message = channel.receive(accepted)
         assert message is not None

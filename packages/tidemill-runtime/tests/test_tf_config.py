@@ -71,7 +71,7 @@ def test_one_mirrored_worker_has_a_cluster_too_on_another_port_if_the_usual_one_
         try:
             taken.bind(("", 8890))
         except OSError:
-            pass  # somebody else has it
+            pass  # another process uses it
         else:
             taken.listen()
         (worker,) = read(tf_config_variables(environment))["cluster"]["worker"]

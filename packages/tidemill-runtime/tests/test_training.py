@@ -1,4 +1,4 @@
-"""Whole jobs: the ends of the contract, signals, bytes, arguments."""
+"""Whole jobs: files of the contract, signals, bytes, arguments."""
 
 import json
 import subprocess
@@ -52,8 +52,8 @@ def test_a_script_that_fails_says_why(job, name):
 PRINTED = "tensorflow.python.framework.errors_impl."
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    f()\n'
 CHILD = "import subprocess, sys\nsubprocess.check_call([sys.executable, '-S', '-c', {!r}])"
-# Text on standard error, how the script ends, and the head of its report as sagemaker-training 5.1.4 answers with
-# TensorFlow 2.21 importable.
+# Text on standard error, how the script ends, and the head of its report by sagemaker-training 5.1.4 with an importable
+# TensorFlow 2.21.
 PRINTED_ERRORS = {
     "tensorflow, sys.exit": (
         TRACEBACK + PRINTED + "ResourceExhaustedError: OOM",
@@ -120,7 +120,7 @@ def test_the_head_of_an_error_that_is_only_printed_is_the_toolkits(job, case, th
 
 @pytest.mark.parametrize("name", ["FileNotFoundError", "ModuleNotFoundError", "ConnectionAbortedError"])
 def test_a_name_that_only_ends_in_that_of_a_library_error_is_none(job, name):
-    """The toolkit compares substrings and answers NotFoundError and AbortedError here."""
+    """The toolkit compares substrings, and reports NotFoundError and AbortedError here."""
     job.script(printing(TRACEBACK + name + ": x", "sys.exit(1)"))
     job.run()
     assert job.failure.splitlines()[0] == "ExecuteUserScriptError:"
@@ -196,7 +196,7 @@ def test_a_value_is_never_code(job, value):
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
-def test_values_arrive_whatever_the_locale(job, locale):
+def test_values_arrive_unchanged_in_every_locale(job, locale):
     job.script("import sys; sys.stdout.buffer.write(sys.argv[2].encode('utf-8', 'surrogateescape'))")
     job.hyperparameters(a='"漢字"')
     job.variables.update(LC_ALL=locale, LANG=locale)
@@ -247,7 +247,7 @@ def test_a_shell_command_runs_without_a_shell_around_it(job):
     job.hyperparameters(sagemaker_program="run.sh", a='"x  $HOME"')
     job.code("run.sh", '#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
     assert job.run().stdout == b"./run.sh|-a|x  $HOME|"
-    job.code("run.sh", 'printf "%s|" "$@"\n')  # nothing says by what to run it
+    job.code("run.sh", 'printf "%s|" "$@"\n')  # no `#!` line names an interpreter
     assert job.run().stdout == b"-a|x  $HOME|"
 
 
@@ -298,7 +298,7 @@ def test_parameter_servers_are_ignored_on_one_instance(job):
         ("name/00000123/saved_model.pbtxt", ""),
     ],
 )
-def test_what_the_model_directory_lacks_is_only_said(job, file, warning):
+def test_an_incomplete_model_directory_is_only_a_warning(job, file, warning):
     job.script(f"""
         import os, pathlib
         path = pathlib.Path(os.environ["SM_MODEL_DIR"]) / {file!r}

@@ -200,7 +200,7 @@ def test_the_script_inherits_the_container_but_not_what_is_private(read):
     assert "TIDEMILL_CONTROL_FD" not in variables
 
 
-def test_a_tensorflow_with_an_s3_of_its_own_is_led_to_the_service(read, monkeypatch):
+def test_the_s3_client_inside_old_tensorflow_is_directed_to_the_service(read, monkeypatch):
     container = {"AWS_ENDPOINT_URL": "http://127.0.0.1:8123"}
     assert "S3_ENDPOINT" not in script_variables(read(), container, prefixes=[]), "s3:// is tidemill-tensorflow's"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

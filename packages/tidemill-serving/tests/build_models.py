@@ -42,7 +42,7 @@ class Text(tf.Module):
 
 
 class Words(tf.Module):
-    """A look-up table: its file is an asset, its contents come from an initialiser."""
+    """A look-up table: its file is an asset, and an initializer fills it."""
 
     def __init__(self, file: Path) -> None:
         self.asset = tf.saved_model.Asset(str(file))
@@ -57,7 +57,7 @@ class Words(tf.Module):
 
 
 class Spin(tf.Module):
-    """Takes as long as it is told, by repeating a product of matrices."""
+    """Runs as long as requested, by repeating a matrix product."""
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="turns")])
     def predict(self, turns: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -77,7 +77,7 @@ class Checked(tf.Module):
 
 
 class Mean(tf.Module):
-    """Says that it answers by rows, and answers one number."""
+    """Declares an answer by rows, but returns one number."""
 
     @tf.function(input_signature=[FLOATS])
     def predict(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -94,7 +94,7 @@ class Backwards(tf.Module):
 
 
 class NoRows(tf.Module):
-    """Outputs that cannot be put in rows."""
+    """Outputs that cannot be split into rows."""
 
     @tf.function(input_signature=[FLOATS])
     def scalar(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -140,7 +140,7 @@ def save_tensorflow_1(directory: Path) -> None:
 
 
 def save_classifier(directory: Path) -> None:
-    """A model whose default signature classifies, as exporters of TensorFlow 1 made them."""
+    """Save a model whose default signature classifies, as exporters of TensorFlow 1 wrote it."""
     with v1.Graph().as_default(), v1.Session() as session:
         serialized = v1.placeholder(tf.string, [None], name="examples")
         features = v1.parse_example(serialized, {"inputs": v1.FixedLenFeature([2], tf.float32)})
@@ -178,7 +178,7 @@ def main(directory: Path) -> None:
     save_tensorflow_1(directory / "tensorflow_1")
     save_classifier(directory / "classifier")
     save_exported(directory, words)
-    words.unlink()  # what is needed of it lies in the SavedModel now
+    words.unlink()  # the SavedModel has its own copy
 
 
 if __name__ == "__main__":

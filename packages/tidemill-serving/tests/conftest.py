@@ -1,4 +1,4 @@
-"""What the tests share: SavedModels made once, and real server processes."""
+"""Shared fixtures: SavedModels built once, and real server processes."""
 
 import http.client
 import json
@@ -36,7 +36,7 @@ class Answer:
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket; its path may be longer than a socket address holds."""
+    """HTTP over a unix socket; its path may be longer than a socket address allows."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=REQUEST_DEADLINE_S)
@@ -76,7 +76,7 @@ class ServerProcess:
             env={**os.environ, **self.environment},
         )
         assert self.process.stdout is not None
-        for line in self.process.stdout:  # ends when the process does
+        for line in self.process.stdout:  # ends with the process
             self.log.append(line.rstrip("\n"))
             if line.startswith("grpc.ready"):
                 self.grpc_port = int(line.rpartition(":")[2])
@@ -120,7 +120,7 @@ class ServerProcess:
         return self.request("POST", "/invocations", body, {"Content-Type": content_type, **named})
 
     def line(self, *parts: str, since: int = 0) -> str:
-        """The first line of the log from number ``since`` on that has all these texts; waits for it."""
+        """Wait for the log's first line, from number ``since`` on, that contains all these texts, and return it."""
         for line in self.log[since:]:
             if all(part in line for part in parts):
                 return line
@@ -144,7 +144,7 @@ class ServerProcess:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of all test models, by name."""
+    """Return the directory of all test models, by name."""
     directory = tmp_path_factory.mktemp("models")
     script = Path(__file__).parent / "build_models.py"
     built = subprocess.run(
@@ -160,13 +160,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server_process() -> type[ServerProcess]:
-    """The class, for fixtures of directories below this one."""
+    """Return the class, for fixtures in directories below this one."""
     return ServerProcess
 
 
 @pytest.fixture(scope="session")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server with all models: on a port, on a unix socket with a long path, and by gRPC."""
+    """Yield one server with all models: on a port, on a unix socket with a long path, and with gRPC."""
     long_directory = tmp_path_factory.mktemp("sockets") / ("d" * 120)
     long_directory.mkdir()
     environment = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus"}
@@ -179,7 +179,7 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Any]:
-    """Start servers that end with the test."""
+    """Yield a function that starts servers, which end with the test."""
     started: list[ServerProcess] = []
 
     def start_server(model_dir: Path, **options: Any) -> ServerProcess:

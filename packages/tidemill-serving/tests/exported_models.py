@@ -1,4 +1,4 @@
-"""SavedModels as several exporters write them, for `build_models`."""
+"""SavedModels as different exporters write them, for `build_models`."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ SHARD_BYTES = 4096
 
 
 class Sharded(tf.Module):
-    """Variables whose values lie in several files."""
+    """Variables whose values are in several files."""
 
     def __init__(self) -> None:
         self.rows = [tf.Variable(tf.range(512, dtype=tf.float32) + index) for index in range(6)]
@@ -31,7 +31,7 @@ def save_sharded(directory: Path) -> None:
 
 
 def save_tf_keras(directory: Path) -> None:
-    """A model of Keras 2 and its answers."""
+    """Save a model of Keras 2 and its answers."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tf_keras
 
@@ -44,7 +44,7 @@ def save_tf_keras(directory: Path) -> None:
 
 
 def save_frozen(directory: Path) -> None:
-    """A graph of TensorFlow 1 whose variables were turned into constants."""
+    """Save a graph of TensorFlow 1 whose variables were converted to constants."""
     with v1.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None], name="x")
         y = v1.multiply(v1.constant(3.0), x, name="y")
@@ -52,7 +52,7 @@ def save_frozen(directory: Path) -> None:
 
 
 def save_legacy_table(directory: Path, words: Path) -> None:
-    """A table of TensorFlow 1, filled from an asset by the legacy init op."""
+    """Save a table of TensorFlow 1, filled from an asset by the legacy init op."""
     with v1.Graph().as_default(), v1.Session() as session:
         word = v1.placeholder(tf.string, [None], name="word")
         file = tf.constant(str(words), name="words")
@@ -73,7 +73,7 @@ def save_legacy_table(directory: Path, words: Path) -> None:
 
 
 class Counter(tf.Module):
-    """Keeps what it was fed: state that outlives a run."""
+    """Stores its inputs: state that outlives a run."""
 
     def __init__(self) -> None:
         self.text = tf.Variable("", shape=tf.TensorShape(None), dtype=tf.string)

@@ -1,10 +1,10 @@
-"""Run the native reader and writer of JSON with sanitizers in them.
+"""Run the native reader and writer of JSON with sanitizers.
 
     python run_sanitized.py
 
-Their tests, whose bodies are made and damaged at random, run with a library that has the address and the undefined-
-behaviour sanitizers in it. Each object of Python gets memory of its own, so that reading one byte too many is seen.
-Leaks are not looked for: the interpreter leaves memory behind. Uses what CXX names, else c++.
+Their tests, which create and damage bodies at random, run with a library that contains the address and undefined-
+behavior sanitizers. Each Python object gets its own allocation, so that reading one byte too many is detected. Leaks
+are not checked, because the interpreter does not free all memory. Uses the compiler in CXX, else c++.
 """
 
 import os
@@ -24,7 +24,7 @@ ENVIRONMENT = {
 
 
 def main() -> int:
-    """The exit status."""
+    """Run the tests and return the exit status."""
     compiler = os.environ.get("CXX", "c++")
     with tempfile.TemporaryDirectory(prefix="tidemill-json-sanitized-") as directory:
         os.environ["TIDEMILL_NATIVE_DIR"] = directory
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def runtimes(compiler: str) -> list[str]:
-    """The libraries of the sanitizers, which have to be in a process before anything else."""
+    """Return the libraries of the sanitizers, which a process must load before all others."""
     names = ["libclang_rt.asan-x86_64.so"] if "clang" in compiler else ["libasan.so", "libubsan.so"]
     return [
         subprocess.run(

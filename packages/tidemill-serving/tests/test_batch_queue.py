@@ -1,4 +1,4 @@
-"""Batching by parameters, with a model that notes the feeds of its runs."""
+"""Batching with parameters, with a model that records the feeds of its runs."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class SummingModel:
 
 
 def answers(feeds: Sequence[Any], **parameters: Any) -> tuple[list[list[float] | str], list[tuple[int, ...]]]:
-    """Submit all feeds in one turn of the loop; what each got, and the shapes of the runs."""
+    """Submit all feeds in one turn of the loop; return the answers, and the shapes of the runs."""
     model = SummingModel()
     settings = {"max_batch_size": 4, "timeout_s": 0.0, "max_enqueued_batches": 9, "threads": 1, **parameters}
 

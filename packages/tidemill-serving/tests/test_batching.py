@@ -20,7 +20,7 @@ DEADLINE_S = 20
 
 
 class CountingModel:
-    """Doubles its input; notes how many rows each run had."""
+    """Doubles its input, and records the number of rows of each run."""
 
     def __init__(self, shape: tuple[int, ...] = (-1,), *, answer: Callable[[Array], Array] = lambda x: x * 2) -> None:
         spec = TensorSpec("x:0", np.dtype("float32"), "float", shape)
@@ -50,7 +50,7 @@ def answers(
     max_rows: int = 32,
     unshared: Callable[[str], None] = report_nothing,
 ) -> list[list[float] | str]:
-    """Submit all feeds in one turn of the loop; what each got."""
+    """Submit all feeds in one turn of the loop, and return the answers."""
 
     async def main() -> list[list[float] | str]:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Requests that are wrong in ways which HTTP libraries do not produce: each gets a 4xx that says why, none a 5xx."""
+"""Invalid requests that HTTP libraries do not produce: each gets a 4xx with the reason, none a 5xx."""
 
 import gzip
 import json
@@ -18,14 +18,14 @@ CSV_TYPE = b"Content-Type: text/csv\r\n"
 def raw(
     target: bytes = PREDICT, body: bytes = BODY, headers: bytes = b"", *, method: bytes = b"POST", sized: bool = True
 ) -> bytes:
-    """A request as bytes, after which the server closes the connection."""
+    """Return a request as bytes, after which the server closes the connection."""
     length = b"Content-Length: %d\r\n" % len(body) if sized else b""
     head = b"%s %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" % (method, target)
     return head + headers + length + b"\r\n" + body
 
 
 def exchange(server: Server, request: bytes) -> tuple[int, bytes]:
-    """Send bytes and read to the end; the status and the body of the answer."""
+    """Send bytes and read to the end; return the status and the body of the answer."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
         client.sendall(request)
         answer = b"".join(iter(lambda: client.recv(65_536), b""))

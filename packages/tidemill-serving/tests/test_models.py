@@ -1,4 +1,4 @@
-"""Which models are found in a model directory."""
+"""Finding the models in a model directory."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""No well-formed request gets a 5xx: right ones get an answer, wrong ones a 4xx with TF Serving's kind of text.
+"""No well-formed request gets a 5xx: valid ones get an answer, invalid ones a 4xx with TF Serving's kind of text.
 
-What is right is decided here by a short definition of its own, and held against a real server over types, ranks, forms
-and values made from fixed seeds. Several clients send at once, so that their rows share runs.
+A short definition here decides which requests are valid. It is compared with a real server over types, ranks, forms and
+values generated from fixed seeds. Several clients send at the same time, so that their rows share runs.
 """
 
 import base64
@@ -58,7 +58,7 @@ ODD_VALUES: tuple[Value, ...] = (
 
 
 class Generator:
-    """Makes values, most of them right for a type."""
+    """Generates values, most of them valid for a type."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -69,7 +69,7 @@ class Generator:
 
     def leaf(self, name: str) -> Value:
         if name in FLOAT_TYPES:
-            number = self.random.randint(-255, 255)  # each float type holds an eighth of it exactly
+            number = self.random.randint(-255, 255)  # every float type represents an eighth of it exactly
             return self.random.choice((number, number / 8, float("nan")))
         if name in INTEGER_TYPES:
             limits = np.iinfo(name)
@@ -85,7 +85,7 @@ class Generator:
         return [self._nested(name, sizes[1:]) for _ in range(sizes[0])]
 
     def _spoiled(self, value: Value) -> Value:
-        """The value with something else in one place, or with one more or one less in a list."""
+        """Return the value with one place changed, or with an item more or less in a list."""
         if not isinstance(value, list) or self.random.random() < 0.2:
             return self.random.choice(ODD_VALUES)
         changed = list(value)
@@ -97,7 +97,7 @@ class Generator:
 
 
 def shape_of(value: Value) -> tuple[int, ...] | None:
-    """The shape of nested lists; None if they are ragged."""
+    """Return the shape of nested lists; None if they are ragged."""
     if not isinstance(value, list):
         return ()
     shapes = {shape_of(item) for item in value}
@@ -115,7 +115,7 @@ def leaves(value: Value) -> Iterator[Value]:
 
 
 def text_of(value: Value) -> bytes | None:
-    """The bytes that a string is; None for what is no string."""
+    """Return the bytes of a string value; None for other values."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
@@ -127,7 +127,7 @@ def text_of(value: Value) -> bytes | None:
 
 
 def fits(value: Value, name: str) -> bool:
-    """Whether one value may stand in a tensor of a type."""
+    """Return whether a single value is valid in a tensor of a type."""
     if name == "string":
         return text_of(value) is not None
     if name == "bool":
@@ -142,7 +142,7 @@ def is_right(value: Value, name: str) -> bool:
 
 
 def assert_same(answer: Value, value: Value, name: str) -> None:
-    """Hold what a signature returned against what it was given."""
+    """Compare the result of a signature with its input."""
     assert shape_of(answer) == shape_of(value)
     if name == "string":
         assert [text_of(leaf) for leaf in leaves(answer)] == [text_of(leaf) for leaf in leaves(value)]
@@ -155,7 +155,7 @@ def assert_same(answer: Value, value: Value, name: str) -> None:
 
 
 def post(connection: HTTPConnection, target: str, body: bytes, **headers: str) -> tuple[int, Value]:
-    """Send a request; the answer must be JSON, and no fault of the server."""
+    """Send a request; the answer must be JSON, and not a server error."""
     connection.request("POST", target, body, {name.replace("_", "-"): value for name, value in headers.items()})
     reply = connection.getresponse()
     status, text = reply.status, reply.read()
@@ -166,7 +166,7 @@ def post(connection: HTTPConnection, target: str, body: bytes, **headers: str) -
 
 
 def by_clients(server: Server, client: Callable[[HTTPConnection, int], None]) -> None:
-    """Run a client several times at once, each with a seed and a connection of its own."""
+    """Run a client several times concurrently, each with its own seed and connection."""
 
     def run(seed: int) -> None:
         with closing(server.connect()) as connection:
@@ -258,7 +258,7 @@ def test_every_feature_is_answered_or_refused(server: Server) -> None:
         return generator.random.choice((value, [value], [value, generator.random.choice(ODD_VALUES)], []))
 
     def is_right_feature(name: str, value: Value) -> bool:
-        """Whether the model, which takes one value of each feature, takes this one."""
+        """Return whether the model, which needs one value of each feature, accepts this one."""
         if value == []:
             return True
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -309,7 +309,7 @@ ATTRIBUTES = ("", "tfs-model-name=types", "tfs-method=regress", "tfs-model-versi
 
 
 def damaged(body: bytes, source: random.Random) -> bytes:
-    """The body with some bytes lost, doubled or replaced."""
+    """Return the body with some bytes removed, doubled or replaced."""
     changed = bytearray(body)
     for _ in range(source.randint(0, 4)):
         place = source.randrange(len(changed) + 1)

@@ -235,7 +235,7 @@ def test_a_bad_request_has_the_text_of_tensorflow_serving(
     server: Server, model: str, body: str, status: int, text: str | None
 ) -> None:
     answer = server.predict(model, body)
-    if text is None:  # the model takes rows of another width, and answers
+    if text is None:  # the model accepts rows of another width, and answers
         assert answer.status == 200
         return
     assert answer.status == status
@@ -429,7 +429,7 @@ def test_32_connections_at_once_get_their_own_answers(server: Server, models: Pa
 
 
 def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(server: Server) -> None:
-    """The server is stopped while the requests arrive, so that one turn of its loop reads all of them."""
+    """The server is suspended while the requests arrive, so that one turn of its loop reads all of them."""
     bodies = [("half_plus", json.dumps({"instances": list(range(1, 2 + turn % 9))})) for turn in range(12)]
     bodies += [("half_plus", '{"inputs": [1.5, 2]}'), ("half_plus", '{"instances": [1, }'), ("half_plus", "")]
     bodies += [("half_plus", json.dumps({"instances": list(range(count))})) for count in (33, 100, 6000)]

@@ -1,6 +1,6 @@
-"""Signatures that JSON cannot carry: said in the log, refused at a call, and no burden on the others of the model.
+"""Signatures that JSON cannot represent: logged, refused when called, and without effect on the model's others.
 
-Complex tensors are served by gRPC: see grpc_api/test_prediction_service.py.
+gRPC serves complex tensors: see grpc_api/test_prediction_service.py.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""SavedModels over element types, ranks and kinds of tensors, for `build_models`."""
+"""SavedModels for element types, ranks and kinds of tensors, for `build_models`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ TYPES_WITHOUT_JSON = (tf.complex64, tf.complex128, tf.qint8, tf.quint16, tf.vari
 
 
 def save_types(directory: Path) -> None:
-    """One signature for each type that returns its input, of unknown rank (``bool``) or of one rank (``bool_2``)."""
+    """Save one signature per type that returns its input, of unknown rank (``bool``) or of fixed rank (``bool_2``)."""
     signatures = {dtype.name: _same(tf.TensorSpec(None, dtype, name="x")) for dtype in PLAIN_TYPES}
     for dtype in RANKED_TYPES:
         for rank in RANKS:
@@ -27,7 +27,7 @@ def save_types(directory: Path) -> None:
 
 
 class Mixed(tf.Module):
-    """Inputs and outputs of several types and ranks, with names that JSON has to escape."""
+    """Inputs and outputs of several types and ranks, with names that JSON must escape."""
 
     @tf.function(
         input_signature=[
@@ -41,7 +41,7 @@ class Mixed(tf.Module):
 
 
 def save_unusable(directory: Path) -> None:
-    """Signatures that JSON cannot carry, beside one that it can."""
+    """Save signatures that JSON cannot represent, and one that it can."""
     floats = tf.TensorSpec([None], tf.float32, name="x")
     signatures = {"serving_default": _same(floats)}
     for dtype in TYPES_WITHOUT_JSON:
@@ -59,7 +59,7 @@ def save_unusable(directory: Path) -> None:
 
 
 def save_examples(directory: Path) -> None:
-    """Signatures that parse Examples, as TensorFlow 2 exports them: with the method name of predict."""
+    """Save signatures that parse Examples, as TensorFlow 2 exports them: with the method name of predict."""
     examples = tf.TensorSpec([None], tf.string, name="examples")
     floats = tf.TensorSpec([None], tf.float32, name="x")
 
@@ -105,7 +105,7 @@ def save_examples(directory: Path) -> None:
 
 
 def _add_sparse_input(file: Path) -> None:
-    """Add a signature with a sparse input, which only TensorFlow 1 declares: TensorFlow 2 takes it apart."""
+    """Add a signature with a sparse input, which only TensorFlow 1 declares: TensorFlow 2 splits it into its parts."""
     saved = SavedModel.FromString(file.read_bytes())
     signatures = saved.meta_graphs[0].signature_def
     signatures["sparse_input"].CopyFrom(signatures["serving_default"])

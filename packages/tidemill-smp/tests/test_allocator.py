@@ -65,7 +65,7 @@ def test_large_blocks_of_a_rank_are_mapped_and_go_back_when_they_are_freed() -> 
         ("GLIBC_TUNABLES", f"glibc.malloc.mmap_threshold={30 << 20}"),
     ],
 )
-def test_what_the_user_has_set_stays(name: str, value: str) -> None:
+def test_settings_of_the_user_are_kept(name: str, value: str) -> None:
     assert ranks.run(1, blocks_that_are_mapped, environment={name: value}) == [0]
 
 

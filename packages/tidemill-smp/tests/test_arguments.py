@@ -107,7 +107,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def test_what_is_refused_is_named() -> None:
+def test_a_refusal_names_the_argument() -> None:
     rows = {(name, one) for name, row in ARGUMENTS.items() for one in row if row[one].effect is Effect.REFUSED}
     assert rows <= set(REFUSED)
     for said in ranks.run(2, refuse_all, [case[::2] for case in REFUSED.values()]):

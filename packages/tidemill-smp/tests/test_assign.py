@@ -19,7 +19,7 @@ def owners(graph: Graph, units: dict[str, int | str], **options) -> dict[str, in
     return {node.name: found[node.index] for node in graph.nodes}
 
 
-def test_what_comes_from_outside_and_constants_are_everywhere():
+def test_inputs_from_outside_and_constants_are_replicated():
     graph = Graph()
     graph.given("x")
     graph.constant("two")
@@ -50,7 +50,7 @@ def test_gradients_that_meet_are_added_in_the_lowest_partition():
     assert owners(graph, {"a": 1, "b": 2})["sum"] == 1
 
 
-def test_what_every_rank_computes_is_everywhere_though_its_inputs_are_not():
+def test_a_result_that_every_rank_computes_is_replicated_though_its_inputs_are_not():
     graph = Graph()
     a = graph.add("a")
     output = graph.add("output", a)
@@ -77,7 +77,7 @@ def test_a_variable_stays_where_an_earlier_step_has_put_it():
     assert owners(graph, {"read": 1}, placed={(handle, 0): 0})["read"] == 0
 
 
-def test_a_variable_outside_the_model_is_everywhere():
+def test_a_variable_outside_the_model_is_replicated():
     graph = Graph()
     handle = graph.given("counter")
     graph.add("count", handles=[handle], type="AssignAddVariableOp", stateful=True)

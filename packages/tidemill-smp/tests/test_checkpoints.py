@@ -98,7 +98,7 @@ def test_a_checkpoint_is_restored_by_its_name(tmp_path: Path) -> None:
         assert kept == (3, 4, ["ckpt-3", "ckpt-2"])
 
 
-def test_the_checkpoint_saved_last_is_the_latest_whatever_its_number(tmp_path: Path) -> None:
+def test_the_checkpoint_saved_last_is_the_latest_regardless_of_its_number(tmp_path: Path) -> None:
     run(2, checkpoints.several, str(tmp_path))
     for rank, latest in enumerate(run(2, checkpoints.latest_of, str(tmp_path))):
         assert latest == (str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"), str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"))

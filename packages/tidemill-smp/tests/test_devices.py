@@ -35,7 +35,9 @@ def test_tensorflow_sees_the_gpu_of_the_rank_alone(shown: list[Any]) -> None:
 
 
 @pytest.mark.usefixtures("shown")
-def test_what_cannot_be_or_costs_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_impossible_and_costly_assignments_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     take_gpu(0, 8)
     assert caplog.messages == ["smp: 8 ranks share 4 GPUs of this machine"]
     caplog.clear()

@@ -77,7 +77,7 @@ def test_a_horovod_that_the_script_has_started_is_refused(kind: str, counts: tup
             assert "Leave hvd.init() out" in text
 
 
-def test_replicas_without_horovod_are_refused_and_those_that_nobody_averages_are_warned_of() -> None:
+def test_replicas_without_horovod_are_refused_and_replicas_without_averaging_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
         for text in job.call(start_in_vain_and_then_alone):
             assert "'horovod' is True and there are 2 replicas, but Horovod is not installed" in text
@@ -85,7 +85,7 @@ def test_replicas_without_horovod_are_refused_and_those_that_nobody_averages_are
         assert "there are 2 replicas (2 ranks, 1 partitions), but neither 'horovod' nor 'ddp' is set" in job.output()
 
 
-def test_what_cannot_be_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_jobs_are_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     import smdistributed.modelparallel.tensorflow as smp
 
     monkeypatch.setenv("SMP_RANK", "0")

@@ -79,15 +79,15 @@ def state_of(form: Form) -> str:
 
 
 @pytest.mark.parametrize("form", INDEPENDENT)
-def test_what_does_not_depend_on_the_batch_is_found(form: str) -> None:
+def test_ops_that_do_not_depend_on_the_batch_are_found(form: str) -> None:
     assert state_of(INDEPENDENT[form]) == "independent"
 
 
 @pytest.mark.parametrize("form", EQUAL)
-def test_what_depends_on_the_size_of_the_batch_alone_is_equal_in_all_microbatches(form: str) -> None:
+def test_ops_that_depend_only_on_the_size_of_the_batch_are_equal_in_all_microbatches(form: str) -> None:
     assert state_of(EQUAL[form]) == "equal"
 
 
 @pytest.mark.parametrize("form", VARYING)
-def test_what_depends_on_data_varies(form: str) -> None:
+def test_ops_that_depend_on_data_vary(form: str) -> None:
     assert state_of(VARYING[form]) == "varying"

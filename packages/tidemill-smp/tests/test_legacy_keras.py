@@ -74,7 +74,7 @@ def surfaces() -> dict[str, Any]:
     return found
 
 
-def test_what_is_put_in_is_taken_out() -> None:
+def test_replaced_attributes_are_restored() -> None:
     before = surfaces()
     legacy_keras.install()
     legacy_keras.install()

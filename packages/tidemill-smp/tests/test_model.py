@@ -684,7 +684,7 @@ def use_outside_call() -> list[float]:
     return net.scale.numpy().tolist()
 
 
-def test_what_has_no_effect_is_said() -> None:
+def test_arguments_without_effect_are_reported() -> None:
     quiet = {**MANUAL, "pipeline": "_only_forward"}
     with ranks.Job(1, {"partitions": 1, **quiet}) as job:
         (messages,) = job.call(set_idle_options)

@@ -90,7 +90,7 @@ NEEDS_INIT = {
 
 
 @pytest.mark.parametrize("name", NEEDS_INIT)
-def test_what_needs_init_says_so(name: str) -> None:
+def test_a_function_that_needs_init_says_so(name: str) -> None:
     assert smp.core.initialized is False
     with pytest.raises(exceptions.SMPNotInitializedError, match=r"call smp\.init\(\) first"):
         NEEDS_INIT[name]()

@@ -200,7 +200,7 @@ def branches(count: int, length: int) -> UnitGraph:
 
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("partitions", [2, 3, 4, 5])
-def test_branches_are_cut_legally_whatever_the_order_of_the_trace(partitions: int, contiguous: bool) -> None:
+def test_branches_are_cut_legally_for_every_order_of_the_trace(partitions: int, contiguous: bool) -> None:
     graph = branches(4, 4)
     chosen = CutOptions(partitions=partitions, microbatches=8, optimize="speed", contiguous=contiguous, message_us=1.0)
     found = cut(graph, chosen)

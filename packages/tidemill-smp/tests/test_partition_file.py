@@ -86,7 +86,7 @@ def test_a_partition_that_does_not_exist_is_refused_with_its_unit(file: Path, pa
     assert repr(part) in message
 
 
-def test_a_file_that_is_missing_broken_foreign_or_of_another_version_is_refused(file: Path) -> None:
+def test_a_file_that_is_missing_broken_of_another_kind_or_version_is_refused(file: Path) -> None:
     assert "does not exist" in refused(file.with_name("none.json"))
     edit(file, lambda record: record.update(version=2))
     assert "version 2, but this library reads 1" in refused(file)

@@ -266,7 +266,7 @@ def measure_all() -> tuple[list[str], dict[str, bool]]:
     return units, found
 
 
-def test_what_was_only_measured_or_planned_is_not_saved_empty(tmp_path: Path) -> None:
+def test_a_model_that_was_only_measured_or_planned_is_not_saved_without_values(tmp_path: Path) -> None:
     for before, planned, after in ranks.run(2, save_too_early, str(tmp_path), config={"microbatches": 2}):
         assert set(before) == {"save_model", "save_weights", "get_weights", "checkpoint", "export"}
         assert before.pop("save_model").startswith("SMPUsageError: the model 'net' cannot be saved yet")

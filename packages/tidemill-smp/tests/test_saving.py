@@ -125,7 +125,7 @@ def test_scripts_load_a_saved_model_by_keras_at_their_end(written: Written) -> N
         assert_close(actual, value)
 
 
-def test_what_cannot_be_saved_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_saved_is_refused_with_advice(tmp_path: Path) -> None:
     for early, no_config, ending, weights in run(2, saving.not_described, str(tmp_path / "none")):
         assert "run one step before" in early
         assert "get_config" in no_config and "save_model" in no_config

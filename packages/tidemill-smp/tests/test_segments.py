@@ -57,7 +57,7 @@ def test_forth_and_back_between_partitions():
     assert layout(found, graph) == {(0, 0): ["a"], (1, 1): ["b"], (0, 2): ["c"], (1, 3): ["d"]}
 
 
-def test_what_is_everywhere_is_computed_everywhere_and_only_its_inputs_travel():
+def test_a_replicated_op_runs_on_all_ranks_and_only_its_inputs_are_sent():
     graph = Graph()
     a = graph.add("a", graph.given("x"))
     output = graph.add("output", a)
@@ -71,7 +71,7 @@ def test_what_is_everywhere_is_computed_everywhere_and_only_its_inputs_travel():
     assert found.messages == (Message((a, 0), 1, 0), Message((a, 0), 1, 2))
 
 
-def test_what_nobody_needs_is_left_out_and_effects_are_not():
+def test_unneeded_ops_are_left_out_but_side_effects_are_kept():
     graph = Graph()
     x = graph.given("x")
     wanted = graph.add("wanted", x)
@@ -102,7 +102,7 @@ def test_a_control_edge_keeps_a_node_from_an_earlier_level():
     assert layout(found, graph) == {(1, 0): ["there"], (0, 1): ["late", "after"]}
 
 
-def test_what_is_used_only_later_is_computed_later():
+def test_an_op_that_is_used_only_later_is_computed_later():
     graph = Graph()
     x, handle = graph.given("x"), graph.given("handle")
     a = graph.add("a", x)
@@ -117,7 +117,7 @@ def test_what_is_used_only_later_is_computed_later():
     assert layout(found, graph) == {(0, 0): ["a", "drawn"], (0, 2): ["read", "factor", "c", "d"], (1, 1): ["b"]}
 
 
-def test_what_is_sent_does_not_sink():
+def test_an_op_whose_result_is_sent_is_not_moved_to_a_later_segment():
     graph = Graph()
     x = graph.given("x")
     a = graph.add("a", x)
@@ -189,7 +189,7 @@ def test_recomputing_keeps_only_what_the_forward_segment_took_and_what_was_drawn
     assert cut_of(graph, owners, {last: 0}, recompute=[1]).of(0)[2] == kept
 
 
-def test_what_was_read_from_a_variable_that_the_step_writes_is_kept():
+def test_a_value_read_from_a_variable_that_the_step_writes_is_kept():
     graph, owners, place = _trained()
     write = graph.add("write", place["one"], handles=[place["handle"]], type="AssignVariableOp", stateful=True)
     last = place["gradient_tape/one"]

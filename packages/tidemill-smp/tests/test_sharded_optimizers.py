@@ -126,7 +126,7 @@ def test_variables_without_gradients_and_replicas_with_nothing_to_update_are_pas
             assert shared == results[0][name][1]
 
 
-def test_what_cannot_be_shared_out_is_refused() -> None:
+def test_an_optimizer_that_cannot_be_sharded_is_refused() -> None:
     for in_step, own in ranks.run(2, refused, config={**CONFIG, "partitions": 1}):
         assert "apply_gradients was called inside an smp.step, and 'ddp' is True" in in_step
         assert "Own keeps" in own

@@ -55,7 +55,7 @@ def test_microbatches_that_are_traced_apart_share_what_they_compute_alike() -> N
     assert apart == [0, 1, 2, 3], "one of each microbatch"
 
 
-def test_what_is_known_of_rows_survives_functions_that_return_outputs_of_a_step() -> None:
+def test_knowledge_about_rows_survives_functions_that_return_outputs_of_a_step() -> None:
     pieces = [tf.IndexedSlices(tf.ones([3, 2]) * n, tf.constant([1, 2, n]), tf.constant([5, 2])) for n in (3, 4)]
     for rows in (2, tf.constant(2)):
         output = tf.function(lambda rows=rows: smp.StepOutput(pieces, shared_rows=rows))()
@@ -87,7 +87,7 @@ def test_replicas_add_up_what_they_share_and_the_longest_has_the_rows(mode: Any)
     assert joined([[0, 1], [2, 3]], [2, 2]) == [(0, 1.0), (1, 1.0), (2, 10.0), (3, 10.0)], "they share nothing"
 
 
-def test_what_cannot_be_shared_by_replicas_is_warned_of() -> None:
+def test_rows_that_replicas_cannot_share_cause_a_warning() -> None:
     config = {**CONFIG, "microbatches": 1, "horovod": True}
     for averaged, in_step in ranks.run(2, lose_what_is_known, config=config):
         assert len(averaged) == 1

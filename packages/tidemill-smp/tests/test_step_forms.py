@@ -26,7 +26,7 @@ def call_all_forms() -> Any:
 
     net = models.distributed(models.Chain)(2)
     # At different addresses on each rank, as in scripts whose ranks differ between steps.
-    ballast = [object() for _ in range(1 + 1000 * smp.rank())]
+    fillers = [object() for _ in range(1 + 1000 * smp.rank())]
 
     class Trainer:
         @smp.step(input_signature=[tf.TensorSpec([None, models.FEATURES])])
@@ -52,7 +52,7 @@ def call_all_forms() -> Any:
     shapes = {name: tuple(form(x).merge().shape) for name, form in forms.items()}
     merged = tf.function(lambda step, x: step(x).merge())
     shapes["argument of a function"] = tuple(merged(forms["bare"], x).shape)
-    del ballast
+    del fillers
     messages = {}
     try:
         trainer.forward(x * (1.0 + smp.rank()))

@@ -81,7 +81,7 @@ def refuse(dtype_name):
 
 
 @pytest.mark.parametrize("dtype", ["string", "resource", "variant", "qint8"])
-def test_what_has_no_plain_bytes_is_refused_when_the_graph_is_built(config, dtype):
+def test_a_dtype_without_plain_bytes_is_refused_when_the_graph_is_built(config, dtype):
     words = ranks.run(2, refuse, dtype, config=config)
     assert all(f"a tensor of dtype {dtype} cannot be sent between ranks" in one for one in words)
 

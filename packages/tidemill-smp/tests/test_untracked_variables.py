@@ -10,7 +10,7 @@ CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 STEPS = 3
 
 
-def test_what_changes_on_one_rank_is_read_there_alone() -> None:
+def test_a_variable_that_one_rank_changes_is_read_only_there() -> None:
     [plain] = ranks.run(1, train, config=CONFIG)
     assert plain["scale"] != pytest.approx(2.0)
     assert plain["count"] == 2 * STEPS
@@ -22,7 +22,7 @@ def test_what_changes_on_one_rank_is_read_there_alone() -> None:
     assert "cannot read count:0 (shape (), int32) here: it is held by rank 0 (partition 0)" in second["count"]
 
 
-def test_what_changes_nowhere_or_everywhere_is_read_on_all_ranks() -> None:
+def test_a_variable_that_no_rank_or_every_rank_changes_is_read_on_all_ranks() -> None:
     for result in ranks.run(2, train, config=CONFIG):
         assert result["table"] == [1.0, 2.0, 3.0]
         assert result["seen"] == 2 * STEPS
@@ -130,7 +130,7 @@ def save_and_restore(directory: str) -> Any:
     return untracked[mine].numpy().item(), "refused" if isinstance(_read(untracked[other]), str) else "read"
 
 
-def test_what_the_other_rank_holds_is_no_variable_of_its_own_to_later_steps(tmp_path: Any) -> None:
+def test_a_remote_variable_is_not_an_untracked_variable_of_later_steps(tmp_path: Any) -> None:
     for untracked, steps in ranks.run(
         2, restore_and_step_twice, str(tmp_path), config={**CONFIG, "hang_timeout_s": 20}
     ):

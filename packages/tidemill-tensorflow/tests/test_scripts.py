@@ -36,7 +36,7 @@ def test_a_script_ends_while_threads_of_tensorflow_read(run_script: Any, bucket:
     assert run_script(ENDLESS, bucket, "exit").returncode == 7
 
 
-def test_a_forked_child_has_connections_of_its_own(run_script: Any, bucket: str) -> None:
+def test_a_forked_child_has_its_own_connections(run_script: Any, bucket: str) -> None:
     ended = run_script(ENDLESS, bucket, "fork")
     assert (ended.returncode, ended.stdout) == (0, "0\nthe end\n"), ended.stderr
 

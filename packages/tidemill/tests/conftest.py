@@ -1,4 +1,4 @@
-"""A way to run the command line as real processes, with a toy in the place of the application."""
+"""Fixtures that run the command line as real processes, with a toy in place of the application."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent / "doubles"))
 
 @pytest.fixture(scope="session", autouse=True)
 def _service_models_are_parsed_once() -> Iterator[None]:
-    """All sessions of botocore share one loader: each would parse SageMaker's model again, for 0.2 s of CPU."""
+    """Make all sessions of botocore share one loader: otherwise each parses SageMaker's model, for 0.2 s of CPU."""
     shared = functools.cache(botocore.loaders.create_loader)
     with mock.patch("botocore.session.create_loader", shared):
         yield
@@ -34,7 +34,10 @@ def _service_models_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def child_variables() -> Callable[[Path], dict[str, str]]:
-    """Makes the environment of children: the toy application, everything below one directory, no settings else."""
+    """Return a function that makes the environment of child processes.
+
+    It selects the toy application, puts all files below one directory, and has no other settings.
+    """
 
     def make(directory: Path) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "AWS_", "TOY_"))}
@@ -52,7 +55,7 @@ def child_variables() -> Callable[[Path], dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def run_verb() -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Runs a verb to its end in an environment."""
+    """Return a function that runs a verb to its end in an environment."""
 
     def run(variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -69,7 +72,7 @@ def run_verb() -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
 @pytest.fixture
 def variables(child_variables: Callable[[Path], dict[str, str]], tmp_path: Path) -> dict[str, str]:
-    """The environment of this test's children."""
+    """Return the environment of this test's child processes."""
     return child_variables(tmp_path)
 
 
@@ -77,7 +80,7 @@ def variables(child_variables: Callable[[Path], dict[str, str]], tmp_path: Path)
 def tidemill(
     run_verb: Callable[..., "subprocess.CompletedProcess[str]"], variables: dict[str, str]
 ) -> Iterator[Callable[..., "subprocess.CompletedProcess[str]"]]:
-    """Run a verb in the environment of this test. A service that it left running ends with the test."""
+    """Return a function that runs a verb in this test's environment. A service left running ends with the test."""
     yield lambda *arguments, **changes: run_verb(variables | changes, *arguments)
     running = find_service(StateDirectory(Path(variables["TIDEMILL_STATE_DIR"])))
     if running is not None:
@@ -86,7 +89,7 @@ def tidemill(
 
 @pytest.fixture(scope="session")
 def postgresql() -> "Iterator[PostgresqlServer]":
-    """A running server; the test is skipped if PostgreSQL is not installed."""
+    """Yield a running server; the test is skipped if PostgreSQL is not installed."""
     from postgresql_server import PostgresqlServer, binaries
 
     if binaries() is None:

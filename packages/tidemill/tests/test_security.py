@@ -1,4 +1,4 @@
-"""SECURITY.md promises what tests show, and nothing more: each of its promises names its tests here."""
+"""SECURITY.md promises exactly what tests show: each promise lists its tests here."""
 
 import ast
 import re
@@ -67,15 +67,15 @@ PROMISES = {
         "tests/contract/test_roles.py::test_a_role_of_the_settings_replaces_the_built_in_policy",
         "tests/contract/test_roles.py::test_a_policy_of_a_later_start_applies_to_jobs_that_run",
         "tests/contract/test_roles.py::test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one",
-        f"{STACK}/core/test_policy.py::test_denying_wins_in_whatever_order",
+        f"{STACK}/core/test_policy.py::test_denying_wins_in_every_order_of_statements",
         f"{STACK}/services/authorization/test_needs.py::test_every_routed_operation_is_mapped",
         f"{STACK}/services/authorization/test_needs.py"
-        "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy",
+        "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy",
     ],
     "With the built-in policy, a job's keys may read every bucket, write and delete below the job's own output,"
     " `model_dir` and checkpoint prefixes, describe the job and read its log, and nothing else.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
-        "tests/contract/test_roles.py::test_a_path_is_compared_as_it_is_stored_whatever_it_looks_like",
+        "tests/contract/test_roles.py::test_a_path_is_compared_literally_even_if_it_looks_relative",
         f"{STACK}/core/test_roles.py::test_a_job_writes_below_its_own_prefixes_and_nowhere_else",
     ],
     "Presigned URLs made with a job's keys have the rights of these keys.": [
@@ -85,9 +85,8 @@ PROMISES = {
         f"{STACK}/control/test_plan.py::test_an_instance_of_an_endpoint_is_planned_without_keys",
         f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
     ],
-    "Training data comes over a network from the S3 endpoints that the setting `remote_s3` names, and from nowhere"
-    " else.": [
-        f"{STACK}/control/test_remote_channels.py::test_a_bucket_that_nobody_names_is_not_asked_for",
+    "Training data is read over a network only from the S3 endpoints that the setting `remote_s3` names.": [
+        f"{STACK}/control/test_remote_channels.py::test_a_bucket_without_a_setting_is_never_requested",
         "tests/e2e/test_remote_data.py::test_a_bucket_that_is_nowhere_fails_before_the_script",
     ],
     "The credentials of these endpoints stay in the service and the shim: no file holds them, and a job in mode"
@@ -95,7 +94,7 @@ PROMISES = {
         f"{STACK}/executors/test_remote_channels.py::test_nothing_secret_is_written_and_nothing_is_given_to_the_script",
         f"{STACK}/executors/test_sandbox.py::test_processes_of_the_machine_are_out_of_sight",
     ],
-    "Object keys, names in archives and channel names never leave their directory.": [
+    "Object keys, names in archives and channel names never lead to a path outside their directory.": [
         "tests/contract/test_bad_inputs.py::test_object_keys_that_leave_the_channel_fail_the_job_and_write_nothing",
         "packages/tidemill-runtime/tests/test_archive.py::test_nothing_ever_gets_out",
         f"{STACK}/executors/test_local.py::test_a_channel_named_like_a_directory_link_fails_the_job",
@@ -113,7 +112,7 @@ PROMISES = {
 
 
 def promises() -> list[str]:
-    """The list below the heading of the promises, one text an entry."""
+    """Return the list below the heading of the promises, one text per entry."""
     section = (ROOT / "SECURITY.md").read_text().split("## What the service promises")[1].split("\n## ")[0]
     return [" ".join(entry.split()) for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]]
 
@@ -130,7 +129,7 @@ def test_the_test_of_a_promise_is_there(test: str) -> None:
 
 
 def documented() -> dict[str, object]:
-    """The roles in the blocks of settings in the how-to."""
+    """Return the roles in the settings of the how-to page."""
     text = (ROOT / "docs/how-to/limit-what-a-job-may-do.md").read_text()
     return tomllib.loads("\n".join(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)))["roles"]
 

@@ -1,4 +1,4 @@
-"""Source that several distributions share is one file, and its copies are in checkouts, wheels and source archives."""
+"""Source shared by several distributions is one file, with copies in checkouts, wheels and source archives."""
 
 import runpy
 import shutil

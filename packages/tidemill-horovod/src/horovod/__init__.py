@@ -1,4 +1,4 @@
 """The Horovod API: see `horovod.tensorflow`."""
 
 __version__ = "0.28.1+tidemill"
-"""The version of Horovod whose calls these are."""
+"""The Horovod release whose API this package provides."""

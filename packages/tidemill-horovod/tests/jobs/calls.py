@@ -1,4 +1,4 @@
-"""Make every call of the library on a group of any size, in a graph and eagerly, and compare with what NumPy gives."""
+"""Make every call of the library on a group of any size, in a graph and eagerly, and compare with NumPy."""
 
 import functools
 import sys
@@ -15,12 +15,12 @@ rank, size = hvd.rank(), hvd.size()
 
 
 def values(seed, shape, dtype="float32"):
-    """What each rank has, by rank."""
+    """Return the values of all ranks, by rank."""
     return [np.asarray(np.random.RandomState(seed + 10 * one).randn(*shape) * 9, dtype) for one in range(size)]
 
 
 def both(function):
-    """Call it eagerly and in a graph."""
+    """Call a function eagerly and in a graph."""
     return [function(), tf.function(lambda: function())()]
 
 

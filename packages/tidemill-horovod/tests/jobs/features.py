@@ -1,4 +1,4 @@
-"""Show the effect of arguments that want real ranks; print which were shown. On two ranks."""
+"""Show the effect of arguments that need real ranks, on two ranks; print the arguments that were shown."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ shown = [("init", "process_sets")]
 
 
 def mine(*values, dtype=tf.float32):
-    """The values on rank 0, and their negatives on rank 1."""
+    """Return the values on rank 0, and their negatives on rank 1."""
     return tf.constant(values, dtype) * (1 if rank == 0 else -1)
 
 
@@ -68,7 +68,7 @@ for dtype in (
     same(tf.math.real(tf.cast(hvd.allgather(values), tf.complex128)), [1, 3, 2, 3])
     same(tf.math.real(tf.cast(hvd.broadcast(values, 1), tf.complex128)), [2, 3])
 assert hvd.allreduce(tf.constant([rank == 0, False]), op=hvd.Sum).numpy().tolist() == [True, False]
-for seed in range(3):  # all float16 values but infinities and what is not a number, against NumPy in float32
+for seed in range(3):  # all float16 values except infinities and NaN, compared with NumPy in float32
     both = [
         np.random.RandomState(seed + one).randint(0, 65536, 70000).astype(np.uint16).view(np.float16) for one in (0, 9)
     ]

@@ -1,4 +1,4 @@
-"""Reduce until a rank dies or stops; print what the others hear, and when."""
+"""Reduce until a rank dies or stops; print the error of the others, and when it comes."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 """Run by test_features.py on two ranks: a gradient is reduced while that of an earlier layer is still being computed.
 
-The backward pass computes the last layer's gradient first. Here that of the first layer waits until the last layer's
-has been reduced over the ranks, so that a step ends only if reductions do not wait for each other.
+The backward pass computes the last layer's gradient first. Here the gradient of the first layer waits until that of the
+last layer has been reduced over the ranks, so a step ends only if reductions do not wait for each other.
 """
 
 import threading
@@ -29,7 +29,7 @@ def tell(value):
 
 
 def in_python(function, tensor):
-    """Call it when the tensor is computed, in no order with other ops."""
+    """Call a function when the tensor is computed, without ordering it with other ops."""
     return tf.ensure_shape(tf.numpy_function(function, [tensor], tensor.dtype, stateful=False), tensor.shape)
 
 

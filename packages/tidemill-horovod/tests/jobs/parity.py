@@ -1,6 +1,6 @@
-"""Train on two ranks, and plainly in each process on the whole batch: weights and losses must be the same.
+"""Train on two ranks, and without Horovod in each process on the whole batch: weights and losses must be equal.
 
-`TF_USE_LEGACY_KERAS=1` takes tf_keras instead of Keras 3.
+`TF_USE_LEGACY_KERAS=1` selects tf_keras instead of Keras 3.
 """
 
 import os
@@ -18,7 +18,7 @@ rank, size = hvd.rank(), hvd.size()
 keras = tf.keras
 IS_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 assert (keras.__name__.startswith("tf_keras") or "tf_keras" in keras.Model.__module__) == IS_LEGACY
-ROWS, STEPS = 8, 4  # of each rank in each step
+ROWS, STEPS = 8, 4  # rows of each rank in each step, and number of steps
 RANDOM = np.random.RandomState(7)
 TOKENS = RANDOM.randint(0, 11, (STEPS, size, ROWS, 3))
 NUMBERS = RANDOM.randn(STEPS, size, ROWS, 5).astype("float32")
@@ -42,12 +42,12 @@ def sparse_model():
 
 
 def per_rank(data):
-    """The batches of this rank, one after the other."""
+    """Return the batches of this rank, one after the other."""
     return np.concatenate(data[:, rank])
 
 
 def whole(data):
-    """The batches of all ranks together."""
+    """Return the batches of all ranks together."""
     return np.concatenate(data.reshape(STEPS, size * ROWS, *data.shape[3:]))
 
 
@@ -62,11 +62,11 @@ def compare(what, model, plain, tolerance=2e-6):
 
 
 def fit(make, optimizer, what, **options):
-    """`Model.fit` with a distributed optimizer; `passes` batches of the plain model are one."""
+    """Run `Model.fit` with a distributed optimizer; `passes` batches make one batch of the plain model."""
     passes = options.get("backward_passes_per_step", 1)
     model, data = make()
     model.compile(hvd_keras.DistributedOptimizer(optimizer(), **options), "mse")
-    for weight in model.variables if rank == 1 else []:  # as if ranks had started from different seeds
+    for weight in model.variables if rank == 1 else []:  # simulates ranks that started from different seeds
         if "seed" not in weight.name:
             weight.assign(weight)
     history = model.fit(
@@ -107,7 +107,7 @@ fit(
 if IS_LEGACY:
     fit(dense_model, lambda: keras.optimizers.legacy.SGD(0.1, momentum=0.9), "legacy optimizer")
 
-# The moments of all ranks' batches: those of the whole batch.
+# The moments of all ranks' batches equal those of the whole batch.
 model, data = dense_model(hvd.SyncBatchNormalization)
 model.compile(hvd_keras.DistributedOptimizer(sgd(0.1)), "mse")
 model.fit(per_rank(data), per_rank(TARGETS), batch_size=ROWS, shuffle=False, verbose=0)
@@ -116,7 +116,7 @@ plain.compile(sgd(0.1), "mse")
 plain.fit(whole(data), whole(TARGETS), batch_size=size * ROWS, shuffle=False, verbose=0)
 compare("batch normalization", model, plain, tolerance=5e-6)
 
-# A loop with a tape, in a graph: from different weights, made equal after the first batch.
+# A loop with a tape in a graph: weights differ at first, and are equal after the first batch.
 model, data = dense_model()
 plain, _ = dense_model()
 for weight in model.trainable_variables:
@@ -174,7 +174,7 @@ loaded.fit(per_rank(data), per_rank(TARGETS), batch_size=ROWS, verbose=0)
 all_ = hvd.allgather_object([weight.tobytes() for weight in loaded.get_weights()])
 assert all_[0] == all_[1]
 if rank == 0:
-    plain = keras.models.load_model(path)  # by Keras alone
+    plain = keras.models.load_model(path)  # with Keras only
     assert not hasattr(plain.optimizer, "_horovod")
     print("equal files", flush=True)
 sys.exit(0)

@@ -1,4 +1,4 @@
-"""Run by test_features.py on two ranks: calls of several threads, eager and in graphs, each right and none stuck."""
+"""Run by test_features.py on two ranks: calls of several threads, eager and in graphs, all correct and none stuck."""
 
 import threading
 
@@ -48,7 +48,7 @@ assert not wrong, wrong[:3]
 hvd.barrier()
 waiting = threading.Thread(target=waits_in_vain)
 waiting.start()
-waiting.join(0.3)  # it does the turns of its rank by then
+waiting.join(0.3)  # by then the thread does the work of its rank
 hvd.shutdown()
 waiting.join()
 print("done\n", end="", flush=True)

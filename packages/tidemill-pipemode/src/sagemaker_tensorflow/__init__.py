@@ -18,7 +18,7 @@ __all__ = ["PipeModeDataset", "PipeModeDatasetException", "PipeModeFallbackWarni
 
 
 def __getattr__(name: str) -> Any:
-    # TensorFlow takes seconds to import, and `python -m sagemaker_tensorflow.feed` does without it.
+    # TensorFlow takes seconds to import, and `python -m sagemaker_tensorflow.feed` does not need it.
     if name == "PipeModeDataset":
         from sagemaker_tensorflow.dataset import PipeModeDataset
 

@@ -52,7 +52,7 @@ class RunningCalls:
             self._last_end_s = time.monotonic()
 
     def _wait(self) -> None:
-        # A prefetching thread calls again at once and is then told that the epoch is over; after a pause none calls.
+        # A prefetching thread calls again at once, and learns that the epoch is over. After a pause no thread calls.
         deadline_s = time.monotonic() + _STOP_TIMEOUT_S
         with self._changed:
             while self._count or time.monotonic() - self._last_end_s < _PAUSE_S:

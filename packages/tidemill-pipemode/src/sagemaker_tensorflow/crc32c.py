@@ -1,4 +1,4 @@
-"""Compute CRC-32C with NumPy for the Python reader: the checksum of each byte alone, folded pairwise.
+"""Compute CRC-32C with NumPy for the Python reader: the checksum of each byte, combined pairwise.
 
 The checksum register is linear over GF(2): the register after "left, right" is that of left, moved over len(right)
 zero bytes, xor that of right. So a vector of n registers becomes n/2, n/4, ... with one table per level.
@@ -24,7 +24,7 @@ def crc32c(data: bytes) -> int:
             register = (register >> 8) ^ int(_byte_table()[(register ^ byte) & 255])
         return register ^ 0xFFFFFFFF
     size = 1 << (len(data) - 1).bit_length()
-    padded = np.zeros(size, np.uint8)  # zero bytes in front of everything leave a register of zero as it is
+    padded = np.zeros(size, np.uint8)  # leading zero bytes do not change a register of zero
     padded[size - len(data) :] = np.frombuffer(data, np.uint8)
     padded[size - len(data) : size - len(data) + 4] ^= 0xFF  # the register's start value
     registers = _byte_table()[padded]

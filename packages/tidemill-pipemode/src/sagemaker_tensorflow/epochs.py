@@ -27,7 +27,7 @@ __all__ = [
     "try_to_open_next_epoch",
 ]
 
-_PIPE_SIZE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
+_PIPE_SIZE_BYTES = 1 << 20  # the largest size that an unprivileged process may request
 _open_files: set[int] = set()
 
 
@@ -39,9 +39,9 @@ class NoEpochYet(NamedTuple):
     """The reason why no epoch can be opened yet."""
 
     epoch: int | None
-    """Number of the one to come; None if somebody else holds the lock of the counter."""
+    """Number of the next epoch; None if another process holds the lock of the counter."""
     feeder_end: str | None
-    """Why the feeder of the channel ended; None if it lives, or if nothing tells."""
+    """Why the feeder of the channel ended; None if it is alive, or if that is unknown."""
 
 
 def try_to_open_next_epoch(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
@@ -87,7 +87,7 @@ def has_been_written(fd: int) -> bool:
 def about_other_reader(channel: str, *, own_fd: int) -> str:
     """Return a hint if another dataset of this process reads an epoch of the channel; else an empty string."""
     for fd in tuple(_open_files - {own_fd}):
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # the other dataset may close it at the same time
             name, _, epoch = Path(os.readlink(f"/proc/self/fd/{fd}")).name.rpartition("_")
             if name == channel and epoch.isdigit():
                 return (

@@ -1,4 +1,4 @@
-"""Stream local files into the FIFOs of one channel, and leave no reader waiting at the end.
+"""Stream local files into the FIFOs of one channel, so that no reader waits forever at the end.
 
 A feeder holds the channel's lock (`feeder_lock`) while it runs. However it ends, except by SIGKILL, it writes an
 outcome for each epoch, removes its FIFOs and writes the reason of its end into the lock file.
@@ -46,7 +46,7 @@ class Feeder:
     """Streams the same files in every epoch of a channel."""
 
     files: Sequence[Path]
-    """What is streamed, in this order."""
+    """The files to stream, in this order."""
     channel: str
     """Name of the channel."""
     pipe_dir: Path

@@ -40,9 +40,9 @@ class Framer(ABC):
         self.record_number = 0
         """Number of the current record, from 0."""
         self.warnings: list[str] = []
-        """To be printed and emptied by the caller."""
+        """Warnings that the caller prints and removes."""
         self.taken = 0
-        """Bytes of the stream that became records."""
+        """Bytes of the stream that have become records."""
         self._max_record_bytes = options.max_record_bytes
         self._buffer = bytearray()
         self._at = 0
@@ -74,7 +74,7 @@ class Framer(ABC):
         return struct.unpack_from(form, self._buffer, self._at + offset)
 
     def _cause(self) -> str:
-        """Return a guess at what the bytes at an invalid header are; empty if unknown."""
+        """Return the likely cause of an invalid header; empty if unknown."""
         start = bytes(self._buffer[self._at : self._at + 4])
         if start.startswith(_GZIP_MAGIC):
             return _IS_GZIP
@@ -158,7 +158,7 @@ class _TFRecordFramer(Framer):
     def __init__(self, options: ReaderOptions) -> None:
         super().__init__(options)
         self._max_corrupted = options.max_corrupted_records
-        self._corrupted = 0  # in a row
+        self._corrupted = 0  # consecutive corrupted records
 
     def _records(self) -> Iterator[bytes]:
         while True:

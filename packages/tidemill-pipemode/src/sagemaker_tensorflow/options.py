@@ -22,17 +22,17 @@ class ReaderOptions:
     pipe_dir: str
     """Directory of the FIFOs."""
     benchmark: bool = False
-    """Print totals when an iterator goes."""
+    """Whether to print totals when an iterator is destroyed."""
     benchmark_records_interval: int = 0
-    """Print the figures of every so-manieth record; 0 for none."""
+    """Print figures after every this many records; 0 disables it."""
     max_corrupted_records: int = 0
-    """How many TFRecords in a row may fail their data checksum and are dropped."""
+    """Number of consecutive TFRecords with a wrong data checksum that are dropped."""
     max_record_bytes: int = 256 << 20
-    """A greater announced length is an error before memory is taken."""
+    """Largest record in bytes; a larger announced length raises before memory is allocated."""
     strict_padding: bool = False
     """Whether the last RecordIO record must be padded, too."""
     path_timeout_s: float = 120.0
-    """How long a FIFO may be absent."""
+    """Seconds to wait for a missing FIFO."""
 
     @property
     def lock_path(self) -> str:

@@ -47,9 +47,9 @@ class Chunk(NamedTuple):
     """Result of one read."""
 
     records: list[bytes]
-    """As many as there were; empty when nothing has come for a moment."""
+    """The records that have arrived; empty if none arrived within the wait interval."""
     interrupted: bool = False
-    """Whether a signal came while nothing else did. The reader can go on."""
+    """Whether a signal arrived while no data did. The reader can continue."""
 
 
 def read_epoch(options: ReaderOptions) -> Generator[Chunk, None, None]:
@@ -71,7 +71,7 @@ class _Wait:
     def __init__(self) -> None:
         self.since_s = time.monotonic()
         self.feeder_ended_s: float | None = None
-        """Since when the channel's feeder is known to have ended."""
+        """When the channel's feeder was first seen to have ended; None before."""
         self._notice_at_s = self.since_s + _FIRST_NOTICE_S
         self._interrupts = waits.interrupts()
 
@@ -206,7 +206,7 @@ class _EpochReader:
             return
         while not has_been_written(self._fd):
             reason = self._why_nobody_will_write()
-            if reason and not has_been_written(self._fd):  # its last bytes came before it ended
+            if reason and not has_been_written(self._fd):  # a feeder may write its last bytes and then end
                 raise self._error(f"Nobody fills {self._path}. {reason}")
             yield from self._quiet("for a writer to open the FIFO")
 

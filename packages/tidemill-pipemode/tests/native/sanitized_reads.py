@@ -1,9 +1,9 @@
-"""Read many streams with a library that has sanitizers in: to be run under LD_PRELOAD, in a process of its own.
+"""Read many streams with a library that contains sanitizers; run it under LD_PRELOAD, as a separate process.
 
     python sanitized_reads.py LIBRARY DIRECTORY
 
-Sound and broken streams from FIFOs and files, batches, repeats, iterators that are dropped in the middle, and a wait
-that a signal ends. Prints how many streams it read.
+Reads valid and invalid streams from FIFOs and files, with batches, repeats, iterators that are dropped in the middle,
+and a wait that a signal ends. Prints the number of streams.
 """
 
 import os
@@ -29,7 +29,7 @@ count = 0
 
 
 def stream(content: bytes, record_format: str, **options: object) -> tf.data.Dataset:
-    """A dataset of the next epoch, whose FIFO is being written."""
+    """Return a dataset of the next epoch, whose FIFO is being written."""
     global count
     channels.write(content, count)
     count += 1
@@ -39,7 +39,7 @@ def stream(content: bytes, record_format: str, **options: object) -> tf.data.Dat
 def read(dataset: tf.data.Dataset) -> tuple[list[bytes], bool]:
     records: list[bytes] = []
     try:
-        records.extend(dataset.as_numpy_iterator())  # what came before an error stays
+        records.extend(dataset.as_numpy_iterator())  # keeps the records before an error
     except tf.errors.InternalError:
         return records, True
     return records, False
@@ -78,7 +78,7 @@ ended = threading.Event()
 
 
 def interrupt() -> None:
-    """Signal until the wait has ended: a signal before it begins is not for it."""
+    """Send signals until the wait has ended: a signal before it begins does not end it."""
     while not ended.wait(0.5):
         os.write(waits._State.write_end, bytes([15]))
 

@@ -77,7 +77,7 @@ def _warm(options: argparse.Namespace) -> int:
         return 1
     variables = {**SCRIPT_DEFAULTS, **os.environ}
     if variables != dict(os.environ):
-        # Some of them are read by the interpreter itself, before anybody can set them.
+        # The interpreter itself reads some of these variables when it starts, so it must start again with them.
         os.execve(sys.executable, [sys.executable, "-m", "tidemill_runtime", *sys.argv[1:]], variables)  # noqa: S606
     try:
         script = serve(options.socket, modules=options.modules, variables=variables)

@@ -1,8 +1,8 @@
 """Unpack a .tar.gz from an untrusted source.
 
-``tarfile`` parses headers here and does nothing else: its own extraction, filters included, has been escaped. Every
-name is walked segment by segment from one directory descriptor without following links, every file is created anew,
-links are made last and only if they stay inside, and bytes and entries are budgeted while they are read.
+``tarfile`` only parses headers here: its own extraction, including its filters, has had escapes. Every name is resolved
+segment by segment from one directory descriptor without following links, every file is created anew, links are created
+last and only if they stay inside, and bytes and entries are counted against limits while they are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHUNK_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Limits:
-    """What an archive may cost.
+    """Limits of an archive.
 
     Attributes:
         max_bytes: Bytes after decompression, headers included.
@@ -49,19 +49,19 @@ class Limits:
 
 
 def extract(archive: Path, directory: Path, *, limits: Limits | None = None) -> None:
-    """Unpack ``archive`` into ``directory``, which is made if need be.
+    """Unpack ``archive`` into ``directory``, which is created if it is missing.
 
-    Files keep their permission bits without setuid, setgid and sticky, and their time of change. If the archive is
+    Files keep their modification time and their permission bits, except setuid, setgid and sticky. If the archive is
     refused, a directory that was empty before is empty again.
 
     Args:
         archive: A gzip-compressed tar file.
-        directory: Nothing is written outside of it, and nothing in it is written over.
-        limits: Budget.
+        directory: Nothing is written outside it, and no existing file in it is overwritten.
+        limits: The limits. Default: those of `Limits`.
 
     Raises:
-        InvalidArchive: The archive is broken, over budget, or has a member that may not be.
-        OSError: The archive cannot be read, or the directory not written.
+        InvalidArchive: The archive is broken, exceeds a limit, or has a member that is not allowed.
+        OSError: The archive cannot be read, or the directory cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     fresh = not any(directory.iterdir())
@@ -76,14 +76,14 @@ def extract(archive: Path, directory: Path, *, limits: Limits | None = None) -> 
 
 @dataclass
 class _Links:
-    """Links wait until all files are there, so that no member can be written through one."""
+    """Links are created after all files, so that no member can be written through a link."""
 
     symbolic: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     hard: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
 
 class _Header(tarfile.TarInfo):
-    """A header whose damage is an error. ``tarfile`` takes a damaged one for the end of the archive."""
+    """A header that raises if it is damaged. ``tarfile`` treats a damaged header as the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> _Header:
@@ -96,7 +96,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Stream:
-    """A forward-only view of the decompressed archive that counts what it hands out."""
+    """A forward-only view of the decompressed archive that counts the bytes read."""
 
     def __init__(self, file: IO[bytes], *, max_bytes: int) -> None:
         self._file = file
@@ -139,7 +139,7 @@ def _extract(file: IO[bytes], directory: Path, limits: Limits) -> None:
             for member in _members(stream, limits):
                 _unpack(member, stream, root, links, files)
             while stream.read(CHUNK_BYTES):
-                pass  # to the end, where gzip keeps its checksum
+                pass  # read to the end: gzip keeps its checksum there
             _make_links(root, links, files)
     finally:
         os.close(root)
@@ -147,7 +147,7 @@ def _extract(file: IO[bytes], directory: Path, limits: Limits) -> None:
 
 @contextlib.contextmanager
 def _readable_errors() -> Iterator[None]:
-    """Turn what the parsers raise on rubbish into InvalidArchive."""
+    """Convert the errors that the parsers raise on invalid data to InvalidArchive."""
     try:
         yield
     except (tarfile.TarError, EOFError, zlib.error) as error:
@@ -200,7 +200,7 @@ def _unpack(member: tarfile.TarInfo, stream: _Stream, root: int, links: _Links, 
 
 
 def _segments(name: str, *, what: str) -> tuple[str, ...]:
-    """Split a name that must stay inside; ``()`` is the directory itself."""
+    """Split a name that must stay inside the directory; ``()`` is the directory itself."""
     if name.startswith("/"):
         raise InvalidArchive(f"{what} {_shown(name)} has an absolute path")
     if "\0" in name or len(os.fsencode(name)) > MAX_NAME_BYTES:
@@ -236,7 +236,7 @@ def _check_new(name: tuple[str, ...], links: _Links) -> None:
 
 
 def _open_directory(root: int, segments: tuple[str, ...]) -> int:
-    """Open a directory below ``root``, making what is missing, through no link."""
+    """Open a directory below ``root`` without following links, and create missing directories."""
     fd = os.dup(root)
     for number, segment in enumerate(segments):
         shown = _shown("/".join(segments[: number + 1]))
@@ -296,9 +296,9 @@ def _make_links(root: int, links: _Links, files: set[tuple[str, ...]]) -> None:
 
 
 def _check_chain(name: tuple[str, ...], target: tuple[str, ...], links: _Links) -> None:
-    """Refuse a link whose way leads through another link: there, ``..`` is not what it looks like.
+    """Refuse a link whose target leads through another link, because ``..`` would then have another meaning.
 
-    A link to a link (``libx.so -> libx.so.1 -> libx.so.1.2``) is fine as long as it comes to an end.
+    A link to a link (``libx.so -> libx.so.1 -> libx.so.1.2``) is allowed if the chain ends.
     """
     seen = {name}
     while True:
@@ -343,7 +343,7 @@ def _kind(member: tarfile.TarInfo) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name in messages: quoted, escaped, never longer than a line."""
+    """Return a name for messages: quoted, escaped, at most one line long."""
     text = ascii(name)
     return text if len(text) <= 120 else f"{text[:60]}...{text[-50:]}"
 

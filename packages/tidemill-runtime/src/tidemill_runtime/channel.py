@@ -1,4 +1,4 @@
-"""Messages over a unix socket: JSON behind a length, with descriptors and the sender's pid beside it."""
+"""Messages over a unix socket: a length, then JSON, with descriptors and the sender's pid as ancillary data."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_DESCRIPTORS = 8
 
 @dataclass(frozen=True)
 class Message:
-    """What was received.
+    """A received message.
 
     Attributes:
         content: The JSON object.
-        descriptors: Owned by the receiver.
-        sender_pid: As the kernel says, in the receiver's pid namespace; 0 where SO_PASSCRED is off.
+        descriptors: Received file descriptors; the receiver must close them.
+        sender_pid: The sender's pid in the receiver's pid namespace, from the kernel; 0 if SO_PASSCRED is off.
     """
 
     content: dict[str, Any]
@@ -37,7 +37,7 @@ def send(connection: socket.socket, content: dict[str, Any], *, descriptors: tup
     """Send one message.
 
     Raises:
-        OSError: The other side is gone.
+        OSError: The other side has closed the connection.
     """
     text = json.dumps(content).encode("ascii")
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
@@ -49,8 +49,8 @@ def receive(connection: socket.socket) -> Message | None:
     """Receive one message; None at the end of the stream.
 
     Raises:
-        ValueError: What came is no message.
-        OSError: The other side is gone, or too slow.
+        ValueError: The received bytes are not a message.
+        OSError: The other side has closed the connection, or is too slow.
     """
     room = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize) + socket.CMSG_SPACE(CREDENTIALS.size)
     head, ancillary, _, _ = connection.recvmsg(LENGTH.size, room, socket.MSG_CMSG_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The user's code: bring it into place, and find out what kind of entry point it has."""
+"""The user's code: puts it in place, and determines the kind of its entry point."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """What is to run.
+    """The entry point to run.
 
     Attributes:
         name: File below the code directory, as given.
-        kind: ``package`` (there is a setup.py), ``script`` (a Python file) or ``command`` (anything executable).
+        kind: ``package`` (there is a setup.py), ``script`` (a Python file) or ``command`` (any other executable).
         directory: The code directory.
     """
 
@@ -43,12 +43,12 @@ class EntryPoint:
 
 
 def put_in_place(layout: Layout, *, submit_directory: str) -> None:
-    """Fill the code directory unless there is something in it.
+    """Fill the code directory if it is empty.
 
     Args:
         layout: Paths of the job.
-        submit_directory: As the client gave it: the submitted archive if the platform fetched it, else a local
-            directory, archive or file.
+        submit_directory: As the client gave it. If the platform fetched the submitted archive, that archive is used;
+            otherwise this is a local directory, archive or file.
 
     Raises:
         ConfigurationError: There is no such code.
@@ -71,10 +71,10 @@ def put_in_place(layout: Layout, *, submit_directory: str) -> None:
 
 
 def find_entry_point(directory: Path, name: str) -> EntryPoint:
-    """Check that the entry point is a file of the submitted code, and tell its kind.
+    """Check that the entry point is a file of the submitted code, and determine its kind.
 
     Raises:
-        EntryPointNotFound: It is not; the message lists what is there.
+        EntryPointNotFound: There is no such file; the message lists the existing files.
     """
     problem = _problem(directory, name)
     if problem:
@@ -109,7 +109,7 @@ def _copy_local(source: Path, directory: Path) -> None:
 
 
 def _copy_directory(source: Path, directory: Path) -> None:
-    """Copy the content of a directory into an empty one (`shutil.copytree` can do that since Python 3.8 only)."""
+    """Copy the content of a directory into an empty one (`shutil.copytree` needs Python 3.8 for that)."""
     for entry in source.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, directory / entry.name, symlinks=True)
@@ -119,7 +119,7 @@ def _copy_directory(source: Path, directory: Path) -> None:
 
 
 def _problem(directory: Path, name: str) -> str:
-    """What is wrong with the name of an entry point; empty if nothing is."""
+    """Return what is wrong with the name of an entry point; empty if the name is valid."""
     if not name:
         return "no name was given (hyperparameter sagemaker_program or variable SAGEMAKER_PROGRAM)"
     if not NAME.fullmatch(name) or name[0] in "-/" or {".", ".."} & set(name.split("/")):

@@ -1,4 +1,4 @@
-"""The training compiler's switch: hyperparameters become variables that ``tidemill-tensorflow`` reads."""
+"""The switch of the training compiler: sets variables that ``tidemill-tensorflow`` reads, from hyperparameters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DEBUG = "sagemaker_training_compiler_debug_mode"
 
 
 def is_enabled(framework: Mapping[str, Any]) -> bool:
-    """Return whether a job asks for the compiler; SDKs send a boolean or its name."""
+    """Return whether the job requests the compiler; SDKs send a boolean or its name."""
     return _truth(framework.get(ENABLED))
 
 
 def compiler_variables(environment: Environment) -> dict[str, str]:
-    """Return the variables of a script that the compiler is on for, none for others."""
+    """Return the variables for a script if the compiler is on, else none."""
     framework = environment.hyperparameters.framework
     if not is_enabled(framework):
         return {}
@@ -37,7 +37,7 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
 
 
 def announce(environment: Environment) -> None:
-    """Write SageMaker's log lines of a job with the compiler."""
+    """Write the log lines that SageMaker writes for a job with the compiler."""
     framework = environment.hyperparameters.framework
     if not is_enabled(framework):
         return

@@ -1,4 +1,4 @@
-"""What the instance has to compute with."""
+"""Numbers of CPUs, GPUs and Neuron cores of the instance."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class Devices:
 
     @classmethod
     def present(cls, variables: Mapping[str, str]) -> Devices:
-        """Count CPUs of the affinity mask, GPUs and Neuron cores.
+        """Count the CPUs of the affinity mask, GPUs, and Neuron cores.
 
         Args:
-            variables: The container's environment. GPUs are those of CUDA_VISIBLE_DEVICES, else those of nvidia-smi.
+            variables: The container's environment. CUDA_VISIBLE_DEVICES in it names the GPUs; if unset,
+                nvidia-smi does.
         """
         return cls(len(os.sched_getaffinity(0)), _count_gpus(variables.get("CUDA_VISIBLE_DEVICES")), _count_neurons())
 

@@ -1,4 +1,4 @@
-"""The training environment: everything that configuration files and container variables say about this job."""
+"""The training environment: the content of the configuration files and container variables of this job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Environment"]
 DEFAULT_FRAMEWORK_MODULE = "sagemaker_tensorflow_container.training:main"
 DEFAULT_LOG_LEVEL = 20
 ONLY_GROUP = "homogeneousCluster"
-"""Name of the group in a cluster that was not made of groups."""
+"""Name of the group in a cluster without instance groups."""
 
 DISTRIBUTION_FLAGS = (
     "sagemaker_mpi_enabled",
@@ -39,13 +39,13 @@ class Environment:
 
     Attributes:
         layout: Paths.
-        hyperparameters: Decoded and sorted by whom they are for.
+        hyperparameters: Decoded hyperparameters, separated into those of the script and those of the platform.
         resource_config: Content of resourceconfig.json.
         input_data_config: Content of inputdataconfig.json.
         entry_point: File name of the script as given; empty for a job with its own container entry point.
         job_name: Training job name; None if not given.
         region: AWS region of the job; None if not given.
-        framework_module: What SM_FRAMEWORK_MODULE shows.
+        framework_module: Value of SM_FRAMEWORK_MODULE.
         devices: Processors of the instance.
     """
 
@@ -65,7 +65,10 @@ class Environment:
 
         Args:
             variables: The container's environment.
-            devices: Processors; counted if not given.
+            devices: Processors of the instance. Default: counted.
+
+        Returns:
+            The environment.
 
         Raises:
             ConfigurationError: A file is not a JSON object, or there is no /opt/ml.
@@ -98,7 +101,7 @@ class Environment:
 
     @property
     def network_interface_name(self) -> str:
-        """Interface that distributed training uses."""
+        """Network interface for distributed training."""
         return str(self.resource_config.get("network_interface_name") or "eth0")
 
     @property
@@ -110,7 +113,7 @@ class Environment:
     def current_instance_group(self) -> str | None:
         """Group of this instance; None without a resourceconfig.json.
 
-        Two key names are in use: platform and toolkit disagree.
+        The key has two names, because SageMaker's platform and its toolkit disagree.
         """
         config = self.resource_config
         named = config.get("current_group_name") or config.get("current_instance_group")
@@ -158,7 +161,7 @@ class Environment:
 
     @property
     def master_hostname(self) -> str:
-        """The first instance of those that take part in distributed training; the first of all if none does."""
+        """The first instance that takes part in distributed training; the first of all instances if none does."""
         return (self.distribution_hosts or self.hosts)[0]
 
     @property
@@ -168,7 +171,7 @@ class Environment:
 
     @property
     def is_modelparallel_enabled(self) -> bool:
-        """Whether the job carries parameters of the model parallelism library."""
+        """Whether the job has parameters of the model parallelism library."""
         return bool(self.hyperparameters.user.get("mp_parameters"))
 
     @property
@@ -178,7 +181,7 @@ class Environment:
 
     @property
     def module_dir(self) -> str:
-        """The submit directory as it was given, which is not the present directory of the code."""
+        """The submit directory as given by the client, not the current directory of the code."""
         return str(self.hyperparameters.reserved.get("sagemaker_submit_directory") or self.layout.code)
 
     @property

@@ -1,14 +1,14 @@
 """The error tree of the runtime.
 
-    RuntimeFailure                  everything that ends a job before or instead of its script
-    ├── ConfigurationError          what the platform handed over cannot be used
+    RuntimeFailure                  any error that ends a job before or instead of its script
+    ├── ConfigurationError          the input from the platform cannot be used
     ├── EntryPointNotFound          the entry point is not a file of the submitted code
     ├── InstallModuleError          pip could not install the submitted package
     ├── InstallRequirementsError    pip could not install requirements.txt
-    ├── InvalidArchive              an archive is broken, too big, or reaches out of its directory
+    ├── InvalidArchive              an archive is broken, too large, or has a member outside its directory
     └── LaunchError                 the operating system refused to start the script
 
-The class name is the first word of ``output/failure``, so it is part of what users see.
+The class name is the first word of ``output/failure``, so users see it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
 
 
 class RuntimeFailure(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Base class of all errors that the runtime raises deliberately."""
 
 
 class ConfigurationError(RuntimeFailure):
-    """Configuration files, variables or hyperparameters cannot be used as they are."""
+    """Configuration files, variables or hyperparameters are invalid."""
 
 
 class EntryPointNotFound(RuntimeFailure):
@@ -40,7 +40,7 @@ class InstallRequirementsError(RuntimeFailure):
     """pip could not install the packages of requirements.txt.
 
     Args:
-        message: What pip said last.
+        message: The last lines of pip's output.
         exit_code: Exit status of pip.
         command: The pip command line.
     """
@@ -53,11 +53,11 @@ class InstallRequirementsError(RuntimeFailure):
 
 
 class InstallModuleError(InstallRequirementsError):
-    """pip could not install the submitted code itself, which has a setup.py."""
+    """pip could not install the submitted code, which has a setup.py."""
 
 
 class InvalidArchive(RuntimeFailure):
-    """An archive is broken, too big, or has a member that reaches out of its directory."""
+    """An archive is broken, too large, or has a member outside its directory."""
 
 
 class LaunchError(RuntimeFailure):

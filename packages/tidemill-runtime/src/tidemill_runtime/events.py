@@ -1,4 +1,4 @@
-"""The runtime's own lines in the job's log: few, on standard error, one event each, never mixed into the user's."""
+"""The runtime's own lines in the job's log: few, on standard error, one event each, never mixed with the script's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def emit(event: str, **fields: object) -> None:
 
     Args:
         event: Noun and past participle, e.g. ``script.started``.
-        **fields: Printed as compact JSON; a long one is cut.
+        **fields: Values, written as compact JSON; long ones are truncated.
     """
     texts = (f"{name}={_cut(json.dumps(value))}" for name, value in fields.items())
     line = " ".join([f"tidemill: {event}", *texts]) + "\n"
-    # One write straight to the descriptor: a line stays whole even if the script writes at the same moment.
+    # A single write to the descriptor keeps the line whole even if the script writes at the same moment.
     os.write(2, line.encode("ascii"))
 
 

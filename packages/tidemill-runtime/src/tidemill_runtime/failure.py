@@ -1,7 +1,7 @@
-"""``output/failure``: why a job failed, in the user's own words, within what DescribeTrainingJob shows.
+"""``output/failure``: the reason of a failure, with the user's own exception, in the length DescribeTrainingJob shows.
 
-The form is the toolkit's four lines (head, ExitCode, ErrorMessage, Command). The platform shows 1,024 characters of
-which it takes some for a prefix, so the message is cut first: the outermost frames go, then the end of the text.
+The format is that of SageMaker's toolkit: four lines (head, ExitCode, ErrorMessage, Command). The platform shows 1,024
+characters including a prefix, so the message is shortened: first the outermost frames, then the end of the text.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<fun
 
 @dataclass(frozen=True)
 class Problem:
-    """An uncaught exception, or what else is known of a failure.
+    """An uncaught exception, or the last output of a script that failed without one.
 
     Attributes:
         kind: Type of the exception; empty without an exception.
-        message: Its text, or the last lines of standard error.
+        message: Text of the exception, or the last lines of standard error.
         frames: ``{file, line, function, text}`` of the user's own code, the innermost last.
         module: Module that defines the type.
         printed_error: Name of the library error that the script printed on standard error, if any. It heads the report
-            unless the exception itself is a library's.
-        where: Which of the script's processes failed; empty if there is only one.
+            unless the exception itself is an error of a library.
+        where: The process of the script that failed; empty if there is only one.
     """
 
     kind: str = ""
@@ -63,7 +63,7 @@ class Problem:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the report unless the script has written its own."""
+    """Write the report, unless the script has written its own."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def write(path: Path, text: str) -> None:
 
 
 def read_report(directory: Path, *, pid: int) -> Problem | None:
-    """The exception that ended the script: its own report, else the newest of its children's; None without any."""
+    """Return the exception that ended the script, or else the newest one of its children; None without any."""
     own = directory / f"{pid}.json"
     others = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in (own, *others):
@@ -84,13 +84,16 @@ def read_report(directory: Path, *, pid: int) -> Problem | None:
 
 
 def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str, where: str = "") -> Problem:
-    """What to say about a script that ended with this exit code.
+    """Describe the end of a script.
 
     Args:
-        exit_code: As of the shell's child, negative for a signal.
+        exit_code: Exit code of the script, negative for a signal.
         report: The uncaught exception, if one was reported.
-        stderr_tail: The last of standard error, for ends that no hook sees: sys.exit, os._exit, crashes.
-        where: Which of the script's processes it was, if there are several.
+        stderr_tail: The end of standard error, for scripts that end without an exception: sys.exit, os._exit, crashes.
+        where: The process of the script, if there are several.
+
+    Returns:
+        The problem to report.
     """
     problem = _described(exit_code, report, stderr_tail)
     printed_error = library_error_in(stderr_tail)
@@ -98,13 +101,16 @@ def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str, wh
 
 
 def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: str = "ExecuteUserScriptError") -> str:
-    """The four lines, together at most 1,024 characters with the platform's prefix.
+    """Compose the four lines of the report.
 
     Args:
-        problem: What is known.
-        exit_code: Of the command.
-        command: Argument vector.
-        head: First word unless the error of a known library takes its place.
+        problem: The exception or last output.
+        exit_code: Exit code of the command.
+        command: Argument vector of the command.
+        head: First word of the report; an error of a known library replaces it.
+
+    Returns:
+        The lines; with the platform's prefix at most 1,024 characters.
     """
     if problem.kind and problem.module.startswith(LIBRARY_MODULES):
         head = problem.kind.rpartition(".")[2]
@@ -158,7 +164,7 @@ def _frame_text(frame: Mapping[str, Any]) -> str:
 
 
 def _from_text(tail: str) -> Problem:
-    """Read the last traceback in the script's output; without one, use the last lines."""
+    """Return the last traceback in the script's output, or else its last lines."""
     _, marker, trace = tail.rpartition("Traceback (most recent call last):\n")
     problem = _from_traceback(trace.splitlines()) if marker else None
     if problem:

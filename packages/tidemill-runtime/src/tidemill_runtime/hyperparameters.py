@@ -1,7 +1,7 @@
-"""Hyperparameters: from the platform's map of strings to values, and on to the script's arguments.
+"""Hyperparameters: converts the platform's map of strings to values, and values to the script's arguments.
 
-The forms are those of SageMaker's training toolkit 5.1.4: values that parse as JSON are JSON, arguments are the
-Python text of the value, and an argument vector is passed on as it is, never through a shell.
+The formats are those of SageMaker's training toolkit 5.1.4: values that parse as JSON are JSON, and arguments are the
+Python text of the value. Arguments are passed as an argument vector, never through a shell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESERVED = frozenset(
         "sagemaker_submit_directory",
     }
 )
-"""Hyperparameters that steer the toolkit itself."""
+"""Hyperparameters that configure the toolkit."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Hyperparameters:
     """The decoded hyperparameters of a job.
 
     Attributes:
-        user: What the script gets.
-        reserved: What steers the runtime, a subset of the names in ``RESERVED``.
-        framework: All other names that begin with ``sagemaker_``: distribution, compiler and the like.
+        user: Hyperparameters for the script.
+        reserved: Hyperparameters that configure the runtime; their names are in ``RESERVED``.
+        framework: All other hyperparameters that begin with ``sagemaker_``, such as distribution and compiler.
     """
 
     user: Mapping[str, Any]
@@ -51,10 +51,13 @@ class Hyperparameters:
 
 
 def decode(raw: Mapping[str, Any]) -> Hyperparameters:
-    """Decode the content of hyperparameters.json and sort it by whom it is for.
+    """Decode the content of hyperparameters.json, and separate the script's from the platform's.
 
     Args:
-        raw: Name to string. SDK v1 and v2 send JSON in the strings, v3 sends bare text; both are read.
+        raw: Name to string. SDK v1 and v2 send JSON in the strings, v3 sends plain text; both are accepted.
+
+    Returns:
+        The decoded hyperparameters.
     """
     values = {name: _decode_value(value) for name, value in raw.items()}
     split_off = {name: value for name, value in values.items() if name.startswith("sagemaker_") or name in RESERVED}
@@ -69,11 +72,14 @@ def decode(raw: Mapping[str, Any]) -> Hyperparameters:
 def as_arguments(user: Mapping[str, Any]) -> tuple[str, ...]:
     """Encode the user's hyperparameters as command line arguments.
 
+    Args:
+        user: Hyperparameters by name.
+
     Returns:
-        ``--name value`` pairs sorted by name, ``-n value`` for names of one letter. None is an empty argument.
+        ``--name value`` pairs sorted by name, ``-n value`` for names of one letter. None becomes an empty argument.
 
     Raises:
-        ConfigurationError: A name or value holds a character that no argument can carry.
+        ConfigurationError: A name or value contains a character that an argument cannot contain.
     """
     arguments: list[str] = []
     for name in sorted(user):
@@ -95,7 +101,7 @@ def _decode_value(value: Any) -> Any:
 
 
 def _separate_trials(user: Mapping[str, Any], *, job_name: str) -> dict[str, Any]:
-    """Add the job's name to model_dir in a tuning job, so that trials do not write over each other."""
+    """Append the job's name to model_dir in a tuning job, so that trials do not overwrite each other's files."""
     model_dir = user.get("model_dir")
     if not isinstance(model_dir, str) or model_dir.startswith("/opt/ml"):
         return dict(user)

@@ -26,7 +26,7 @@ class Layout:
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Layout:
-        """The layout that the container's variables ask for.
+        """Return the layout for the container's variables.
 
         Raises:
             ConfigurationError: There is no such directory.
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def model(self) -> Path:
-        """What becomes model.tar.gz."""
+        """Content of model.tar.gz."""
         return self.base / "model"
 
     @property
@@ -60,22 +60,22 @@ class Layout:
 
     @property
     def output(self) -> Path:
-        """Failure report, and what becomes output.tar.gz."""
+        """Failure report, and content of output.tar.gz."""
         return self.base / "output"
 
     @property
     def output_data(self) -> Path:
-        """What becomes output.tar.gz."""
+        """Content of output.tar.gz."""
         return self.output / "data"
 
     @property
     def output_intermediate(self) -> Path:
-        """What is uploaded while the job runs."""
+        """Files that are uploaded while the job runs."""
         return self.output / "intermediate"
 
     @property
     def failure(self) -> Path:
-        """Why the job failed."""
+        """The report of a failure."""
         return self.output / "failure"
 
     @property
@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def private(self) -> Path:
-        """What shim and runtime hand each other."""
+        """Files that shim and runtime exchange."""
         return self.base / ".tidemill"
 
     @property
@@ -100,7 +100,7 @@ class Layout:
 
     @property
     def overlay_request(self) -> Path:
-        """What goes with exit status 75."""
+        """The packages to install, written before an exit with status 75."""
         return self.private / "needs-overlay.json"
 
     @property
@@ -109,10 +109,10 @@ class Layout:
         return self.private / "peers.json"
 
     def channel(self, name: str) -> Path:
-        """Directory of an input channel, the stem of its FIFOs in Pipe mode."""
+        """Directory of an input channel; in Pipe mode the first part of the paths of its FIFOs."""
         return self.input / "data" / name
 
     def create(self) -> None:
-        """Make the directories that a script may rely on."""
+        """Create the directories that a script may rely on."""
         for directory in (self.code, self.model, self.output_data, self.reports):
             directory.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Library errors that head a failure report in place of ExecuteUserScriptError, as SageMaker's training toolkit has it.
+"""Library errors that replace ExecuteUserScriptError as head of a failure report, as in SageMaker's training toolkit.
 
-The toolkit looks for the names of TensorFlow's errors in the script's output and takes the first one of its list
-that occurs. It compares substrings, by which FileNotFoundError becomes TensorFlow's NotFoundError; here whole names are
-compared.
+The toolkit searches the script's output for the names of TensorFlow's errors, and uses the first name of its list
+that it finds. It compares substrings, so that FileNotFoundError becomes TensorFlow's NotFoundError; this module
+compares whole names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 __all__ = ["LIBRARY_MODULES", "library_error_in"]
 
 LIBRARY_MODULES = ("tensorflow.python.framework.errors", "horovod.", "smdistributed.")
-"""An exception of a class that is defined here heads the report."""
+"""An exception of a class defined in these modules heads the report."""
 
 TENSORFLOW_ERRORS = (
     "AbortedError",
@@ -36,14 +36,14 @@ TENSORFLOW_ERRORS = (
     "UnknownError",
     "XlaRuntimeError",
 )
-"""In the toolkit's order, which decides between several. A list, since the runtime must not import TensorFlow."""
+"""In the toolkit's order, which decides between several. Listed here, since the runtime must not import TensorFlow."""
 
 _NAME = re.compile(r"(?<!\w)(" + "|".join(TENSORFLOW_ERRORS) + r")(?!\w)")
 _QUALIFIED = re.compile(r"(?<![\w.])(?:horovod|smdistributed)\.(?:\w+\.)+([A-Z]\w*)(?=:|\s|$)")
 
 
 def library_error_in(text: str) -> str:
-    """Name of the library error that heads the report of a script which printed `text`; empty if it names none."""
+    """Return the name of the library error that heads the report of a script that printed `text`; empty if none."""
     found = set(_NAME.findall(text))
     for name in TENSORFLOW_ERRORS:
         if name in found:

@@ -1,6 +1,6 @@
-"""Secrets among hyperparameters: shown to the script, masked in the job's log and in its failure report.
+"""Masks secret hyperparameters in the job's log and in its failure report; the script gets their values.
 
-A hyperparameter is a secret by its name. What the script itself prints is the user's own, and stays as it is.
+A hyperparameter is secret if its name says so. The script's own output is not changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _OF_KEYS = frozenset({"access", "api", "encryption", "private", "signing", "ssh"
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a name promises a secret: ``db_password``, ``apiKey``, ``HF_TOKEN``, but not ``max_tokens``.
+    """Return whether a name denotes a secret: ``db_password``, ``apiKey``, ``HF_TOKEN``, but not ``max_tokens``.
 
-    A token is a secret at the end of a name only: ``token_dim`` is a size.
+    ``token`` denotes a secret only at the end of a name: ``token_dim`` is a size.
     """
     words = [word.lower() for word in _WORD.findall(name)]
     keys = any(words[i] in _OF_KEYS and words[i + 1] in ("key", "keys") for i in range(len(words) - 1))
@@ -39,7 +39,7 @@ def masked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Return a command line with what follows an option of a secret name replaced: ``--token X``, ``--token=X``."""
+    """Return a command line with the values of options with secret names masked: ``--token X``, ``--token=X``."""
     shown: list[str] = []
     is_secret = False
     for argument in arguments:

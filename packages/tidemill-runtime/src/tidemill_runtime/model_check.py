@@ -1,4 +1,4 @@
-"""What a user may have forgotten to save. Only said, never an error."""
+"""Warnings about files that a user may have forgotten to save; never errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A small virtual environment on top of the one this interpreter runs in, which stays read-only.
+"""A small virtual environment on top of the environment of this interpreter, which stays read-only.
 
-An overlay has its own site-packages before those of the base environment, so pip in it sees the base packages as
-installed and puts only what is missing or different into the overlay.
+An overlay puts its own site-packages before those of the base environment. pip in the overlay therefore sees the base
+packages as installed, and installs only missing or different packages into the overlay.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ LINK_NAME = "tidemill-base.pth"
 
 
 def interpreter(prefix: str | Path) -> str:
-    """The Python of an environment."""
+    """Return the Python of an environment."""
     return str(Path(prefix) / "bin" / "python")
 
 
 def create_overlay(overlay: Path) -> None:
-    """Make an empty overlay; one that is there already is left as it is.
+    """Create an empty overlay; an existing one is not changed.
 
     Raises:
         OSError: The directory cannot be written.
@@ -42,7 +42,7 @@ def _link(overlay: Path) -> Path:
 
 
 def _base_directories() -> list[str]:
-    """Directories of packages of the running environment, in the order of its sys.path."""
+    """Return the package directories of the running environment, in the order of its sys.path."""
     paths = sysconfig.get_paths()
     found = [*site.getsitepackages([sys.prefix]), paths["purelib"], paths["platlib"]]
     return list(dict.fromkeys(str(Path(directory).absolute()) for directory in found if Path(directory).is_dir()))

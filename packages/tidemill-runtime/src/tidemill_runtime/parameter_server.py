@@ -1,6 +1,6 @@
 """``python -m tidemill_runtime.parameter_server``: the parameter server of one instance, in the script's environment.
 
-It is the only part of the runtime that imports TensorFlow, and it runs in a separate process.
+This is the only module of the runtime that imports TensorFlow; it runs in a separate process.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the working directory, which is the script's: its modules are not the server's
+    del sys.path[0]  # the working directory: modules of the script must not replace those of the server
     serve()

@@ -54,24 +54,24 @@ class Child(Protocol):
     """The script's process, however it was started.
 
     Attributes:
-        pid: In the runtime's pid namespace; also the id of its session and process group.
-        helper_pids: Other processes that it started and reaps itself.
+        pid: Process id in the runtime's pid namespace; also the id of its session and process group.
+        helper_pids: Other processes that the child started and reaps itself.
     """
 
     pid: int
     helper_pids: tuple[int, ...]
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when the process may have ended; -1 where SIGCHLD says so."""
+        """Return a descriptor that becomes readable when the process may have ended; -1 if SIGCHLD reports it."""
 
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs. Ends what is left of its group."""
+        """Return the exit code, negative for a signal, and kill the rest of the group; None while the process runs."""
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the process group."""
 
     def account(self, ended: Ended) -> Ended:
-        """How the process that decides ended: this one, or one of those below it."""
+        """Return how the deciding process ended: this one, or one of those below it."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Ended:
     """How the script ended.
 
     Attributes:
-        exit_code: Negative for a signal.
+        exit_code: Exit code, negative for a signal.
         stderr_tail: The last 16 KiB of standard error.
-        pid: Of the process.
-        where: Which of the script's processes it was, e.g. ``rank 1 on algo-1``; empty if there is only one.
+        pid: Process id of the process.
+        where: The process of the script that decided, e.g. ``rank 1 on algo-1``; empty if there is only one.
         reports: File for reports of uncaught exceptions; None for the default file.
     """
 
@@ -99,11 +99,11 @@ class ColdChild:
     Args:
         argv: Argument vector; no shell is involved.
         directory: Working directory.
-        variables: Whole environment.
-        stderr_fd: Its standard error.
+        variables: The whole environment.
+        stderr_fd: Descriptor for its standard error.
 
     Raises:
-        LaunchError: The operating system refused.
+        LaunchError: The operating system refused to start it.
     """
 
     helper_pids: tuple[int, ...] = ()
@@ -127,17 +127,17 @@ class ColdChild:
         self.pid = self._process.pid
 
     def fileno(self) -> int:
-        """No descriptor: SIGCHLD tells."""
+        """Return -1: there is no descriptor; SIGCHLD reports the end."""
         return -1
 
     def exit_code(self) -> int | None:
-        """The exit code once the process has ended."""
+        """Return the exit code when the process has ended; None before."""
         if self._process.returncode is not None:
             return self._process.returncode
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return None
-        self.signal_group(signal.SIGKILL)  # while its number cannot be given to anybody else
+        self.signal_group(signal.SIGKILL)  # before the process is reaped: then its number may be reused
         return self._process.wait()
 
     def signal_group(self, number: int) -> None:
@@ -146,18 +146,21 @@ class ColdChild:
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """This process decides."""
+        """Return the end unchanged: this process decides."""
         return ended
 
 
 def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int | None) -> Ended:
-    """Wait until the script ends; then end everything that it left behind.
+    """Wait until the script ends; then end all processes that it left behind.
 
     Args:
         child: The script.
-        signals_fd: From ``signal_numbers``, entered before the script was started.
-        stderr_fd: Read end of its standard error; closed here.
-        control_fd: The shim's pipe: ``T`` asks for SIGTERM to the script, end of file for the end of everything.
+        signals_fd: Descriptor from ``signal_numbers``, created before the script was started.
+        stderr_fd: Read end of the script's standard error; closed here.
+        control_fd: The shim's pipe: ``T`` requests SIGTERM to the script, end of file the end of all processes.
+
+    Returns:
+        How the script ended.
     """
     tail = Tail()
     with selectors.DefaultSelector() as selector:
@@ -177,7 +180,7 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
     exit_code = child.exit_code()
     kill_descendants()
     os.set_blocking(stderr_fd, False)
-    with contextlib.suppress(BlockingIOError):  # a process outside our reach holds it open
+    with contextlib.suppress(BlockingIOError):  # a process that cannot be killed from here keeps it open
         while _pass_on(stderr_fd, tail):
             pass
     os.close(stderr_fd)
@@ -185,12 +188,12 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
 
 
 def exit_code_of(status: int) -> int:
-    """The exit code of a wait status, negative for a signal."""
+    """Return the exit code of a wait status, negative for a signal."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def stop_requested(control_fd: int | None) -> bool:
-    """Whether the shim wants no script any more: asked before there is one."""
+    """Return whether the shim has requested a stop, before there is a script."""
     if control_fd is None:
         return False
     return bool(select.select([control_fd], [], [], 0)[0])
@@ -202,20 +205,20 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent_pid: int) -> Callable[[], None]:
-    """What a child calls before exec, so that the kernel kills it when its parent dies."""
+    """Return a function for a child to call before exec, so that the kernel kills the child when its parent dies."""
 
     def arrange() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent_pid:
-            os._exit(1)  # it died just before
+            os._exit(1)  # the parent died just before
 
     return arrange
 
 
 def begin_afresh(parent_pid: int) -> Callable[[], None]:
-    """What the script's process calls before exec: it dies with the runtime, and ignores nothing that others ignore.
+    """Return a function for the script's process to call before exec: it dies with the runtime, and ignores no signals.
 
-    A shell that starts a service in the background makes it inherit ignored SIGINT and SIGQUIT.
+    A shell that starts a service in the background makes the service inherit ignored SIGINT and SIGQUIT.
     """
     arrange = die_with_parent(parent_pid)
 
@@ -229,9 +232,9 @@ def begin_afresh(parent_pid: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def signal_numbers() -> Iterator[int]:
-    """A descriptor from which the numbers of arriving signals can be read.
+    """Yield a descriptor from which the numbers of arriving signals can be read.
 
-    To be entered before there is a script: a signal that comes while it starts is then passed on a little later.
+    Enter it before the script is started: a signal that arrives meanwhile is then passed on a little later.
     """
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     previous_fd = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
@@ -248,7 +251,7 @@ def signal_numbers() -> Iterator[int]:
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Python needs a handler for the wakeup descriptor to hear of a signal."""
+    """Do nothing. Python writes to the wakeup descriptor only for signals that have a handler."""
 
 
 def _forward(numbers: bytes, child: Child) -> None:
@@ -260,7 +263,7 @@ def _forward(numbers: bytes, child: Child) -> None:
 
 
 def _reap_others(own_pids: set[int]) -> None:
-    """Reap orphans that were handed to us; what a Child started is reaped by it."""
+    """Reap orphans that this process has adopted; each Child reaps the processes that it started."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -272,7 +275,7 @@ def _reap_others(own_pids: set[int]) -> None:
 
 
 def _pass_on(fd: int, tail: Tail) -> bool:
-    """Pass on what there is; False at the end."""
+    """Pass on the available bytes; return False at the end."""
     data = os.read(fd, 65536)
     if data:
         tail.pass_on(data)
@@ -280,7 +283,7 @@ def _pass_on(fd: int, tail: Tail) -> bool:
 
 
 def _obey(message: bytes, child: Child) -> bool:
-    """Do what the shim wants; False when it is gone."""
+    """Obey a message of the shim; return False when the shim is gone."""
     if not message:
         child.signal_group(signal.SIGKILL)
         return False

@@ -1,7 +1,7 @@
-"""What a reader of TFRecords may have met in File mode: files of another format, known by their first bytes.
+"""Recognizes files that are not TFRecords, from their first bytes, after a job failed to read them as TFRecords.
 
-TensorFlow says "corrupted record at 0" of a compressed file and of RecordIO alike. The files are still in the job's
-channels when the job fails, so the cause can be found.
+TensorFlow reports "corrupted record at 0" both for compressed files and for RecordIO. The files are still in the job's
+channels when the job fails, so the cause can be determined.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _RECORDIO = (0xCED7230A).to_bytes(4, "little")
 
 
 def cause_of_corrupt_records(text: str, *, channels: Path) -> str:
-    """Return which file of the channels is not what a reader of TFRecords takes it for; empty if nothing is known.
+    """Return which file of the channels is not in TFRecord format, and its likely format; empty if unknown.
 
     Args:
         text: Type and message of the script's exception.
-        channels: Directory of the input channels. Up to 1,000 of their files are looked at, a few bytes of each.
+        channels: Directory of the input channels. The first bytes of up to 1,000 files are read.
     """
     if not any(sign in text for sign in _SIGNS):
         return ""

@@ -1,8 +1,8 @@
-"""requirements.txt of the user's code: whether packages are needed, and how they get installed.
+"""requirements.txt of the user's code: whether packages are needed, and how they are installed.
 
-A job's environment is read-only and shared. When the code asks for packages, ``train`` leaves with status 75 and says
-in ``needs-overlay.json`` what it needs; the shim, which keeps overlays, runs ``install`` if no overlay has this digest,
-and then ``train`` again.
+A job's environment is read-only and shared. If the code needs packages, ``train`` writes them to ``needs-overlay.json``
+and exits with status 75. The shim, which keeps overlays, runs ``install`` if no overlay has this digest, and then
+``train`` again.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ LOCAL_ARCHIVE = re.compile(r"\.(whl|zip|tar|tgz|gz|bz2|xz)\b")
 
 @dataclass(frozen=True)
 class Requirements:
-    """Packages that the user's code asks for.
+    """Packages that the user's code requires.
 
     Attributes:
-        path: A requirements.txt; or the setup.py of a package, which is installed after its requirements.txt.
-        sha256: Digest of everything that decides what gets installed.
+        path: A requirements.txt, or the setup.py of a package, which is installed after its requirements.txt.
+        sha256: Digest of everything that determines what is installed.
     """
 
     path: Path
     sha256: str
 
     def write(self, request: Path) -> None:
-        """Leave word for the shim."""
+        """Write the request for the shim."""
         request.parent.mkdir(parents=True, exist_ok=True)
         temporary = request.with_name(f".{request.name}.tmp")
         temporary.write_text(json.dumps({"requirements": str(self.path), "sha256": self.sha256}), encoding="utf-8")
@@ -64,9 +64,9 @@ class Requirements:
 
 
 def needed_by(entry_point: EntryPoint) -> Requirements | None:
-    """The packages that must be installed before this entry point can run; None for none.
+    """Return the packages that must be installed before this entry point can run; None if none.
 
-    A shell command gets none, as in SageMaker's toolkit, even with a requirements.txt beside it.
+    As in SageMaker's toolkit, a shell command gets none, even with a requirements.txt beside it.
     """
     directory = entry_point.directory
     file = directory / "requirements.txt"
@@ -86,10 +86,10 @@ def needed_by(entry_point: EntryPoint) -> Requirements | None:
 
 
 def install(overlay: Path, requirements: Path) -> None:
-    """Make the overlay and install into it. pip's output goes to the job's log as it comes.
+    """Create the overlay and install into it. pip's output goes to the job's log as it arrives.
 
     Args:
-        overlay: Directory of the overlay environment, made if need be.
+        overlay: Directory of the overlay environment; created if it is missing.
         requirements: ``Requirements.path``.
 
     Raises:
@@ -105,7 +105,7 @@ def install(overlay: Path, requirements: Path) -> None:
         _run(*pip, "-r", str(file), cwd=directory, error=InstallRequirementsError)
     if requirements.name != SETUP:
         return
-    # Without pyproject.toml the base environment's setuptools builds it: no download for a plain setup.py.
+    # Without pyproject.toml, setuptools of the base environment builds the package: a plain setup.py needs no download.
     isolation = [] if (directory / "pyproject.toml").is_file() else ["--no-build-isolation"]
     _run(*pip, *isolation, ".", cwd=directory, error=InstallModuleError)
 
@@ -113,7 +113,7 @@ def install(overlay: Path, requirements: Path) -> None:
 def _run(*command: str, cwd: Path, error: type[InstallRequirementsError]) -> None:
     tail = Tail()
     with subprocess.Popen(command, cwd=cwd, stdout=None, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as pip:
-        assert pip.stderr is not None  # asked for above
+        assert pip.stderr is not None  # because of PIPE above
         while True:
             data = os.read(pip.stderr.fileno(), 65536)
             if not data:
@@ -125,7 +125,7 @@ def _run(*command: str, cwd: Path, error: type[InstallRequirementsError]) -> Non
 
 
 def _digest_of_tree(directory: Path) -> str:
-    """Digest of names, modes and content of all files, and of the place, which an editable install remembers."""
+    """Return a digest of names, modes and content of all files, and of the path, which an editable install stores."""
     digest = hashlib.sha256(os.fsencode(directory.absolute()))
     digest.update(sys.version.encode())
     for path in sorted(directory.rglob("*")):

@@ -1,11 +1,11 @@
-"""Report uncaught exceptions of the user's script in a form that the runtime can read.
+"""Reports uncaught exceptions of the user's script in a form that the runtime can read.
 
-Every job environment imports this module at interpreter start (``tidemill.pth``), so it must cost next to nothing: it
-imports what the interpreter has loaded anyway, and does nothing unless ``TIDEMILL_REPORTS`` names a directory. The
-traceback that the user sees is printed by the hook that was there before, unchanged.
+Every job environment imports this module at interpreter start (``tidemill.pth``), so the import must be cheap: it
+imports only modules that the interpreter has already loaded, and does nothing unless ``TIDEMILL_REPORTS`` names a
+directory. The traceback that the user sees is printed by the previous hook, unchanged.
 """
 
-# pathlib would be the dearest import of an interpreter start:
+# pathlib would take most of the time of an interpreter start:
 # ruff: noqa: PTH105, PTH118, PTH120, PTH123
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MAX_MESSAGE_CHARACTERS = 8000
 
 
 def install(directory: str) -> None:
-    """Report uncaught exceptions of the main thread as ``directory/PID.json``, then call the hook that was there."""
+    """Report uncaught exceptions of the main thread as ``directory/PID.json``, then call the previous hook."""
     previous: Hook = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
-            # An interrupted interpreter ends by SIGINT, unless its hook runs code that the imports below run.
+            # An interpreter interrupted by Ctrl-C ends by SIGINT, unless its hook runs code that the imports below run.
             if not issubclass(kind, KeyboardInterrupt):
                 _write_report(directory, kind, error, trace)
         finally:
@@ -56,7 +56,7 @@ def _write_report(directory: str, kind: type[BaseException], error: BaseExceptio
             json.dump(report, file)
         os.replace(path + ".tmp", path)
     except OSError:
-        return  # disk full, or the directory is gone: the runtime then reads the traceback on standard error
+        return  # disk full, or the directory is gone: the runtime then reads the traceback from standard error
 
 
 def _message(error: BaseException) -> str:
@@ -67,7 +67,7 @@ def _message(error: BaseException) -> str:
 
 
 def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str, Any]]:
-    """Return the last frames of the user's code; without any, the last frames of all code."""
+    """Return the last frames of the user's code, or of all code if there are none."""
     import linecache
 
     frames: list[dict[str, Any]] = []
@@ -84,10 +84,10 @@ def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str,
 
 
 def is_users_file(file: str) -> bool:
-    """Whether a source file is neither the standard library's, an installed package's nor the runtime's own."""
+    """Return whether a source file belongs neither to the standard library, nor to a package, nor to the runtime."""
     library = os.path.dirname(os.__file__) + os.sep
-    foreign = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
-    return not foreign and os.sep + "tidemill_runtime" + os.sep not in file
+    installed = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
+    return not installed and os.sep + "tidemill_runtime" + os.sep not in file
 
 
 if os.environ.get("TIDEMILL_REPORTS"):

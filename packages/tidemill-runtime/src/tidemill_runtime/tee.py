@@ -1,4 +1,4 @@
-"""Pass the script's standard error on as it comes, bytes unchanged, and remember the last of it for messages."""
+"""Passes the script's standard error on unchanged as it arrives, and keeps its end for messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Tail:
     """The last 16 KiB of a stream.
 
     Args:
-        fd: File descriptor that the bytes are written to.
+        fd: File descriptor to which the bytes are written.
     """
 
     def __init__(self, fd: int = 2) -> None:
@@ -21,7 +21,7 @@ class Tail:
         self._kept = bytearray()
 
     def pass_on(self, data: bytes) -> None:
-        """Write the bytes and remember them. If the reader is gone, the bytes are only kept."""
+        """Write the bytes and keep their end. If the reader has closed the descriptor, the bytes are only kept."""
         self._kept += data
         del self._kept[:-KEPT_BYTES]
         try:
@@ -35,7 +35,7 @@ class Tail:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, in as many turns as it takes."""
+    """Write all bytes, with several system calls if necessary."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

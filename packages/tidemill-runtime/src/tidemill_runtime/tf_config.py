@@ -21,7 +21,7 @@ MIRRORED_PORT = 8890
 
 
 def has_parameter_servers(environment: Environment) -> bool:
-    """Return whether this instance runs a parameter server: not on one instance alone, as on SageMaker."""
+    """Return whether this instance runs a parameter server; a job of one instance has none, as on SageMaker."""
     hosts = environment.distribution_hosts
     asked = _is_set(environment, PARAMETER_SERVERS)
     return asked and len(hosts) > 1 and environment.current_host in hosts
@@ -65,7 +65,7 @@ def _is_set(environment: Environment, name: str) -> bool:
 
 
 def _port_of_one() -> int:
-    """Return the usual port, or a free one if it is taken: an instance alone may share the ports of the machine."""
+    """Return the usual port, or a free one if that is taken: a single instance may share the machine's ports."""
     for port in (MIRRORED_PORT, 0):
         with socket.socket() as probe:
             try:

@@ -1,4 +1,4 @@
-"""``train``: the way of one training job on one instance, from /opt/ml/input/config to output/failure."""
+"""``train``: one training job on one instance, from /opt/ml/input/config to output/failure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAILED = 1
 
 
 class _NeedsOverlay(Exception):
-    """The code asks for packages that are not installed yet."""
+    """The code needs packages that are not installed yet."""
 
 
 def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> int:
@@ -48,10 +48,10 @@ def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> in
         entrypoint: A ContainerEntrypoint with its arguments; empty runs the submitted script.
 
     Returns:
-        0 if the script succeeded, 1 if anything failed (``output/failure`` says why), 75 if packages must be
-        installed first (``.tidemill/needs-overlay.json`` says which).
+        0 if the script succeeded; 1 if anything failed (``output/failure`` has the reason); 75 if packages must be
+        installed first (they are in ``.tidemill/needs-overlay.json``).
     """
-    signal.signal(signal.SIGTERM, _stopped_early)  # process 1 would ignore it
+    signal.signal(signal.SIGTERM, _stopped_early)  # process 1 ignores signals that have no handler
     layout = Layout.of(variables)
     try:
         return _train(layout, variables=variables, entrypoint=entrypoint)
@@ -66,10 +66,10 @@ def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> in
 
 
 def install_requirements(*, variables: Mapping[str, str], overlay: Path, requirements: Path) -> int:
-    """Install the packages that ``train`` asked for.
+    """Install the packages that ``train`` requested.
 
     Returns:
-        0, or 1 if pip failed (``output/failure`` says why).
+        0, or 1 if pip failed (``output/failure`` has the reason).
     """
     try:
         install(overlay, requirements)
@@ -85,7 +85,11 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     launcher = launcher_for(environment, variables)
     overlay = variables.get("TIDEMILL_OVERLAY")
     announce(environment)
-    script = _foreign(environment, variables, entrypoint) if entrypoint else _own(environment, variables, overlay)
+    script = (
+        _container_command(environment, variables, entrypoint)
+        if entrypoint
+        else _submitted_script(environment, variables, overlay)
+    )
     control_fd = _control_fd(variables)
     if process.stop_requested(control_fd):
         raise LaunchError("the job was stopped before its script was started")
@@ -101,8 +105,8 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     return _conclude(layout, script, ended)
 
 
-def _own(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
-    """The submitted script."""
+def _submitted_script(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
+    """Return the command of the submitted script."""
     layout = environment.layout
     put_in_place(layout, submit_directory=environment.module_dir)
     entry_point = find_entry_point(layout.code, environment.entry_point)
@@ -121,8 +125,8 @@ def _own(environment: Environment, variables: Mapping[str, str], overlay: str | 
     )
 
 
-def _foreign(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
-    """A container entry point. It may call pip, so it gets a writable environment."""
+def _container_command(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
+    """Return the command of a container entry point. It may call pip, so it gets a writable environment."""
     overlay = environment.layout.private / "environment"
     create_overlay(overlay)
     return Script(
@@ -174,5 +178,5 @@ def _control_fd(variables: Mapping[str, str]) -> int | None:
 
 
 def _stopped_early(number: int, frame: FrameType | None) -> None:
-    """SIGTERM while there is no script yet: nothing to save, end at once."""
+    """Exit on SIGTERM before there is a script: nothing has to be saved."""
     raise SystemExit(128 + number)

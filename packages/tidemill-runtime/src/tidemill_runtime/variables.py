@@ -1,6 +1,6 @@
-"""SM_* and the other variables of a script, in the form of SageMaker's training toolkit 5.1.4.
+"""SM_* and the other variables of a script, in the format of SageMaker's training toolkit 5.1.4.
 
-A None becomes the empty string, a string is unchanged, other values are compact ASCII JSON with sorted keys. Names are
+None becomes the empty string, a string is unchanged, other values are compact ASCII JSON with sorted keys. Names are
 upper-cased and otherwise unchanged, so ``SM_HP_BATCH-SIZE`` exists although no shell can read it.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["SCRIPT_DEFAULTS", "encode", "script_variables", "sm_variables"]
 
 SCRIPT_DEFAULTS = {"PYTHONUNBUFFERED": "1", "S3_USE_HTTPS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-"""What SageMaker's TensorFlow image sets, unless the container says otherwise."""
+"""Variables that SageMaker's TensorFlow image sets, unless the container sets them."""
 
 PRIVATE = frozenset({"TIDEMILL_CONTROL_FD", "TIDEMILL_OVERLAY", "TIDEMILL_WARM_SOCKET"})
-"""What shim and runtime hand each other; no business of the script."""
+"""Variables that shim and runtime exchange; the script does not get them."""
 
 
 def encode(value: Any) -> str:
-    """The text of a variable."""
+    """Return the text of a variable."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -40,32 +40,32 @@ def encode(value: Any) -> str:
 
 
 def sm_variables(environment: Environment) -> dict[str, str]:
-    """The complete list of SM_* variables.
+    """Return all SM_* variables.
 
     Raises:
-        ConfigurationError: A name or value holds a NUL character or half a surrogate pair.
+        ConfigurationError: A name or value contains a NUL character or half a surrogate pair.
     """
     values: dict[str, Any] = {**_general(environment), "TRAINING_ENV": _training_env(environment)}
     if environment.resource_config.get("topology"):
         values["TOPOLOGY"] = environment.resource_config["topology"]
     for name, directory in environment.channel_input_dirs.items():
         values[f"CHANNEL_{name}"] = directory
-    for name in environment.hyperparameters.user:  # of two that differ in case only, the last one counts
+    for name in environment.hyperparameters.user:  # if names differ in case only, the last one wins
         values[f"HP_{name}"] = environment.hyperparameters.user[name]
     variables = {f"SM_{name.upper()}": encode(value) for name, value in values.items()}
     for name, text in variables.items():
         _check_passable(name, text)
-    # A hyperparameter may have "=" in its name, a variable may not: it is still in SM_HPS and among the arguments.
+    # The name of a hyperparameter may contain "=", that of a variable may not; SM_HPS and the arguments still have it.
     return {name: text for name, text in variables.items() if "=" not in name}
 
 
 def script_variables(environment: Environment, container: Mapping[str, str], *, prefixes: list[str]) -> dict[str, str]:
-    """The whole environment of the script.
+    """Return the whole environment of the script.
 
     Args:
-        environment: What the SM_* variables say.
+        environment: The source of the SM_* variables.
         container: The runtime's own environment, which the script inherits.
-        prefixes: Python environments whose ``bin`` directories lead PATH, first one first.
+        prefixes: Python environments whose ``bin`` directories come first in PATH, in this order.
     """
     variables = {name: value for name, value in container.items() if name not in PRIVATE}
     for name, value in _old_s3_variables(container).items():
@@ -88,7 +88,7 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
 
 
 def _old_s3_variables(container: Mapping[str, str]) -> dict[str, str]:
-    """Lead the S3 of a TensorFlow that brings its own, as those before 2.12 do, to the service."""
+    """Return variables that direct the S3 client inside TensorFlow (before 2.12) to the service."""
     endpoint = urlsplit(container.get("AWS_ENDPOINT_URL", ""))
     if not endpoint.netloc or importlib.util.find_spec("tidemill_tensorflow") is not None:
         return {}
@@ -96,7 +96,7 @@ def _old_s3_variables(container: Mapping[str, str]) -> dict[str, str]:
 
 
 def _general(environment: Environment) -> dict[str, Any]:
-    """SM_* without prefix, but for those whose names depend on the job."""
+    """Return the SM_* variables without their prefix, except those whose names depend on the job."""
     layout = environment.layout
     return {
         "CHANNELS": sorted(environment.input_data_config),
@@ -133,7 +133,7 @@ def _general(environment: Environment) -> dict[str, Any]:
 
 
 def _training_env(environment: Environment) -> dict[str, Any]:
-    """Every public property as one object. Its keys are the toolkit's attribute names, not the variables'."""
+    """Return every public property in one object, under the toolkit's attribute names, not the variables'."""
     layout = environment.layout
     return {
         "additional_framework_parameters": environment.hyperparameters.framework,
@@ -155,7 +155,7 @@ def _training_env(environment: Environment) -> dict[str, Any]:
         "is_hetero": environment.is_hetero,
         "is_master": environment.is_master,
         "is_modelparallel_enabled": environment.is_modelparallel_enabled or None,
-        "is_smddpmprun_installed": False,  # programs of AWS's data parallelism, which is not part of environments
+        "is_smddpmprun_installed": False,  # AWS's data parallelism library is not in the environments
         "is_smddprun_installed": False,
         "job_name": environment.job_name,
         "log_level": environment.log_level,

@@ -1,4 +1,4 @@
-"""Warm against cold: the same job by both ways, in and out of a sandbox."""
+"""Warm and cold starts of the same job, in and out of a sandbox."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ print(json.dumps({
 """
 
 PROCESS_NUMBERS = {"namespaces"}
-"""What differs between two cold runs as well, where each has a sandbox of its own."""
+"""Fields that differ between two cold runs as well, if each has its own sandbox."""
 
 BWRAP = shutil.which("bwrap")
 
 
 @pytest.fixture(scope="module")
 def zygote(job_python):
-    """Socket of a process that has TensorFlow imported, in the environment of the jobs."""
+    """Yield the socket of a process that has imported TensorFlow, in the environment of the jobs."""
     with tempfile.TemporaryDirectory(prefix="warm") as place:
         path = Path(place) / "socket"
         home = Path(place) / "home"
@@ -102,12 +102,12 @@ def warm_job(job, zygote):
 
 
 def both(job, *prefix):
-    """The JSON that the script prints, warm and cold."""
+    """Return the JSON that the script prints, warm and cold."""
     results = []
     socket = job.variables["TIDEMILL_WARM_SOCKET"]
     for name in ("warm", "cold"):
         job.variables.pop("TIDEMILL_WARM_SOCKET", None)
-        # Every job has a HOME of its own; the run before has left Keras's settings in this one.
+        # Every job has its own HOME, but the previous run has left Keras's settings in this one.
         shutil.rmtree(Path(job.variables["HOME"]) / ".keras", ignore_errors=True)
         if name == "warm":
             job.variables["TIDEMILL_WARM_SOCKET"] = socket
@@ -122,7 +122,7 @@ def both(job, *prefix):
 
 
 def differences(warm, cold):
-    """What is not equal, by name and field."""
+    """Return the differences by name and field."""
     found = {}
     for name in warm:
         if isinstance(warm[name], dict):
@@ -134,7 +134,7 @@ def differences(warm, cold):
 
 
 def lasting_differences(compare, tries=3):
-    """What differs every time: a cold import has a pipe of its own open now and then, for a moment."""
+    """Return the differences that occur every time: a cold import sometimes has a pipe open for a moment."""
     found = {}
     for _ in range(tries):
         found = differences(*compare())
@@ -196,7 +196,7 @@ def test_tensorflow_trains_and_saves_in_a_warm_sandbox(warm_job):
     assert (warm_job.base / "model" / "m.keras").exists()
 
 
-def test_random_state_is_drawn_anew_for_each_script(warm_job):
+def test_each_script_draws_new_random_state(warm_job):
     warm_job.script("""
         import json, random, uuid
         import numpy as np, tensorflow as tf
@@ -298,7 +298,7 @@ def skipped(job):
 
 
 @pytest.mark.parametrize("name", ["TF_ENABLE_ONEDNN_OPTS", "OMP_NUM_THREADS", "XLA_FLAGS", "PYTHONHASHSEED", "LC_ALL"])
-def test_what_is_read_at_import_makes_the_start_cold(warm_job, name):
+def test_a_variable_that_is_read_at_import_makes_the_start_cold(warm_job, name):
     warm_job.script("pass")
     warm_job.variables[name] = {"LC_ALL": "C"}.get(name, "1")
     assert ("locale" if name == "LC_ALL" else name) in skipped(warm_job)
@@ -342,7 +342,7 @@ def test_the_socket_is_private_and_survives_rubbish(warm_job, zygote):
 
 
 def test_a_request_from_another_process_than_the_connected_one_is_refused(zygote):
-    """Otherwise a process could ask in the name of one outside its sandbox."""
+    """Otherwise a process could send requests for a process outside its sandbox."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(zygote))
         assert channel.receive(connection).content["protocol"] == 1

@@ -11,7 +11,7 @@ _NEEDS_OVERLAY_STATUS = 75
 
 def main() -> int:
     """Run the server and return the exit status."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, by libraries that are loaded from here on
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # libraries read it once, when they are loaded, which is later
 
     import uvloop
 

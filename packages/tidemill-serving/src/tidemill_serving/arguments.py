@@ -12,7 +12,7 @@ from tidemill_serving.handlers.wire import KINDS, TENSORFLOW_SERVING
 __all__ = ["ENGINE_VARIABLE", "command_line"]
 
 ENGINE_VARIABLE = "TIDEMILL_SERVING_ENGINE"
-"""Names the engine where the command line does not."""
+"""Environment variable with the name of the engine; used if the command line does not name one."""
 
 _GRPC_THREADS_PER_CPU = 4
 

@@ -74,12 +74,12 @@ class Loader:
         return kind(model, signature, placement=placement, threads=self.threads, loop=self.loop, unshared=unshared)
 
     async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:
-        """Load versions on a thread, while the server goes on serving the others.
+        """Load versions on a thread while the server serves others.
 
         The server does not wait for the thread at shutdown; versions loaded after a cancellation are freed.
 
         Raises:
-            StartFailed: As `load`; the versions before the one that failed are freed.
+            StartFailed: As for `load`; versions loaded before the failed one are freed.
         """
         result: asyncio.Future[list[Servable]] = self.loop.create_future()
 
@@ -96,7 +96,7 @@ class Loader:
             loaded: list[Servable] = []
             failure: BaseException | None = None
             try:
-                loaded.extend(map(self.load, versions))  # keeps those before the one that fails
+                loaded.extend(map(self.load, versions))  # also keeps versions loaded before one that fails
             except BaseException as error:  # noqa: BLE001  # it is raised by the await of the versions
                 failure = error
             self.loop.call_soon_threadsafe(conclude, loaded, failure)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 __all__ = ["DEFAULT_PATH", "PROMETHEUS_TYPE", "Metrics"]
 
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
-"""Where TF Serving offers its metrics unless told otherwise."""
+"""Default path of TF Serving's metrics."""
 PROMETHEUS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = ":tensorflow:serving:"
 _LATENCY_BOUNDS = tuple(10 * 1.8**power for power in range(33))  # microseconds
@@ -21,7 +21,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class _Counter:
-    """A count."""
+    """A counter."""
 
     __slots__ = ("value",)
 
@@ -59,7 +59,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._counters: dict[str, dict[_Labels, _Counter]] = {}
         self._histograms: dict[str, dict[_Labels, _Histogram]] = {}
-        # The series of requests and runs by the arguments of the two functions, which are called for each request.
+        # Caches the series of `request` and `run` by their arguments: both functions are called for each request.
         self._of_requests: dict[tuple[str, str, str, str], tuple[_Counter, _Histogram]] = {}
         self._of_runs: dict[tuple[str, str], tuple[_Histogram, _Histogram, _Counter]] = {}
 
@@ -99,11 +99,11 @@ class Metrics:
             total.value += sum(rows)
 
     def warm_up(self, path: str, *, requests: int, latency_s: float) -> None:
-        """Record that a version was warmed up.
+        """Record the warm-up of a version.
 
         Args:
             path: Directory of the version.
-            requests: Requests that were replayed.
+            requests: Number of replayed requests.
             latency_s: Duration of the warm-up.
         """
         with self._lock:

@@ -89,7 +89,7 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
             await served.open_grpc()
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
-        # Not for versions loaded later: it would take pages from under the requests being answered.
+        # Not after versions that are loaded later: it would remove pages that current requests use.
         engine.release_memory()
         gc.collect()
         gc.freeze()  # loaded objects stay alive: exclude them from later collections
@@ -216,7 +216,7 @@ def _archive_versions(options: Options) -> tuple[ModelVersion, ...]:
 
 
 def _parallelism(options: Options) -> Parallelism:
-    """Return the thread counts for the models of an archive: one thread inside operations where more are slower."""
+    """Return the thread counts for the models of an archive: one thread inside operations if more would be slower."""
     chosen = options.parallelism
     if chosen.intra_op or options.batching is not None or options.batching_file is not None:
         return chosen

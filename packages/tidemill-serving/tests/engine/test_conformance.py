@@ -1,4 +1,4 @@
-"""What every engine promises, held by real SavedModels. Both engines run in this one process."""
+"""The contract of every engine, tested with real SavedModels. Both engines run in this one process."""
 
 import shutil
 import threading
@@ -26,9 +26,9 @@ TYPES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module", params=("native_calls", "calls_through_ctypes", "session"))
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """The engine under test; the session engine imports TensorFlow into a process that has its C library already."""
+    """The engine under test; the session engine imports TensorFlow into a process that already has its C library."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow's own
+        warnings.simplefilter("ignore")  # TensorFlow's own warnings
         if request.param == "calls_through_ctypes":
             patch.setattr(native_call, "find_library", no_library)
         engine = open_engine("c_api")
@@ -42,7 +42,7 @@ def no_library(sources: NativeSources) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def load(engine: Engine, models: Path) -> Iterator[Any]:
-    """Load a model once for all tests of an engine."""
+    """Yield a function that loads each model once for all tests of an engine."""
     loaded: dict[str, LoadedModel] = {}
 
     def load_model(path: str) -> LoadedModel:
@@ -146,7 +146,7 @@ def test_a_checkpoint_in_several_files_is_restored(load: Any) -> None:
     assert run(load("sharded/1"), np.array([0, 511], np.int32))[0].tolist() == [15.0, 511 * 6 + 15.0]
 
 
-def test_what_a_model_keeps_of_a_feed_outlives_the_run(load: Any) -> None:
+def test_memory_of_a_feed_that_a_model_keeps_stays_valid_after_the_run(load: Any) -> None:
     model = load("counter/1")
     kept = [b"long enough to lie on the heap", b"short"]
     run(model, strings(*kept), signature="keep")
@@ -309,11 +309,11 @@ def test_other_threads_run_python_while_a_model_runs(load: Any) -> None:
         turns += 1
         time.sleep(0)
     thread.join()
-    assert turns > 1000  # the GIL was free; were it held, the loop would turn once or twice
+    assert turns > 1000  # the GIL was released; otherwise the loop would turn once or twice
 
 
 def change_signature(source: Path, target: Path, change: Any) -> None:
-    """Copy a SavedModel, and let a function change its default signature."""
+    """Copy a SavedModel, and change its default signature with a function."""
     shutil.copytree(source, target, dirs_exist_ok=True)
     saved = open_wheel().saved_model.SavedModel.FromString((source / "saved_model.pb").read_bytes())
     change(saved.meta_graphs[0].signature_def[DEFAULT])

@@ -1,4 +1,4 @@
-"""Models with operations of a library of their own, on both engines and through the server."""
+"""Models with operations from their own library, on both engines and through the server."""
 
 import importlib.util
 import subprocess
@@ -26,7 +26,7 @@ LIBRARY = "libtide.so"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory that holds a library of operations, and a model that uses it."""
+    """Return a model directory with a library of operations, and a model that uses it."""
     compiler = find_compiler()
     spec = importlib.util.find_spec("tensorflow")
     if compiler is None or spec is None or not spec.submodule_search_locations:

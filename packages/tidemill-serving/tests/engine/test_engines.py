@@ -1,4 +1,4 @@
-"""Which engine is chosen, what it needs of the process, and what placement makes of it."""
+"""The choice of the engine, its effect on the process, and placement."""
 
 import subprocess
 import sys
@@ -129,7 +129,7 @@ def test_the_log_says_which_engine_runs_the_models(start: Any, models: Path) -> 
 
 
 def test_ten_thousand_calls_leave_no_memory_behind(models: Path) -> None:
-    """A lost tensor a call would be 40 MB of words, or 40 MB of floats, some 400 MB with what belongs to it."""
+    """A lost tensor per call would be 40 MB of strings or floats, and about 400 MB with its other allocations."""
     assert int(run_script(LEAK_SCRIPT, models).stdout) < 10_000
 
 

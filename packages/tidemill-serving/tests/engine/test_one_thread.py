@@ -1,4 +1,4 @@
-"""Which models run with one thread inside operations."""
+"""The models that run with one thread inside operations."""
 
 from pathlib import Path
 from typing import Any

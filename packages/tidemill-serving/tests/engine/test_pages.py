@@ -1,4 +1,4 @@
-"""What loading TensorFlow's library leaves in memory."""
+"""The memory in use after TensorFlow's library is loaded."""
 
 import subprocess
 import sys
@@ -59,7 +59,7 @@ def test_a_loaded_model_needs_less_memory_than_the_library_took_to_load(models: 
     answer, loaded_mb, file_mb, all_mb = done.stdout.split()
     assert answer == "[3.0]"
     assert int(file_mb) < int(loaded_mb) / 2
-    assert int(all_mb) < int(loaded_mb)  # all of the process, against the library's pages alone
+    assert int(all_mb) < int(loaded_mb)  # the whole process uses less than the library's pages alone
 
 
 def test_only_read_only_mappings_without_pages_of_the_process_are_released() -> None:

@@ -1,6 +1,6 @@
-"""Bytes that no client would send: the server answers, with a status that blames the request, and serves the others.
+"""Bytes that no client would send: the server answers with a status that blames the request, and serves other clients.
 
-Each kind is tried for a few seconds; the variable ``FUZZ_S`` sets how many.
+Each kind is tried for a few seconds; the variable ``FUZZ_S`` sets the number of seconds.
 """
 
 import os
@@ -37,7 +37,7 @@ SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 def seeds(client: Client) -> dict[str, bytes]:
-    """A right request for each method."""
+    """Return a valid request for each method."""
     predict = client.request("half_plus", {"x": [1.0, 2.0, 5.0]}, version=124, output_filter=["y"])
     regress = regression_pb2.RegressionRequest()
     regress.model_spec.name, regress.model_spec.signature_name = "tensorflow_1", "regress"
@@ -111,7 +111,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def hostile_bytes(chance: random.Random) -> bytes:
-    """Frames with the right outer form and anything inside, or no frames at all."""
+    """Return frames with a valid outer form and random content, or no frames at all."""
     if chance.random() < 0.1:
         return chance.randbytes(chance.randint(1, 400))
     frames = [

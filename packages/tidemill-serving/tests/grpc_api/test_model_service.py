@@ -1,4 +1,4 @@
-"""ModelService, asked by TF Serving's own client."""
+"""ModelService, called by TF Serving's own client."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def test_sigterm_answers_the_calls_that_have_come(start: Any, models: Path, clie
     client = client_class(server.grpc_port)
     turns = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[4000], tensor_shape={})
     call = client.prediction.Predict.future(client.request("model", {"turns": turns}), timeout=DEADLINE_S)
-    assert len(status(client, "model")) == 1  # the call before it on the same connection has come
+    assert len(status(client, "model")) == 1  # the previous call on the same connection has arrived
     assert server.terminate() == 0
     assert list(call.result(DEADLINE_S).outputs) == ["trace"]
     client.close()

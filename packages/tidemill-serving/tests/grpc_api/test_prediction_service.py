@@ -1,4 +1,4 @@
-"""PredictionService, asked by TF Serving's own client."""
+"""PredictionService, called by TF Serving's own client."""
 
 from typing import Any
 

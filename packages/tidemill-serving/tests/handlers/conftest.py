@@ -1,4 +1,4 @@
-"""Servers with user code: one script that does what a request asks for, and archives made of the test models."""
+"""Servers with user code: one script that does what a request says, and archives of the test models."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-# Does what the request's first word says.
+# The first word of a request selects what the script does.
 SCRIPT = """
 import json
 import os
@@ -84,7 +84,7 @@ Archive = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def archive(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """Make an archive of one model and files: ``archive("half_plus", {"code/inference.py": "..."})``."""
+    """Return a function that builds an archive: ``archive("half_plus", {"code/inference.py": "..."})``."""
 
     def make(model: str, files: dict[str, str]) -> Path:
         directory = tmp_path_factory.mktemp("archive")
@@ -100,7 +100,7 @@ def archive(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 @pytest.fixture(scope="session")
 def scripted(archive: Archive, server_process: Any) -> Iterator[Any]:
-    """One server with two workers of `SCRIPT`."""
+    """Yield one server with two workers of `SCRIPT`."""
     directory = archive("half_plus", {"code/inference.py": SCRIPT, "code/lib/helper.py": HELPER})
     running = server_process(directory, environment={"SAGEMAKER_GUNICORN_WORKERS": "2"}).start()
     yield running

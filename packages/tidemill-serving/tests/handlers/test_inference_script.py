@@ -17,7 +17,7 @@ def test_the_log_says_which_handlers_were_loaded_from_where(scripted: Server) ->
         f"handler.loaded handlers=handler file={script} worker=0",
         f"handler.loaded handlers=handler file={script} worker=1",
     ]
-    assert scripted.log.count("imported by inference") == 2  # one line each, although two processes write them
+    assert scripted.log.count("imported by inference") == 2  # one whole line each, although two processes write
     assert not [line for line in scripted.log if "fork" in line]
 
 

@@ -1,4 +1,4 @@
-"""The Python-based kind of endpoint: scripts with ``input_fn`` and the like, and the defaults without them."""
+"""The Python-based kind of endpoint: scripts with ``input_fn`` and similar functions, and the defaults."""
 
 import base64
 import json
@@ -51,7 +51,7 @@ def predict_fn(data, model):
 
 @pytest.fixture(scope="module")
 def serve(models: Path, tmp_path_factory: pytest.TempPathFactory, server_process: Any) -> Iterator[Serve]:
-    """Start endpoints of a model below ``export/Servo`` and a script."""
+    """Yield a function that starts endpoints of a model below ``export/Servo`` with a script."""
     started: list[Server] = []
 
     def start(model: str, script: str | None = None, **environment: str) -> Server:
@@ -94,7 +94,7 @@ FLOATS = {"dtype": "DT_FLOAT", "tensorShape": {"dim": [{"size": "3"}]}, "floatVa
             '{"dtype": "DT_FLOAT", "tensorShape": {"dim": [{"size": "3"}]}, "floatVal": [1, 2, 5]}',
             "application/json",
         ),
-        ("1,2,5\n7,8,9", "text/csv"),  # the first line alone
+        ("1,2,5\n7,8,9", "text/csv"),  # only the first line is read
     ],
 )
 def test_every_form_of_a_value_is_predicted(plain: Server, body: str, content_type: str) -> None:
@@ -173,7 +173,7 @@ def test_input_fn_and_output_fn_stand_around_the_model(serve: Serve) -> None:
     assert (answer.status, answer.body) == (200, b"[14.0] for text/mine")
     assert answer.headers["content-type"] == "text/mine"
     assert server.line("input_fn got") == "input_fn got str text/plain"
-    # Each input has the type that the model declares for it: floats of the one, integers of the other.
+    # Each input gets the type that the model declares: floats for one, integers for the other.
     assert server.invoke(b"\xff", "application/x-count").body == b"[0.0, 2.0, 4.0] for application/json"
     failed = server.invoke("", "application/x-fail")
     assert (failed.status, failed.error) == (500, "'unheard of'")
@@ -203,7 +203,7 @@ def test_predict_fn_takes_the_place_of_the_model(serve: Serve) -> None:
         ("", {"SAGEMAKER_MULTI_MODEL": "true"}, "endpoints of the kind python have one model"),
     ],
 )
-def test_what_cannot_be_served_fails_the_start(
+def test_a_model_that_cannot_be_served_fails_the_start(
     serve: Serve, script: str, environment: dict[str, str], text: str
 ) -> None:
     with pytest.raises(AssertionError, match="exit status 1") as failure:

@@ -1,4 +1,4 @@
-"""Workers that die, hang and spin, under load: whoever does so loses its own requests and no others."""
+"""Workers that die, hang and spin, under load: only their own requests fail."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ DEADLINE_S = 60
 
 
 def _pids(server: Server) -> set[int]:
-    """Workers in the order of the log: each place of the pool has the one that was loaded last."""
+    """Return the pids of the current workers: for each slot of the pool the worker that was loaded last."""
     places: dict[str, int] = {}
     for line in server.log:
         if line.startswith("handler.loaded"):
@@ -29,7 +29,7 @@ def test_two_requests_run_at_the_same_time_in_two_processes(scripted: Server, tm
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(scripted.invoke, f"wait {fifo}") for fifo in fifos]
         for fifo in fifos:
-            with fifo.open("w"):  # opens when a handler reads from it: both do, although none has answered
+            with fifo.open("w"):  # opens when a handler reads it: both handlers do, although neither has answered
                 pass
         bodies = {answer.result(DEADLINE_S).body for answer in answers}
     assert len(bodies) == 2
@@ -124,7 +124,7 @@ def test_workers_end_with_a_server_that_is_killed(start: Any, scripted: Server, 
     pool.submit(server.invoke, f"spin {tmp_path / 'spinning'}")
     with pytest.raises(AssertionError, match="the log ended"):
         server.process.kill()
-        server.line("never")  # the log ends when the last process that could write to it has ended
+        server.line("never")  # the log ends when the last process that can write to it has ended
     pool.shutdown(wait=True)
 
 

@@ -1,4 +1,4 @@
-"""HTTP on real sockets, with an application of the test's own and limits short enough to wait for."""
+"""HTTP on real sockets, with a test application and time limits short enough to wait for."""
 
 import asyncio
 import gzip
@@ -37,7 +37,7 @@ async def listening(handler: Handler = echo, **limits: float) -> AsyncIterator[t
 
 
 async def exchange(port: int, *parts: bytes) -> bytes:
-    """Send the parts, then read until the server closes."""
+    """Send the parts, then read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for part in parts:
         writer.write(part)
@@ -332,10 +332,10 @@ def test_a_unix_socket_is_private_and_may_have_a_long_path(tmp_path: Path) -> No
         first.listen()
         with pytest.raises(StartFailed, match="another server listens there"):
             bind_unix(path)
-    bind_unix(path).close()  # a socket that nobody listens on is left over from a server that was killed
+    bind_unix(path).close()  # leaves a socket without a listener, as a killed server does
 
 
-def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "endpoint.sock"
     path.write_text("mine")
     with pytest.raises(StartFailed, match="it exists and is no socket"):

@@ -1,4 +1,4 @@
-"""A head that was parsed before is not parsed again: whatever comes is answered as if it were."""
+"""A repeated head is not parsed again, and every request is answered as if it were."""
 
 import random
 
@@ -34,7 +34,7 @@ PIECES = (
 
 
 class Transport:
-    """Keeps what is written."""
+    """Records the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""

@@ -41,7 +41,7 @@ def endpoint(root: Path, server_process: Any) -> Iterator[Server]:
 
 @pytest.fixture
 def place(root: Path, models: Path) -> Place:
-    """Put a model and files into a directory of the endpoint; returns its name."""
+    """Return a function that puts a model and files into a directory of the endpoint, and returns its name."""
 
     def make(model: str = "half_plus", files: dict[str, str] | None = None) -> str:
         name = f"m-{uuid.uuid4().hex[:8]}"
@@ -168,7 +168,7 @@ def test_a_model_that_is_not_loaded_in_time_is_given_up(start: Any, tmp_path: Pa
     (slow / "saved_model.pb").write_bytes((models / "half_plus/123/saved_model.pb").read_bytes())
     (slow / "variables/variables.index").write_bytes(b"")
     (slow / "variables/variables.index").unlink()
-    os.mkfifo(slow / "variables/variables.index")  # nobody ever writes it
+    os.mkfifo(slow / "variables/variables.index")  # no process ever writes to it
     environment = {"SAGEMAKER_MULTI_MODEL": "true", "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "1"}
     server = start(tmp_path, environment=environment)
     late = load(server, "slow")
@@ -189,7 +189,7 @@ def test_a_broken_model_fails_its_load_alone(endpoint: Server, root: Path, place
     assert invoke(endpoint, name, '{"instances": [1]}').status == 200
 
 
-def test_each_model_runs_its_own_code_in_a_process_of_its_own(endpoint: Server, place: Place) -> None:
+def test_each_model_runs_its_own_code_in_a_separate_process(endpoint: Server, place: Place) -> None:
     first = place(files={"code/inference.py": SCRIPT})
     second = place(files={"code/inference.py": SCRIPT.replace("float(each)", "10 * float(each)")})
     plain = place()

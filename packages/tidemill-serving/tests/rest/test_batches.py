@@ -1,4 +1,4 @@
-"""Bodies that are read together, and answers that are written together, against one at a time."""
+"""Bodies that are read together and answers that are written together, compared with single ones."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ BATCHES = {name: BatchJson(each, library=LIBRARY) for name, each in SIGNATURES.i
 
 @st.composite
 def bodies(draw: st.DrawFn, name: str) -> bytes:
-    """A body of one to five rows, most often two values wide; sometimes damaged."""
+    """Draw a body of one to five rows, usually two values wide, and sometimes damaged."""
     rows, width = draw(st.integers(1, 5)), draw(st.sampled_from((2, 2, 2, 2, 3, 1)))
     values = [[draw(st.sampled_from((0, 1, -2.5, 1e30, 7))) for _ in range(width)] for _ in range(rows)]
     numbers = [draw(st.integers(-128, 127)) for _ in range(rows)]
@@ -59,7 +59,7 @@ def bodies(draw: st.DrawFn, name: str) -> bytes:
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(data=st.data(), max_rows=st.integers(1, 12))
 @settings(max_examples=200, deadline=None)
-def test_what_is_read_together_is_what_is_read_alone(name: str, data: st.DataObject, max_rows: int) -> None:
+def test_requests_read_together_equal_requests_read_one_by_one(name: str, data: st.DataObject, max_rows: int) -> None:
     texts = data.draw(st.lists(bodies(name), min_size=1, max_size=6))
     batch = BATCHES[name].read(texts, max_rows=max_rows)
     alone = [READERS[name].read(text) for text in texts]
@@ -92,7 +92,7 @@ def test_what_is_read_together_is_what_is_read_alone(name: str, data: st.DataObj
     row_form=st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
-def test_what_is_written_together_is_what_is_written_alone(
+def test_answers_written_together_equal_answers_written_one_by_one(
     dtype: str, rows: list[int], shape: list[int], row_form: bool
 ) -> None:
     of_output = signature({"x": spec("float32", -1)}, dtype)

@@ -1,4 +1,4 @@
-"""The native reader of predict bodies against the one in Python, on the parsers of the standard library and orjson."""
+"""The native reader of predict bodies compared with the Python one, on the standard library's parser and orjson."""
 
 import json
 import random
@@ -36,7 +36,7 @@ NUMBER = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1
 
 @pytest.fixture(autouse=True, scope="module")
 def _overflow_is_infinity() -> Any:
-    with np.errstate(over="ignore", invalid="ignore"):  # as the server sets it
+    with np.errstate(over="ignore", invalid="ignore"):  # as in the server
         yield
 
 
@@ -54,7 +54,7 @@ def native(body: bytes) -> Any:
 
 
 def assert_both_read(body: bytes, *, taken: bool) -> None:
-    """Check that what the native reader takes is what Python reads, and that it takes all or nothing."""
+    """Check that both readers read the same, and that the native one reads a body completely or not at all."""
     read = native(body)
     assert taken is False or read is not None, body
     if read is None:
@@ -108,7 +108,7 @@ def test_numbers_halfway_between_two_doubles_are_rounded_to_even() -> None:
 
 
 def leaf(name: str) -> st.SearchStrategy[str]:
-    """The text of a value that is right for a type."""
+    """Return the text of a valid value for a type."""
     dtype = DTYPES[name]
     if name == "bool":
         return st.sampled_from(("true", "false"))
@@ -129,7 +129,7 @@ def nested(draw: st.DrawFn, name: str, shape: tuple[int, ...]) -> str:
 
 @st.composite
 def right_bodies(draw: st.DrawFn) -> str:
-    """A body that is right, in any form."""
+    """Draw a valid body, in any form."""
     name = draw(st.sampled_from(tuple(SIGNATURES)))
     inputs = {alias: spec.dtype.name for alias, spec in SIGNATURES[name].inputs.items()}
     form = draw(st.sampled_from(("rows", "columns", "named rows", "named columns")))
@@ -196,7 +196,7 @@ def test_a_signature_may_be_named_behind_the_data() -> None:
     assert read.feeds[0].dtype == np.int64
 
 
-def test_what_was_read_stays_when_the_next_body_is_read() -> None:
+def test_values_read_from_a_body_stay_valid_when_the_next_body_is_read() -> None:
     first, second = native(b'{"instances": [1, 2]}'), native(b'{"instances": [3, 4]}')
     assert first.feeds[0].tolist() == [1, 2]
     assert second.feeds[0].tolist() == [3, 4]

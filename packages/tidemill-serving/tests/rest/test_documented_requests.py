@@ -161,7 +161,7 @@ def test_a_wrong_target_has_its_documented_text(
 
 
 def metric(server: Server, name: str, **labels: str) -> float:
-    """The value of one line of the metrics; 0 if there is none."""
+    """Return the value of one line of the metrics; 0 if there is none."""
     answer = server.get("/monitoring/prometheus/metrics")
     assert (answer.status, answer.headers["content-type"][:10]) == (200, "text/plain")
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
@@ -185,7 +185,7 @@ def test_metrics_count_requests_by_the_names_of_tensorflow_serving(server: Serve
     assert metric(server, "request_latency_bucket", **rest, le="+Inf") >= 2
     assert metric(server, "request_latency_bucket", **rest, le="10") >= 0
     assert metric(server, "runtime_latency_count", model_name="mlp", API="Predict", runtime="TF1") >= 1
-    assert metric(server, "request_count", model_name="absent") == 0  # names that clients make up have no series
+    assert metric(server, "request_count", model_name="absent") == 0  # unknown names from clients get no series
 
 
 def test_options_of_rest_have_their_effect(start: Any, models: Path, tmp_path: Path) -> None:

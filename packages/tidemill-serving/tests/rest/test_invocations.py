@@ -1,4 +1,4 @@
-"""What becomes of the body of an invocation."""
+"""The conversion of the body of an invocation."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Request bodies: the fast lane and the general way read the same, and both refuse what is not regular."""
+"""Request bodies: the fast path and the general one read the same values, and both refuse irregular ones."""
 
 import json
 from typing import Any
@@ -124,7 +124,7 @@ def test_values_become_arrays(value: Any, spec: TensorSpec, expected: Any) -> No
         ([[1, 2], 3], FLOAT, "Expecting tensor size: 2 but got: 1"),
     ],
 )
-def test_what_does_not_fit_is_said(value: Any, spec: TensorSpec, text: str) -> None:
+def test_the_error_says_what_does_not_fit_the_signature(value: Any, spec: TensorSpec, text: str) -> None:
     with pytest.raises(RequestError) as refused:
         tensor(value, spec)
     assert refused.value.message.startswith(text)
@@ -183,7 +183,7 @@ def test_integers_are_kept_where_they_are_asked_for() -> None:
 
 
 def test_a_long_string_among_short_ones_does_not_cost_its_length_for_each() -> None:
-    value = ["a" * 10_000_000] + ["b"] * 1_000_000  # as an array of text: 40 terabytes
+    value = ["a" * 10_000_000] + ["b"] * 1_000_000  # an array of fixed-width text would take 40 terabytes
     with pytest.raises(RequestError, match="Type: String is not of expected type: float"):
         tensor(value, FLOAT)
 

@@ -1,4 +1,4 @@
-"""Models that a configuration names: their versions come and go while they are served."""
+"""Models of a configuration: versions are added and removed while they are served."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ ONCE = ("--max_num_load_retries=0",)
 
 
 def put(models: Path, directory: Path, version: int, *, source: str = "half_plus/123") -> None:
-    """Put a version in place, at once as a careful publisher does."""
+    """Put a version in place atomically, as a careful publisher does."""
     directory.mkdir(parents=True, exist_ok=True)
     hidden = directory / f".{version}"
     shutil.copytree(models / source, hidden)
@@ -52,7 +52,7 @@ def states(server: Server, name: str) -> dict[int, str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask until it is so: the server tells nobody when it has swapped."""
+    """Poll a condition: the server sends no notification when it has swapped."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end
@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def managed(start: Any, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start a server with a configuration file of that text."""
+    """Yield a function that starts a server with a configuration file of the given text."""
 
     def start_managed(text: str, *arguments: str) -> Server:
         (tmp_path / "models.config").write_text(text)
@@ -116,13 +116,13 @@ def test_a_new_version_takes_over_and_a_broken_one_leaves_the_old_serving(
     until(lambda: states(server, "half").get(1) == "END")
     assert states(server, "half")[3] == "AVAILABLE"
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
-    shutil.rmtree(base / "3")  # back to the one before, since the broken one is not tried again
+    shutil.rmtree(base / "3")  # back to the previous version, since the broken one is not retried
     shutil.rmtree(base / "2")
     until(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
 
 
 def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> dict[int, int]:
-    """Swap versions while clients ask all the time; return how many answers there were by status."""
+    """Swap versions while clients send requests; return the number of answers by status."""
     stop = threading.Event()
     body = json.dumps({"instances": [2.0]})
 
@@ -145,7 +145,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             while not stop.is_set():
-                stub.Predict(request, timeout=DEADLINE_S)  # raises if it is not answered
+                stub.Predict(request, timeout=DEADLINE_S)  # raises if there is no answer
                 asked += 1
         return {200: asked}
 
@@ -181,7 +181,7 @@ def test_no_request_fails_over_200_swaps(managed: Any, models: Path, tmp_path: P
     server = managed(config_text(("half", base, "")))
     assert set(swap_under_load(server, models, base, swaps=200)) == {200}
     until(lambda: list(states(server, "half").values()).count("AVAILABLE") == 1)
-    assert len(states(server, "half")) < 15  # what ended long ago is forgotten
+    assert len(states(server, "half")) < 15  # versions that ended long ago are forgotten
 
 
 def reload(server: Server, text: str) -> None:
@@ -200,7 +200,7 @@ def test_a_configuration_is_replaced_by_its_file_and_by_request(managed: Any, mo
     put(models, second, 5, source="half_plus/00000124")
     server = managed(config_text(("first", first, "")))
     both = config_text(("first", first, 'version_labels { key: "stable" value: 1 }'), ("second", second, ""))
-    reload(server, both)  # the file is as it was: only a change of it is read
+    reload(server, both)  # the file is unchanged: it is read only when it changes
     assert server.predict("second", {"instances": [2.0]}).json == {"predictions": [4.0]}
     assert server.request("POST", "/v1/models/first/labels/stable:predict", {"instances": [2.0]}).status == 200
     for text, code, words in (

@@ -1,20 +1,20 @@
 """The error tree of the stack.
 
-    TidemillError                 everything this package raises on purpose
-    ├── AwsError                  answers a client in AWS's own form: code, HTTP status, message
+    TidemillError                 every error that this package raises deliberately
+    ├── AwsError                  answers a client in AWS's own format: code, HTTP status, message
     │   ├── ValidationException   a member is malformed or not allowed (400)
     │   ├── ResourceInUse         the name is taken, or the resource is busy (400)
     │   ├── ResourceNotFound      no such resource (400)
-    │   └── ...                   one class per code that several places raise
+    │   └── ...                   one class per code that is raised in several places
     ├── ConfigurationError        settings, state directory or keys cannot be used
-    ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be made
-    │   └── MissingInterpreterError   no Python that the environment runs on is on this machine
+    ├── EnvironmentBuildError     an environment for jobs or endpoints cannot be built
+    │   └── MissingInterpreterError   this machine has no Python for the environment
     ├── LaunchError               an instance cannot be started
     │   ├── CapacityError             no machines of a cluster fit the instances
     │   └── MachinesBusy              the machines that fit run other instances
     ├── StateCorrupt              stored state fails its checksum
-    ├── JobFailed                 the SDK waited for a job that failed
-    ├── EndpointFailed            the SDK waited for an endpoint that failed
+    ├── JobFailed                 a job that the SDK waited for failed
+    ├── EndpointFailed            an endpoint that the SDK waited for failed
     ├── InferenceFailed           a request at an asynchronous endpoint failed
     └── ResultPending             a request at an asynchronous endpoint has no result yet
 
@@ -45,11 +45,11 @@ __all__ = [
 
 
 class TidemillError(Exception):
-    """Root of every error that tidemill raises on purpose."""
+    """Base class of every error that tidemill raises deliberately."""
 
 
 class AwsError(TidemillError):
-    """An error that reaches a client in AWS's wire form.
+    """An error that a client receives in AWS's wire format.
 
     Args:
         code: AWS's error code, e.g. ``NoSuchKey``.
@@ -111,22 +111,22 @@ class UnknownOperation(AwsError):
 
 
 class ServiceUnavailable(AwsError):
-    """The service cannot take the request now (disk full, shutting down); the same request may succeed later."""
+    """The service cannot handle the request now (disk full, shutting down); the same request may succeed later."""
 
     code = "ServiceUnavailable"
     status = 503
 
 
 class ConfigurationError(TidemillError):
-    """Settings, keys or the state directory cannot be used as they are."""
+    """Settings, keys or the state directory are invalid."""
 
 
 class EnvironmentBuildError(TidemillError):
-    """An environment for jobs or endpoints could not be made."""
+    """An environment for jobs or endpoints could not be built."""
 
 
 class MissingInterpreterError(EnvironmentBuildError):
-    """No Python that an environment runs on is on this machine."""
+    """This machine has no Python for an environment."""
 
 
 class LaunchError(TidemillError):

@@ -1,4 +1,4 @@
-"""`tidemill doctor`: what it finds, and the remedy it names."""
+"""`tidemill doctor`: its findings, and the remedies that it names."""
 
 import json
 import socket

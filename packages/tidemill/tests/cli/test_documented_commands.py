@@ -1,4 +1,4 @@
-"""Every command line of tidemill that the documents print: its verb, its options and the number of its arguments."""
+"""Every command line of tidemill in the documents is valid: its verb, its options and the number of its arguments."""
 
 import re
 import shlex
@@ -14,11 +14,11 @@ from tidemill.cli import VERBS, _app
 REPOSITORY = Path(__file__).resolve().parents[4]
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"(?:`|\$\(|^)tidemill ([a-z]+(?: [^`\n#;|)]*)?)")
-PRINTED = "tidemill runs at"  # what a command prints, among the lines of a block
+PRINTED = "tidemill runs at"  # output of a command inside a code block
 
 
 def documented() -> list[tuple[str, str]]:
-    """Each command line once, with the document that prints it."""
+    """Return each command line once, with the document that contains it."""
     found: dict[str, str] = {}
     for document in DOCUMENTS:
         for code in code_of(document.read_text()):
@@ -28,7 +28,7 @@ def documented() -> list[tuple[str, str]]:
 
 
 def code_of(text: str) -> Iterator[str]:
-    """Code between backquotes, and the lines of code blocks."""
+    """Yield the code between backquotes, and the lines of code blocks."""
     fenced = False
     for line in text.splitlines():
         if line.startswith("```"):

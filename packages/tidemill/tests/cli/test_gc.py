@@ -1,4 +1,4 @@
-"""`tidemill gc`: what goes and what stays."""
+"""`tidemill gc`: what it removes and what it keeps."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_unfinished_environments_and_unused_overlays_go(tidemill: Run, environme
 
 
 def make_layers(directory: Path, name: str, *, base: str, unused_days: float) -> tuple[Path, Path]:
-    """An environment and its base, of an earlier lock or of another version of tidemill."""
+    """Create an environment and its base, of an earlier lock or of another version of tidemill."""
     below = directory / f"tf-2.21-base-{base}"
     if not below.exists():
         make_environment(below, complete=True)
@@ -127,12 +127,12 @@ def set_last_use(path: Path, days_ago: float) -> None:
         os.utime(each, (then_s, then_s))
 
 
-def test_environments_of_earlier_locks_go_with_their_bases_when_nobody_used_them_lately(
+def test_unused_environments_of_earlier_locks_are_removed_with_their_bases(
     tidemill: Run, environments_dir: Path
 ) -> None:
     old = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
     lately = make_layers(environments_dir, "bbbb", base="2222", unused_days=29)
-    # A base goes when the last environment above it goes.
+    # A base is removed when the last environment above it is removed.
     shared, base = make_layers(environments_dir, "cccc", base="3333", unused_days=31)
     make_layers(environments_dir, "dddd", base="3333", unused_days=3)
     set_last_use(base, 31)
@@ -149,9 +149,7 @@ def test_environments_of_earlier_locks_go_with_their_bases_when_nobody_used_them
     assert not [*environments_dir.glob("*aaaa*"), *environments_dir.glob("*1111*")], "no lock or marker is left"
 
 
-def test_an_environment_of_the_present_lock_stays_however_long_nobody_used_it(
-    tidemill: Run, environments_dir: Path
-) -> None:
+def test_an_environment_of_the_present_lock_is_kept_even_if_unused(tidemill: Run, environments_dir: Path) -> None:
     present = Environments(environments_dir).describe("tf-2.21")
     for path in (present.prefix, present.base):
         make_environment(path, complete=True)
@@ -162,7 +160,7 @@ def test_an_environment_of_the_present_lock_stays_however_long_nobody_used_it(
     assert present.prefix.exists() and present.base.exists()
 
 
-def test_what_a_process_uses_stays_until_it_ends_even_by_a_kill(tidemill: Run, environments_dir: Path) -> None:
+def test_an_environment_in_use_stays_until_its_process_ends_or_is_killed(tidemill: Run, environments_dir: Path) -> None:
     layers = make_layers(environments_dir, "aaaa", base="1111", unused_days=31)
     overlay = make_environment(environments_dir / "overlays" / "packages", complete=True, unused_days=31)
     kept = (*layers, overlay)
@@ -176,7 +174,7 @@ def test_what_a_process_uses_stays_until_it_ends_even_by_a_kill(tidemill: Run, e
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
         for path in kept:
-            set_last_use(path, 31)  # as after a month
+            set_last_use(path, 31)  # as after 31 days
         assert tidemill("gc").stdout == "freed 0 bytes (0 B)\n"
         process.kill()
     assert tidemill("gc").returncode == 0

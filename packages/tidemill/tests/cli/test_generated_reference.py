@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are written from the code are those of this code."""
+"""The generated pages of docs/reference are up to date with the code."""
 
 import importlib.util
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, exit codes, what is loaded when."""
+"""The command line as a whole: help, exit codes, and which modules are loaded when."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Verbs that speak to the service: status, env, ps, logs, stop, down --stop-jobs, run."""
+"""Verbs that use the service: status, env, ps, logs, stop, down --stop-jobs, run."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ JOBS = "/aws/sagemaker/TrainingJobs"
 def variables(
     child_variables: Callable[[Path], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """One environment for all tests here, so that they can share the service."""
+    """Return one environment for all tests of this file, so that they can share the service."""
     return child_variables(tmp_path_factory.mktemp("service"))
 
 
@@ -52,7 +52,7 @@ def tidemill(run_verb: Run, variables: dict[str, str]) -> Run:
 
 @pytest.fixture
 def toy(started: None, tidemill: Run, state_dir: Path) -> Toy:
-    """A running service; called, it sets what the service answers."""
+    """Return a running service; calling it sets the service's answers."""
     if find_service(StateDirectory(state_dir)) is None:
         assert tidemill("up").returncode == 0
 
@@ -85,13 +85,13 @@ def test_status_says_where_the_service_is_and_what_runs(tidemill: Run, toy: Toy,
     assert "live" in shown
 
 
-def test_a_taken_port_that_nobody_chose_does_not_end_the_first_try(
+def test_a_default_port_in_use_does_not_fail_the_first_start(
     run_verb: Run, child_variables: Callable[[Path], dict[str, str]], tmp_path: Path
 ) -> None:
     variables = child_variables(tmp_path)
     del variables["TIDEMILL_PORT"]
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # it is taken already
+        with contextlib.suppress(OSError):  # the port is already in use
             stack.enter_context(socket.create_server(("127.0.0.1", 8780)))
         refused = run_verb(variables, "up", "--port", "8780")
         assert refused.returncode == 1

@@ -1,4 +1,4 @@
-"""`tidemill train`: how its arguments are read."""
+"""`tidemill train`: the parsing of its arguments."""
 
 import subprocess
 from collections.abc import Callable

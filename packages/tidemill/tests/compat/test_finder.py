@@ -1,4 +1,4 @@
-"""The import hook, in processes of its own: with no SDK of AWS, beside its v2, and beside its v3."""
+"""The import hook, in separate processes: without AWS's SDK, with its v2, and with its v3."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 def run(code: str, *, path: Path, python: str = sys.executable) -> Any:
-    """What ``code`` prints as JSON, run with ``path`` first on the import path."""
+    """Return what ``code`` prints as JSON, run with ``path`` first on the import path."""
     program = f"import json, sys; sys.path[:0] = [{str(path)!r}, {str(SOURCE)!r}]\n{code}"
     ended = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=path, check=False)
     assert ended.returncode == 0, ended.stderr

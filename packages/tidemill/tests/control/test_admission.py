@@ -1,4 +1,4 @@
-"""What CreateTrainingJob refuses, and that the refusal names the member, the value and what is allowed."""
+"""Refusals of CreateTrainingJob, which name the member, the value and what is allowed."""
 
 import copy
 from typing import Any
@@ -297,7 +297,7 @@ REFUSED = {
 
 
 def check(request: dict[str, Any]) -> None:
-    """Refuse as the service does: first by the table, then by the conditions on several members."""
+    """Refuse a request as the service does: first by the table, then by the conditions on several members."""
     operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
     check_training_request(request)
 
@@ -401,7 +401,7 @@ def test_what_needs_a_network_of_the_jobs_own_is_refused_where_there_is_none(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_one_instance_needs_no_ports_of_its_own(name: str) -> None:
+def test_one_instance_needs_no_separate_ports(name: str) -> None:
     check_network(with_(HyperParameters={name: "true"}), "isolation is set to mount")
     check_network(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), "isolation is set to mount")
 

@@ -1,4 +1,4 @@
-"""Data capture: what stands in the files, where they lie, and what happens while they cannot be written."""
+"""Data capture: the content and the keys of the files, and what happens while they cannot be written."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ class SetClock:
 
 
 class Bucket:
-    """Keeps objects, or refuses them."""
+    """Stores objects, or refuses them."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -164,7 +164,7 @@ def test_records_wait_for_a_bucket_that_takes_none_and_are_then_written_in_order
     assert [each["captureData"]["endpointInput"]["data"] for each in bucket.records] == ["1", "2"]
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_waiting_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.control.endpoints.capture._LIMIT_BYTES", 10_000)
     bucket, clock = Bucket(), SetClock()
     bucket.full = True

@@ -1,4 +1,4 @@
-"""What a channel of a request is resolved to, from a real object store."""
+"""Channels of requests, resolved to objects of a real object store."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from tidemill.store.objects import schema as object_schema
 from tidemill.store.objects.store import ObjectStore
 
 Resolve = Callable[..., ChannelSpec]
-assert object_schema  # adds its tables to the metadata
+assert object_schema  # importing it adds its tables to the metadata
 
 
 @pytest.fixture
 def resolve(tmp_path: Path) -> Iterator[Resolve]:
-    """Resolves a channel of S3 source ``source`` over the given objects."""
+    """Yield a function that resolves a channel with S3 source ``source`` over the given objects."""
 
     def make(source: dict[str, Any], objects: dict[str, Any], *, job_mode: str = "Pipe", **members: Any) -> ChannelSpec:
         async def run() -> ChannelSpec:
@@ -66,12 +66,12 @@ def _content(store: ObjectStore, entry: Any) -> bytes | str:
 def test_a_prefix_is_every_object_below_it_in_the_order_of_keys(resolve: Resolve) -> None:
     spec = resolve(prefix("s3://bucket/d/"), {"d/b": b"b", "d/a": b"a", "d/B": b"B", "d/": b"", "e": b"e"})
     assert resolve.contents == [b"B", b"a", b"b"]  # type: ignore[attr-defined]
-    assert [entry.name for entry in spec.objects] == ["B", "a", "b"]  # and once more: a listing can be read again
+    assert [entry.name for entry in spec.objects] == ["B", "a", "b"]  # again: a listing can be read several times
     assert resolve.records[0]["objects"] == 3  # type: ignore[attr-defined]
     assert resolve.records[0]["size_bytes"] == 3  # type: ignore[attr-defined]
 
 
-def test_what_pipe_mode_needs_is_taken_from_the_request(resolve: Resolve) -> None:
+def test_the_options_of_pipe_mode_are_taken_from_the_request(resolve: Resolve) -> None:
     spec = resolve(
         prefix("s3://bucket/d", S3DataDistributionType="ShardedByS3Key"),
         {"d": b""},
@@ -153,7 +153,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", list(WRONG))
-def test_what_is_missing_or_wrong_is_named(case: str, resolve: Resolve) -> None:
+def test_the_error_names_a_missing_or_wrong_object(case: str, resolve: Resolve) -> None:
     source, objects, texts = WRONG[case]
     with pytest.raises(DataMissing) as missing:
         resolve(source, objects)

@@ -1,4 +1,4 @@
-"""Temporary keys: made with the rights of their job, ended with it, and read from what earlier versions stored."""
+"""Temporary keys: they have the rights of their job, end with it, and are read from rows of earlier versions."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ class Stage:
         self.credentials = Credentials(self.user, self.records, clock=SystemClock())
 
     def store_earlier(self, *, session: str = "digits") -> None:
-        """Keys as they were stored before roles had policies: no role, no scope."""
+        """Store keys as versions before role policies did: without role and scope."""
         arn = f"arn:aws:sts::000000000000:assumed-role/Limited/{session}"
         document = {
             "access_key_id": KEY_ID,

@@ -1,4 +1,4 @@
-"""The driver against a real store and an executor of another machine: what it decides, and that it decides once."""
+"""The driver with a real store and an executor on another machine: its decisions, each made once."""
 
 import asyncio
 import errno
@@ -47,13 +47,13 @@ REQUEST: dict[str, Any] = {
 
 
 def instance_of(job: TrainingJob) -> InstanceRef:
-    """The only instance of a job."""
+    """Return the only instance of a job."""
     (ref,) = instances_of(job)
     return ref
 
 
 class Planner:
-    """Specs without inputs."""
+    """Plans specs without inputs."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
@@ -79,7 +79,7 @@ class Planner:
 
 
 class Publisher:
-    """Publishes to nowhere."""
+    """Publishes nothing."""
 
     def __init__(self) -> None:
         self.published: list[str] = []
@@ -94,14 +94,14 @@ class Publisher:
 
 
 class Buckets:
-    """Every bucket but one exists."""
+    """Claims that every bucket but one exists."""
 
     def bucket_exists(self, name: str) -> bool:
         return name != "missing"
 
 
 class RefusingOnce:
-    """A transaction that refuses an update of a job, unless one was refused before."""
+    """A transaction that refuses the first update of a job."""
 
     def __init__(self, transaction: Transaction, which: Callable[[TrainingJob], bool], refused: list[str]) -> None:
         self._transaction = transaction
@@ -167,7 +167,7 @@ class Stage:
         )
 
     async def begin_attempt(self, attempt: int, name: str = "digits") -> InstanceRef:
-        """Let the reports of another launch of a job count from now on, as a restart of its instances does."""
+        """Make the reports of another launch of a job count, as a restart of its instances does."""
 
         def change(record: Record) -> Record:
             return job_record(replace(_job(record), attempt=attempt))
@@ -175,7 +175,7 @@ class Stage:
         return instance_of(_job(await self.records.update(TRAINING_JOB, name, change)))
 
     def refuse_once(self, which: Callable[[TrainingJob], bool]) -> list[str]:
-        """The store refuses the next update of a job as a full disk does; the list tells that it did."""
+        """Make the store refuse the next update of a job, as a full disk does; the list returned records it."""
         refused: list[str] = []
         change = self.records.change
 
@@ -203,7 +203,7 @@ MakeStage = Callable[..., Stage]
 
 @pytest.fixture
 def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
-    """Makes a stage whose executor has room for ``capacity`` instances."""
+    """Yield a function that makes a stage whose executor has room for ``capacity`` instances."""
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
 

@@ -1,4 +1,4 @@
-"""The driver of endpoints against a real store: a fault of the service's own is told, and leaves nothing stuck."""
+"""The driver of endpoints with a real store: a fault of the service itself is reported, and nothing gets stuck."""
 
 import asyncio
 import io
@@ -30,7 +30,7 @@ REF = InstanceRef("00ff", 0)
 
 
 class BreakingExecutor(SeparateExecutor):
-    """Instances that never come up, and calls that fail for as long as a test says."""
+    """Instances that never become healthy, and calls that fail as long as a test wants."""
 
     def __init__(self, root: Path, **parts: Any) -> None:
         super().__init__(root, **parts)
@@ -58,7 +58,7 @@ class BreakingExecutor(SeparateExecutor):
 
 
 class Planner:
-    """Specs of a model that serves nothing, and waits; or, without a model, of an instance that a test plays."""
+    """Plans specs of a model that only waits; or, without a model, of an instance that a test simulates."""
 
     def __init__(self, model: ObjectReference | None) -> None:
         self.model = model
@@ -144,7 +144,7 @@ def _read(record: Any) -> Endpoint:
 
 @pytest.fixture
 def make_stage(tmp_path: Path) -> Iterator[Callable[[], Stage]]:
-    """Makes a stage; its instances are gone when the test ends."""
+    """Yield a function that makes a stage, whose instances are removed when the test ends."""
     made: list[Stage] = []
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())

@@ -1,4 +1,4 @@
-"""The last values of metrics in a log: found by a process of its own, which a hostile expression cannot hold up."""
+"""The last values of metrics in a log: found by a separate process, so that hostile expressions cause no delay."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The invoker against servers that answer, close, and die with a request in hand."""
+"""The invoker with servers that answer, close, and die during a request."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ async def server(path: Path, serve: Serve) -> AsyncIterator[None]:
         try:
             await serve(reader, writer)
         except asyncio.IncompleteReadError:
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             writer.close()
 
@@ -77,7 +77,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(tmp_path: Pat
             invoker = Invoker(unix_url(tmp_path / "s"))
             for _ in range(3):
                 assert await post(invoker) == b"ok"
-                await asyncio.sleep(0.05)  # the end of file arrives whenever the loop is idle
+                await asyncio.sleep(0.05)  # the end of file arrives when the loop is idle
             invoker.close()
 
     uvloop.run(main())
@@ -90,7 +90,7 @@ def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(tmp_pat
         taken.append(await request(reader))
         if len(taken) == 1:
             writer.write(ANSWER)
-            taken.append(await request(reader))  # on the kept connection, and then it dies
+            taken.append(await request(reader))  # on the kept connection, after which the server dies
 
     async def main() -> None:
         async with server(tmp_path / "s", serve):
@@ -113,7 +113,7 @@ def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> 
             invoker = Invoker(unix_url(tmp_path / "s"))
             sending = asyncio.ensure_future(post(invoker))
             connection, _ = await asyncio.to_thread(listener.accept)
-            await asyncio.sleep(0.05)  # the request lies in the socket, where nobody reads it
+            await asyncio.sleep(0.05)  # the request is in the socket, unread
             connection.close()
             with pytest.raises(Unreachable) as caught:
                 await sending

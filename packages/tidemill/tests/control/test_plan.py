@@ -1,4 +1,4 @@
-"""Specs of instances: keys, GPUs, limits and shared links."""
+"""The keys, GPUs, limits and shared links in specs of instances."""
 
 import asyncio
 from pathlib import Path

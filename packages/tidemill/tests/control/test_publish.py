@@ -1,4 +1,4 @@
-"""What the publisher takes over from an instance on another machine, and what it leaves of a job that is through."""
+"""The publisher takes over artifacts of an instance on another machine, and removes the files of finished jobs."""
 
 import asyncio
 import io
@@ -28,13 +28,13 @@ REQUEST = {"OutputDataConfig": {"S3OutputPath": "s3://bucket/out"}, "AlgorithmSp
 
 
 def instance_of(job: TrainingJob) -> InstanceRef:
-    """The only instance of a job."""
+    """Return the only instance of a job."""
     (ref,) = instances_of(job)
     return ref
 
 
 class Stage:
-    """One job that has ended, its instance, and what publishes it."""
+    """One job that has ended, its instance, and its publisher."""
 
     def __init__(self, root: Path, objects: ObjectStore) -> None:
         self.objects = objects

@@ -1,4 +1,4 @@
-"""What a channel is resolved to whose bucket lies in a remote S3: a second service stands for it."""
+"""Channels with a bucket in a remote S3, for which the tests use a second service."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tidemill.store.objects.store import ObjectStore
 from tidemill.testing import Service
 
 Resolve = Callable[..., ChannelSpec]
-assert object_schema  # adds its tables to the metadata
+assert object_schema  # importing it adds its tables to the metadata
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def s3(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of the remote S3, whose bucket is empty and whose keys are in the environment."""
+    """Return a client of the remote S3, whose bucket is empty and whose keys are in the environment."""
     for name, value in service.environment.items():
         if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, value)
@@ -49,7 +49,7 @@ def s3(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def resolve(tmp_path: Path, service: Service) -> Resolve:
-    """Resolves a channel; the service's own store holds the bucket ``near`` with the object ``n``."""
+    """Yield a function that resolves a channel; the service's own store has a bucket ``near`` with an object ``n``."""
 
     def make(
         kind: str, uri: str, *, remotes: dict[str, RemoteS3] | None = None, mode: str = "Pipe", **source: Any
@@ -90,7 +90,7 @@ def test_a_prefix_is_listed_and_pinned(resolve: Resolve, s3: Any) -> None:
 
 
 def put_all(s3: Any, contents: Mapping[str, bytes]) -> None:
-    """Put many objects, several at once: the store commits them together."""
+    """Put many objects, several at once, so that the store commits them together."""
     with ThreadPoolExecutor(8) as pool:
         put = [pool.submit(s3.put_object, Bucket="far-away", Key=key, Body=body) for key, body in contents.items()]
     for one in put:
@@ -128,7 +128,7 @@ def fault(resolve: Resolve, kind: str, uri: str, **options: Any) -> str:
     return str(raised.value)
 
 
-def test_what_is_not_there_is_named(resolve: Resolve, s3: Any, service: Service) -> None:
+def test_the_error_names_what_does_not_exist(resolve: Resolve, s3: Any, service: Service) -> None:
     s3.put_object(Bucket="far-away", Key="m", Body=json.dumps([{"prefix": "s3://far-away/"}, "gone"]).encode())
     start = "ClientError: channel 'train': "
     assert fault(resolve, "S3Prefix", "s3://far-away/x/").startswith(
@@ -151,7 +151,7 @@ def test_fast_file_mode_reads_the_services_own_objects_and_refuses_remote_ones(r
     )
 
 
-def test_a_bucket_that_nobody_names_is_not_asked_for(resolve: Resolve, s3: Any) -> None:
+def test_a_bucket_without_a_setting_is_never_requested(resolve: Resolve, s3: Any) -> None:
     s3.put_object(Bucket="far-away", Key="a", Body=b"a")
     reason = fault(
         resolve, "S3Prefix", "s3://far-away/", remotes={"other": RemoteS3(endpoint_url="http://127.0.0.1:1")}
@@ -164,7 +164,7 @@ def test_a_bucket_of_the_service_itself_is_never_asked_for_elsewhere(resolve: Re
     assert [entry.uri for entry in spec.objects] == ["s3://near/n"]
 
 
-def test_an_endpoint_that_nobody_listens_at_is_named(resolve: Resolve, s3: Any) -> None:
+def test_the_error_names_an_endpoint_without_a_listener(resolve: Resolve, s3: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     reason = fault(resolve, "S3Prefix", "s3://far-away/", remotes={"*": RemoteS3(endpoint_url=url)})

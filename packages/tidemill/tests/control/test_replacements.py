@@ -1,4 +1,4 @@
-"""How soon an instance that died is replaced, and when that is given up."""
+"""The time until a dead instance is replaced, and until replacements are given up."""
 
 from tidemill.control.endpoints.replacements import Replacements
 from tidemill.core.hosting import Instance

@@ -1,4 +1,4 @@
-"""When serverless variants sleep, and how many requests they take."""
+"""When the servers of serverless variants are stopped, and how many requests they accept."""
 
 import pytest
 
@@ -10,7 +10,7 @@ READY = (Instance(job_id="00aa", log_stream="v/i", created_ms=0, ready=True),)
 
 
 class SetClock:
-    """A clock that a test sets."""
+    """A clock whose time a test sets."""
 
     s = 0.0
 

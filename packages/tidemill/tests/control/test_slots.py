@@ -5,7 +5,7 @@ import asyncio
 from tidemill.control.slots import Slots
 
 
-async def settle() -> None:
+async def run_ready_tasks() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -22,12 +22,12 @@ async def _fifo() -> list[str]:
     tasks = []
     for name, count in (("first", 2), ("second", 1), ("third", 1)):
         tasks.append(asyncio.create_task(job(name, count)))
-        await settle()
+        await run_ready_tasks()
     slots.release(1)
-    await settle()
+    await run_ready_tasks()
     assert order == [], "the second may not overtake the first, although it would fit"
     slots.release(1)
-    await settle()
+    await run_ready_tasks()
     assert order == ["first"]
     slots.release(2)
     await asyncio.gather(*tasks)
@@ -43,9 +43,9 @@ async def _cancelled() -> int:
     assert slots.try_take(1)
     waiting = asyncio.create_task(slots.take(1))
     behind = asyncio.create_task(slots.take(1))
-    await settle()
+    await run_ready_tasks()
     waiting.cancel()
-    await settle()
+    await run_ready_tasks()
     slots.release(1)
     await behind
     slots.release(1)
@@ -60,7 +60,7 @@ async def _too_large() -> bool:
     slots = Slots(lambda: 2)
     assert slots.try_take(1)
     large = asyncio.create_task(slots.take(5))
-    await settle()
+    await run_ready_tasks()
     assert not large.done()
     slots.release(1)
     await large
@@ -71,14 +71,14 @@ def test_a_job_larger_than_the_machine_runs_alone() -> None:
     assert asyncio.run(_too_large()) is False
 
 
-def test_a_job_with_gpus_waits_for_them_and_nobody_overtakes_it() -> None:
+def test_a_job_with_gpus_waits_for_them_and_no_job_overtakes_it() -> None:
     async def run() -> None:
         slots = Slots(lambda: 4, gpus=lambda: 2)
         assert slots.try_take(1, gpus=2)
         assert slots.try_take(1)
         waiting = asyncio.create_task(slots.take(1, gpus=1))
         behind = asyncio.create_task(slots.take(1))
-        await settle()
+        await run_ready_tasks()
         assert not waiting.done()
         assert not behind.done()
         slots.release(1, gpus=2)
@@ -89,12 +89,12 @@ def test_a_job_with_gpus_waits_for_them_and_nobody_overtakes_it() -> None:
     asyncio.run(run())
 
 
-def test_nobody_takes_a_slot_past_those_who_wait() -> None:
+def test_slots_go_to_waiting_jobs_first() -> None:
     async def run() -> bool:
         slots = Slots(lambda: 2)
         slots.force(2)
         waiting = asyncio.create_task(slots.take(2))
-        await settle()
+        await run_ready_tasks()
         slots.release(1)
         taken = slots.try_take(1)
         waiting.cancel()
@@ -110,7 +110,7 @@ def test_a_capacity_that_has_grown_lets_the_next_one_in() -> None:
         slots = Slots(lambda: room[0])
         await slots.take(1)
         waiting = asyncio.create_task(slots.take(1))
-        await settle()
+        await run_ready_tasks()
         assert not waiting.done()
         room[0] = 2
         slots.look()

@@ -1,4 +1,4 @@
-"""The sweep at the start: what it finishes, what it leaves alone, and that it never keeps the service from starting."""
+"""The sweep at the start: what it finishes, what it leaves unchanged, and that it never prevents the start."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which models of a multi-model endpoint are unloaded for others: asked of a server with room for two."""
+"""Models of a multi-model endpoint that are unloaded for others, on a server with room for two."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ NAMES = {model_name(archive(letter)): letter for letter in "abcdef"}
 
 
 class Deliveries:
-    """The executor's part: archives reach the instance."""
+    """Simulates the executor, which delivers archives to the instance."""
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         del ref, archive, name
 
 
 class SmallServer:
-    """Answers as a multi-model server does that has memory for two models."""
+    """Answers like a multi-model server with memory for two models."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -70,7 +70,7 @@ def answer(status: int, body: Any) -> Answer:
 
 
 def run(scene: Callable[[SmallServer, Callable[[str], Awaitable[int]]], Awaitable[None]]) -> SmallServer:
-    """Play a scene with a server and a function that invokes a model and returns the status."""
+    """Run a scene with a server and a function that invokes a model and returns the status; return the server."""
 
     async def play() -> SmallServer:
         server, targets = SmallServer(), TargetModels(Deliveries())  # pyrefly: ignore

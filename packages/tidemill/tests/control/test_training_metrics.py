@@ -1,4 +1,4 @@
-"""Points of metrics, derived from a log that grows: each line once, each state of a progress bar once."""
+"""Points of metrics from a growing log: each line counts once, and each state of a progress bar once."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -32,7 +32,7 @@ class Stage:
         self.metrics = TrainingMetrics(records, logs=root)
 
     def job(self, name: str, *definitions: tuple[str, str]) -> SegmentWriter:
-        """Store a job that runs, and return the writer of its log."""
+        """Store a running job, and return the writer of its log."""
         request = {
             "AlgorithmSpecification": {"MetricDefinitions": [{"Name": n, "Regex": regex} for n, regex in definitions]},
             "OutputDataConfig": {"S3OutputPath": "s3://b/o"},

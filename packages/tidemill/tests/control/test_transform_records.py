@@ -1,4 +1,4 @@
-"""How transform jobs cut objects into requests, and what they keep of answers."""
+"""Transform jobs split objects into requests, and join answers to results."""
 
 import gzip
 import io

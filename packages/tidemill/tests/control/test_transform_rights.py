@@ -1,4 +1,4 @@
-"""What the role of a model allows its batch transform jobs and asynchronous requests."""
+"""The rights that a model's role gives its batch transform jobs and asynchronous requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which TensorFlow and which Python a request gets."""
+"""The TensorFlow and the Python that a request gets."""
 
 from pathlib import Path
 
@@ -40,9 +40,7 @@ def number(version: str) -> tuple[int, int]:
 
 
 @given(VERSIONS, PYTHONS)
-def test_each_request_gets_an_environment_on_a_python_of_its_own_or_a_refusal_that_names_the_possible_ones(
-    version, python
-):
+def test_each_request_gets_an_environment_with_a_supported_python_or_a_refusal_that_names_them(version, python):
     try:
         found = select(image(version, python))
     except ValueError as error:
@@ -103,7 +101,7 @@ def test_an_impossible_python_is_refused(version, python, text):
         select(image(version, python))
 
 
-def test_what_differs_from_the_request_is_told():
+def test_differences_from_the_request_are_reported():
     assert select(image("2.15.0", "py311")).notices == ()
     assert select(image("2.4.4", "py38")).notices == ()
     assert "2.4.1 runs as 2.4.4" in select(image("2.4.1", "py38")).notices[0]

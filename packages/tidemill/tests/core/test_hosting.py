@@ -1,4 +1,4 @@
-"""Endpoints between their states, and as they are stored."""
+"""State transitions of endpoints, and their stored form."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def test_an_endpoint_reads_back_as_it_was_stored() -> None:
     assert Endpoint.from_document(endpoint.to_document()) == endpoint
 
 
-def test_what_takes_over_keeps_the_instances_that_it_shares() -> None:
+def test_a_deployment_that_takes_over_keeps_the_instances_that_it_shares() -> None:
     before = serving("aa", "bb")
     after = replace(before, starting=deployment("one", "aa", "cc")).promoted()
     assert ids(after.serving) == ["aa", "cc"]
@@ -35,7 +35,7 @@ def test_what_takes_over_keeps_the_instances_that_it_shares() -> None:
     assert after.starting is None
 
 
-def test_what_is_rolled_back_takes_along_only_what_was_started_for_it() -> None:
+def test_a_rollback_removes_only_instances_that_were_started_for_the_deployment() -> None:
     before = serving("aa")
     after = replace(before, starting=deployment("two", "aa", "bb"), status=EndpointStatus.UPDATING).rolled_back("no")
     assert (after.status, after.failure_reason, after.config_name) == (EndpointStatus.IN_SERVICE, "no", "one")

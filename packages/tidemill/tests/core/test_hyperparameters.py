@@ -27,7 +27,7 @@ def test_a_value_is_sent_as_its_json_text(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [value for value, _ in ENCODED if not isinstance(value, tuple)])
-def test_what_was_encoded_reads_back(value: object) -> None:
+def test_decoding_inverts_encoding(value: object) -> None:
     assert hps.decode(hps.encode({"name": value})) == {"name": value}
 
 

@@ -1,4 +1,4 @@
-"""Image URIs, in every spelling that AWS has used for TensorFlow."""
+"""Image URIs, in every form that AWS has used for TensorFlow."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_an_image_uri_says_version_device_and_python(uri: str, expected: Image) 
     assert parse_image(uri) == expected
 
 
-def test_what_is_made_reads_back() -> None:
+def test_parsing_inverts_making() -> None:
     training = images.training_image("2.21", "py311", "eu-west-1")
     assert training == "000000000000.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
     assert parse_image(training).framework_version == "2.21.0"
@@ -45,7 +45,7 @@ def test_what_is_made_reads_back() -> None:
 def test_only_the_python_handler_image_asks_for_python_handlers() -> None:
     assert parse_image(images.python_inference_image("2.21", "py311")).serves_python_handlers
     assert not parse_image(images.inference_image("2.21")).serves_python_handlers
-    # A training image used for serving is served as TF Serving would.
+    # A training image that is used for serving gets TensorFlow Serving's kind of endpoint.
     assert not parse_image(images.training_image("2.21", "py311")).serves_python_handlers
 
 

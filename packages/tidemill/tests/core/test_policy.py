@@ -1,4 +1,4 @@
-"""Policies: what fits a pattern, and what follows from several statements."""
+"""Policies: matching of patterns, and evaluation of several statements."""
 
 import fnmatch
 import random
@@ -37,7 +37,7 @@ def test_a_statement_allows() -> None:
     assert policy((Effect.ALLOW, "s3:Get*", "arn:aws:s3:::bucket/*")).rule(GET, {}) is Ruling.ALLOWED
 
 
-def test_denying_wins_in_whatever_order() -> None:
+def test_denying_wins_in_every_order_of_statements() -> None:
     allow, deny = (Effect.ALLOW, "*", "*"), (Effect.DENY, "s3:GetObject", "arn:aws:s3:::bucket/k*")
     assert policy(allow, deny).rule(GET, {}) is Ruling.DENIED
     assert policy(deny, allow).rule(GET, {}) is Ruling.DENIED
@@ -134,7 +134,7 @@ def test_globs_agree_with_another_implementation_on_random_texts() -> None:
 
 
 def test_a_text_made_against_a_pattern_does_not_make_it_slow() -> None:
-    # A backtracking matcher takes 40 over 20 steps here, which is no time that anything ends in.
+    # A backtracking matcher would take more than 40 over 20 steps here, and so never finish.
     pattern = "arn:aws:s3:::" + "*a" * 20 + "*b"
     assert not fits(pattern, "arn:aws:s3:::" + "a" * 1024)
     assert fits(pattern, "arn:aws:s3:::" + "a" * 1024 + string.ascii_lowercase + "b")

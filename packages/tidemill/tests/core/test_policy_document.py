@@ -1,4 +1,4 @@
-"""Policies as they are written in the settings: what is accepted is honored, and what is not says why."""
+"""Policies in the settings: what is accepted is honored, and a refusal gives the reason."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_one_statement_and_no_statement_are_policies() -> None:
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.name"}}, "without its closing brace"),
     ],
 )
-def test_what_would_have_no_effect_is_an_error(document: Any, fault: str) -> None:
+def test_an_element_without_effect_is_an_error(document: Any, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         read_policy(document)
 

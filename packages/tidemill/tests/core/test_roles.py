@@ -1,4 +1,4 @@
-"""Which policy a role has, what a job may call its own, and what the built-in policy makes of it."""
+"""The policy of a role, the prefixes of a job, and the effect of the built-in policy on them."""
 
 import json
 from dataclasses import replace
@@ -107,7 +107,7 @@ OWN = [
     "arn:aws:s3:::bkt/checkpoints/c/x",
     "arn:aws:s3:::bkt/boards/job-1/tensorboard-output/x",
     "arn:aws:s3:::bkt/parts/job-1/output/intermediate/x",
-    # Keys are no paths: this one is an object of its own, whatever it looks like.
+    # Keys are not paths: this is an object of its own, although it looks like a path to another one.
     "arn:aws:s3:::bkt/out/job-1/../job-10/output/model.tar.gz",
 ]
 FOREIGN = [
@@ -172,7 +172,7 @@ def test_a_job_describes_itself_and_reads_its_own_log() -> None:
 
 
 def test_a_job_named_like_a_pattern_owns_no_more() -> None:
-    # No name or URI gets this far, and if one did, it would be compared literally.
+    # No name or URI like this gets so far, and even then it would be compared literally.
     own = JobScope(name="*", output="bkt/*", model_dir="bkt/${job.name}")
     assert not may("s3:PutObject", "arn:aws:s3:::bkt/x/y", own)
     assert not may("sagemaker:DescribeTrainingJob", "arn:aws:sagemaker:r:a:training-job/x", own)

@@ -1,4 +1,4 @@
-"""The segment writer: no byte lost, no torn line left, time never back."""
+"""The segment writer: it loses no byte, leaves no incomplete line, and its time never decreases."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ from tidemill.core.segments import (
 
 
 class JumpingClock:
-    """A wall clock that shows the given times, then stays."""
+    """A wall clock that returns the given times, then stays at the last one."""
 
     def __init__(self, *times_ms: int) -> None:
         self.times_ms = list(times_ms)
@@ -112,7 +112,7 @@ def test_a_long_torn_tail_is_cut_off(tmp_path, size):
     assert lines_in(tmp_path) == [b"1000 whole\n"]
 
 
-def test_a_file_of_nothing_but_a_torn_line_begins_anew(tmp_path):
+def test_a_file_with_only_an_incomplete_line_is_emptied(tmp_path):
     segment_path(tmp_path, 1).write_bytes(b"1000 never finished")
     with SegmentWriter(tmp_path, clock=JumpingClock(5)) as writer:
         writer.write(b"first")
@@ -130,7 +130,7 @@ def test_a_full_segment_is_followed_by_the_next(tmp_path):
     assert messages_in(tmp_path) == [b"%02d" % number * 10 for number in range(31)]
 
 
-def test_a_line_larger_than_a_segment_has_one_of_its_own(tmp_path):
+def test_a_line_larger_than_a_segment_gets_its_own_segment(tmp_path):
     with SegmentWriter(tmp_path, segment_bytes=50, clock=JumpingClock(1)) as writer:
         for message in (b"a", b"b" * 200, b"c"):
             writer.write(message)
@@ -162,7 +162,7 @@ def test_a_long_line_is_not_split_inside_a_character(tmp_path, shift):
     times=st.lists(st.integers(0, 10**13), min_size=1, max_size=8),
     segment_bytes=st.integers(20, 300),
 )
-def test_whatever_is_written_is_there_in_order(tmp_path_factory, batches, times, segment_bytes):
+def test_all_written_lines_are_there_in_order(tmp_path_factory, batches, times, segment_bytes):
     directory = tmp_path_factory.mktemp("stream")
     clock = JumpingClock(*times)
     expected = []

@@ -1,4 +1,4 @@
-"""The ways a training job's state may go."""
+"""The state transitions of a training job."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_a_terminal_state_is_never_left(end: SecondaryStatus, late: SecondarySta
 
 
 @given(st.lists(st.sampled_from(list(SecondaryStatus)), max_size=12))
-def test_whatever_is_tried_every_transition_but_the_last_is_closed_and_the_end_is_the_last(
+def test_after_any_steps_only_the_last_transition_is_open_and_the_end_is_the_last(
     tried: list[SecondaryStatus],
 ) -> None:
     job = new_job()

@@ -1,4 +1,4 @@
-"""The part of the service that the agents of a cluster talk to, in a thread: S3 and the API of instances."""
+"""The part of the service that the agents of a cluster use, in a thread: S3 and the API of instances."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,11 @@ class ClusterService:
 
     Args:
         objects: The store; jobs may write below ``bucket/output/JOB_NAME``.
-        instances: Gives the records, which a restarted executor has anew.
+        instances: Returns the records; a restarted executor has new ones.
 
     Attributes:
-        url: Where it listens.
-        away: Whether it drops every connection unanswered.
+        url: URL of the service.
+        away: Whether it closes every connection without an answer.
     """
 
     def __init__(self, objects: ObjectStore, instances: Callable[[], ClusterInstances]) -> None:
@@ -42,7 +42,7 @@ class ClusterService:
         self.away = False
 
     def variables(self, job_name: str, *, attempt: int = 1) -> dict[str, str]:
-        """Issue keys to a job, in place of earlier ones. Return the variables of its instances."""
+        """Issue keys to a job, in place of earlier ones, and return the variables of its instances."""
         key = Credential(
             f"ASIA{job_name.upper().replace('-', ''):A<16}"[:20],
             f"secret-{job_name}-{attempt}",

@@ -1,6 +1,6 @@
-"""A PostgreSQL server of a test's own, on loopback, out of the binaries of the machine.
+"""A PostgreSQL server for one test, on loopback, from the machine's binaries.
 
-Debian's package puts them in /usr/lib/postgresql. The server refuses to run as root, so root runs it as `nobody`.
+Debian's package installs them in /usr/lib/postgresql. The server refuses to run as root, so root runs it as `nobody`.
 """
 
 import os
@@ -23,14 +23,14 @@ START_S = 60
 
 
 def binaries() -> Path | None:
-    """The directory of `initdb` and `postgres`; None if PostgreSQL is not installed."""
+    """Return the directory of `initdb` and `postgres`; None if PostgreSQL is not installed."""
     found = shutil.which("initdb")
     installed = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     return next((path for path in reversed(installed) if (path / "postgres").exists()), None)
 
 
 class PostgresqlServer:
-    """One server with a directory of its own, which `close` removes."""
+    """One server with its own directory, which `close` removes."""
 
     def __init__(self) -> None:
         found = binaries()
@@ -49,7 +49,7 @@ class PostgresqlServer:
         subprocess.run([self._bin / "initdb", *options], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)
 
     def start(self) -> None:
-        """Start the server, or start it again with the same data; returns when it answers."""
+        """Start the server, or start it again with the same data; return when it answers."""
         options = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.root}
         settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with (self.root / "log").open("ab") as log:
@@ -72,13 +72,13 @@ class PostgresqlServer:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL to the server and all of its processes, as a loss of power."""
+        """Send SIGKILL to the server and all of its processes, to simulate a power failure."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def empty_database(self) -> str:
-        """Empty the database of the tests, which is faster than a new one; its URL."""
+        """Empty the database of the tests, which is faster than creating one, and return its URL."""
         with self._admin() as connection:
             connection.execute("DROP SCHEMA public CASCADE")
             connection.execute("CREATE SCHEMA public")

@@ -1,4 +1,4 @@
-"""A placement that takes directories of this machine for the machines of a cluster. Agents are real processes."""
+"""A placement in which directories of this machine simulate the machines of a cluster. Agents are real processes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from tidemill.instance.spec import InstanceRef
 
 
 class ProcessPlacement:
-    """One directory below ``root`` for each instance index, and all of them on loopback.
+    """One directory below ``root`` per instance index, all of them on loopback.
 
     Attributes:
-        unreachable: Whether machines do not answer, as after a cut of their network: nothing is started or killed.
+        unreachable: Whether machines do not answer, as without a network: nothing is started or killed.
     """
 
     def __init__(self, root: Path, *, machines: int = 3) -> None:

@@ -1,9 +1,9 @@
-"""An executor that shares no files with the service, as one does whose instances run on other machines.
+"""An executor that shares no files with the service, like one whose instances run on other machines.
 
-Objects are fetched through the `ObjectSource`, logs delivered to the `LogSink`, artifacts read as streams, endpoints
-called over TCP. All of its own files lie below a root that the service knows nothing of; a new object on the same
-root is the executor after a restart. Instances are real processes (`separate_instance`), unless their spec has
-neither script nor model: then a test plays them with `report`, `end` and `lose`.
+Objects are fetched through the `ObjectSource`, logs delivered to the `LogSink`, artifacts read as streams, and
+endpoints called over TCP. All of its own files are below a root that the service does not know; a new executor on the
+same root simulates a restart. Instances are real processes (`separate_instance`), unless their spec has neither script
+nor model: then a test simulates them with `report`, `end` and `lose`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class SeparateExecutor:
 
     Attributes:
         launches: The instances that this object has started, in order.
-        stops: The stops that this object was asked for.
+        stops: The stops that were requested from this object.
         reaped: The jobs that this object has reaped.
     """
 
@@ -77,7 +77,7 @@ class SeparateExecutor:
             _write(directory / "process.json", {"played": True})
         else:
             self._start(ref)
-        # Last: a test that waits for the launch may lose or end the instance at once.
+        # Last, because a test that waits for the launch may lose or end the instance immediately.
         self.launches.append(ref)
 
     def _start(self, ref: InstanceRef) -> None:
@@ -159,13 +159,13 @@ class SeparateExecutor:
             self._clear(ref)
 
     def close(self) -> None:
-        """Reap the processes that have ended. Those that run go on."""
+        """Reap the processes that have ended; others keep running."""
         for child in self._children:
             child.poll()
-            child.returncode = child.returncode or 0  # it is not this object's any more: no warning at its end
+            child.returncode = child.returncode or 0  # prevents the warning of Popen about a running process
 
     def report(self, ref: InstanceRef, *statuses: str) -> None:
-        """Play an instance: it has entered these phases."""
+        """Simulate that an instance has entered these phases."""
         phases = [
             {"status": each, "started_ms": 2_000_000_000_000 + i, "message": each} for i, each in enumerate(statuses)
         ]
@@ -174,12 +174,12 @@ class SeparateExecutor:
     def end(
         self, ref: InstanceRef, outcome: Outcome = Outcome.COMPLETED, failure: str = "", *, ended_ms: int = 3
     ) -> None:
-        """Play an instance: it has ended."""
+        """Simulate that an instance has ended."""
         ended = {"outcome": outcome.value, "failure": failure, "ended_ms": ended_ms, "artifacts": {}}
         _write(self._directory(ref) / "exit.json", ended)
 
     def lose(self, ref: InstanceRef) -> None:
-        """Play an instance: it is gone without a result."""
+        """Simulate that an instance is gone without a result."""
         _write(self._directory(ref) / "process.json", {})
 
     def _launch(self, spec: InstanceSpec) -> None:

@@ -1,7 +1,7 @@
 """``python separate_instance.py DIRECTORY``: one instance of the separate executor, the counterpart of a shim.
 
-It runs the hyperparameter ``script`` (training), or ``serve.py`` of the model (endpoint), and reports by files below
-its directory, which belong to it and its executor alone.
+It runs the hyperparameter ``script`` (training), or ``serve.py`` of the model (endpoint), and reports through files
+below its directory, which only it and its executor use.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def end(outcome: str, failure: str, artifacts: dict[str, dict[str, object]]) -> 
 
 
 def run(command: list[str]) -> int:
-    """Run the user's code; every line of its output is logged. SIGTERM is passed on to it."""
+    """Run the user's code, log every line of its output, and pass SIGTERM on to it."""
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "SAGEMAKER_BASE_DIR": str(ml)}
     )

@@ -35,8 +35,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def environments_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environments directory in which those of TensorFlow 2.21 are complete, with fakes of the in-job
-    distributions only."""
+    """Return a directory of environments with complete ones of TensorFlow 2.21, which have fakes of the in-job
+    distributions."""
     directory = tmp_path_factory.mktemp("environments")
     for name in ("tf-2.21", "tf-2.21-gpu"):
         _fake_environment(directory, name)
@@ -64,7 +64,7 @@ def _fake_environment(directory: Path, name: str) -> None:
 def open_executor(
     state_dir: Path, environments_dir: Path, isolation: str, service_url: str | None = None, **settings: Any
 ) -> LocalExecutor:
-    """An executor over a store that keeps content in files named by their digest."""
+    """Return an executor over a store that keeps content in files named by their digest."""
     return LocalExecutor(
         state_dir=state_dir,
         environments_dir=environments_dir,
@@ -120,7 +120,7 @@ class Stage:
         return ended
 
     def wait(self, ref: InstanceRef, condition: Callable[[], bool], *, timeout_s: float = 60) -> None:
-        """Wait, by the executor's own news, until a condition holds."""
+        """Wait, woken by the executor's own notifications, until a condition holds."""
 
         async def follow() -> None:
             async with asyncio.timeout(timeout_s):
@@ -142,7 +142,7 @@ class Stage:
         return InstanceDirectory.of(self.state_dir, ref)
 
     def stored(self, data: bytes, *, name: str, uri: str | None = None) -> ObjectReference:
-        """An object of a store that keeps its files by digest."""
+        """Return an object of a store that keeps its files by digest."""
         digest = hashlib.sha256(data).hexdigest()
         file = self.state_dir / "objects" / digest
         file.parent.mkdir(exist_ok=True)
@@ -152,11 +152,11 @@ class Stage:
         )
 
     def content(self, reference: ObjectReference) -> Path:
-        """The file of an object that `stored` made."""
+        """Return the file of an object that `stored` created."""
         return self.state_dir / "objects" / reference.content_id
 
     def artifact(self, ref: InstanceRef, name: str) -> Path:
-        """An artifact that the executor hands over."""
+        """Return an artifact from the executor."""
         file = self.executor.publication(ref, name)
         assert file is not None
         return file
@@ -165,7 +165,7 @@ class Stage:
         return ChannelSpec(name=name, objects=[self.stored(data, name=key) for key, data in objects.items()])
 
     def reopen(self) -> None:
-        """A new executor on the same directories, as after a restart of the server."""
+        """Replace the executor by a new one on the same directories, as a restart of the server does."""
         self.executor.close()
         self.executor = open_executor(
             self.state_dir, self.environments_dir, self.isolation, self.service_url, **self.settings
@@ -179,7 +179,7 @@ class Stage:
 
 @pytest.fixture
 def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[..., Stage]]:
-    """Makes a stage with the isolation asked for."""
+    """Yield a function that makes a stage with the requested isolation."""
     made: list[Stage] = []
 
     def make(
@@ -206,25 +206,25 @@ def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[...,
 
 @pytest.fixture
 def stage(make_stage: Callable[..., Stage]) -> Stage:
-    """A stage with the best sandbox that works here."""
+    """Return a stage with the best sandbox that works here."""
     return make_stage("auto")
 
 
 @pytest.fixture(params=BACKENDS)
 def any_stage(request: pytest.FixtureRequest, make_stage: Callable[..., Stage]) -> Stage:
-    """A stage of each backend."""
+    """Return a stage with each backend in turn."""
     return make_stage(request.param)
 
 
 class Wire:
-    """Stands between a client and a store, and passes bytes on until it is told to do something else.
+    """A proxy between a client and a store, which forwards bytes until a test disturbs it.
 
     Attributes:
-        cut_after: Bytes of answers after which each connection is broken.
-        silent_after: Bytes of answers after which a connection stays open and nothing comes any more.
-        answer: What is said to every request, instead of asking the store.
+        cut_after: Bytes of answers after which each connection is closed.
+        silent_after: Bytes of answers after which a connection stays open, but silent.
+        answer: Answer to every request, instead of the store's.
         requests: The head of each request.
-        tls: Makes it the wire of an https endpoint.
+        tls: If set, the proxy is an https endpoint.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -296,7 +296,7 @@ class Wire:
 
 @dataclass
 class RemoteStore:
-    """Another service, which is the remote S3 of a test, and a wire to it that can be disturbed."""
+    """Another service, used as the remote S3 of a test, behind a proxy that can be disturbed."""
 
     service: Service
     wire: Wire
@@ -319,14 +319,14 @@ class RemoteStore:
 
 @pytest.fixture(scope="session")
 def remote_service() -> Iterator[Service]:
-    """The service behind `remote`."""
+    """Yield the service behind `remote`."""
     with Service() as service:
         yield service
 
 
 @pytest.fixture
 def remote(remote_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteStore]:
-    """An empty bucket of a remote S3. Its keys are in the environment, as those of a real one would be."""
+    """Yield an empty bucket of a remote S3. Its keys are in the environment, as those of a real one would be."""
     for name, value in remote_service.environment.items():
         if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, value)
@@ -341,7 +341,7 @@ def remote(remote_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a certificate for 127.0.0.1, signed by itself, and its key."""
+    """Return a file with a self-signed certificate for 127.0.0.1, and its key."""
     directory = tmp_path_factory.mktemp("certificate")
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]

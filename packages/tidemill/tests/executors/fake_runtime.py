@@ -1,4 +1,4 @@
-"""Stands in for tidemill-runtime: runs the hyperparameter ``script`` and keeps its side of the contract."""
+"""Replaces tidemill-runtime in tests: runs the hyperparameter ``script``, and otherwise follows the contract."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Stands in for tidemill-serving: does what the script in the model directory says."""
+"""Replaces tidemill-serving in tests: runs the script in the model directory."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server reduced to its executor, to be killed by a test: launches the spec that it is given, and waits."""
+"""A server reduced to its executor, which a test can kill: launches the given spec, and waits."""
 
 import asyncio
 import sys

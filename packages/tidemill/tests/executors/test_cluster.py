@@ -1,4 +1,4 @@
-"""Leases and attempts of instances on other machines, with real agents that talk to the service's own API."""
+"""Leases and attempts of instances on other machines, with real agents that use the service's own API."""
 
 import asyncio
 import io
@@ -45,7 +45,7 @@ short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
 
 
 class Cluster:
-    """A service, an executor over it, and directories that stand for machines."""
+    """A service, an executor over it, and directories that simulate machines."""
 
     def __init__(self, root: Path, objects: ObjectStore, *, lease_s: float) -> None:
         self.objects = objects
@@ -129,7 +129,7 @@ class Cluster:
 def cluster(
     request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
-    """A cluster whose leases are long, or of the length that the test asks for."""
+    """Yield a cluster whose leases are long, or of the length that the test requests."""
     monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
@@ -147,7 +147,7 @@ def cluster(
 
 
 def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
-    """The shim of an instance and everything below it."""
+    """Return the shim of an instance and all processes below it."""
     found = []
     for process in psutil.process_iter():
         try:

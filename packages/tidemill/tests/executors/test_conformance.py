@@ -1,7 +1,7 @@
-"""What every executor promises (`tidemill.executors.base.Executor`): one suite, run over each executor there is.
+"""The contract of every executor (`tidemill.executors.base.Executor`): one suite, run for each executor.
 
 The service's side is the same for all: a real object store, real log segments, the invoker of endpoints. A new
-executor gets a `Rig` here and must pass as it is.
+executor gets a `Rig` here, and must pass the unchanged suite.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ _numbers = itertools.count(1)
 
 
 class Closable(Executor, Protocol):
-    """An executor that a test can end as the end of the service does."""
+    """An executor that a test can close as the end of the service does."""
 
     def close(self) -> None: ...
 
@@ -98,7 +98,7 @@ class Rig:
         self.executor.close()
 
     def specs(self, script: str = "", *, count: int = 1, **changes: Any) -> list[InstanceSpec]:
-        """The specs of a new job with ``count`` instances."""
+        """Return the specs of a new job with ``count`` instances."""
         number = next(_numbers)
         # Processes are found by the id of their job on the whole machine, where other tests may run.
         self.jobs.append(secrets.token_hex(16))
@@ -165,14 +165,14 @@ class Rig:
         assert line in self.lines(spec)
 
     def lines(self, spec: InstanceSpec) -> list[str]:
-        """What the service's log store has of an instance's own output."""
+        """Return the lines of an instance's own output in the service's log store."""
         directory = stream_directory(self.logs, spec.log.group, spec.log.stream)
         data = b"".join(segment_path(directory, number).read_bytes() for number in segments_of(directory))
         lines = [line.split(b" ", 1)[1].decode() for line in data.split(b"\n")[:-1]]
         return [line for line in lines if not line.startswith("tidemill: ")]
 
     def stored(self, key: str, data: bytes, *, name: str) -> ObjectReference:
-        """An object of the service's store."""
+        """Return an object of the service's store."""
         info = asyncio.run(self.objects.put_bytes("bucket", key, data))
         return ObjectReference(
             uri=f"s3://bucket/{key}",
@@ -192,7 +192,7 @@ class Rig:
         return self.stored("model.tar.gz", buffer.getvalue(), name="model.tar.gz")
 
     def publish(self, ref: InstanceRef, name: str, ended: InstanceExit) -> bytes:
-        """Take an artifact over into the object store, as the control plane does. Return its bytes."""
+        """Take an artifact over into the object store, as the control plane does, and return its bytes."""
         artifact, publication = ended.artifacts[name], self.executor.publication(ref, name)
         if self.service:
             assert publication is None, "it has been uploaded already"
@@ -217,7 +217,7 @@ class Rig:
 
 
 class Split(SplitExecutor):
-    """Both executors, ended together."""
+    """Both executors, closed together."""
 
     def __init__(self, local: Any, cluster: Any) -> None:
         super().__init__(local, cluster)
@@ -233,7 +233,7 @@ class Split(SplitExecutor):
 def rig(
     request: pytest.FixtureRequest, tmp_path: Path, environments_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:
-    """A rig of each executor."""
+    """Return a rig for each executor in turn."""
     service = tmp_path / "service"
     service.mkdir()
     logs = service / "logs"

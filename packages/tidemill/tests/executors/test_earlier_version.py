@@ -1,4 +1,4 @@
-"""Files of the version before attempts had numbers: what it launched is taken over, and what it wrote is read."""
+"""Files of versions before attempts had numbers: their instances are taken over, and their reports are read."""
 
 import json
 import secrets
@@ -19,7 +19,7 @@ SCRIPT = "import os, pathlib; base = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR
 
 @pytest.fixture
 def stage(make_stage):
-    """A stage in whose state directory the earlier version has launched a job."""
+    """Return a stage in whose state directory the earlier version has launched a job."""
     stage = make_stage("plain")
     stage.refs.append(REF)
     directory = stage.directory(REF)

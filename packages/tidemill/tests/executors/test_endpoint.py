@@ -37,7 +37,7 @@ def model(stage, script):
 
 @contextlib.contextmanager
 def beneath(directory):
-    """A short path of a directory: the address of a socket holds 108 bytes."""
+    """Yield a short path of a directory, because socket addresses are limited to 108 bytes."""
     fd = os.open(directory, os.O_PATH)
     try:
         yield f"/proc/self/fd/{fd}"

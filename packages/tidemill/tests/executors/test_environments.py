@@ -1,4 +1,4 @@
-"""Environments built by uv: from a small lock, from the shipped wheel, and the real one."""
+"""Environments built by uv: from a small lock, from the wheel, and the real one."""
 
 import ast
 import os
@@ -26,7 +26,7 @@ LOCK = Path(module.__file__).parent / "locks" / "tf-2.21.txt"
 
 
 def small_lock(*names: str) -> str:
-    """The part of the real lock that pins ``names``."""
+    """Return the part of the real lock that pins ``names``."""
     text = LOCK.read_text()
     found = [re.search(rf"(?m)^{re.escape(name)}==(?:.*\\\n)+.*\n", text) for name in names]
     return "".join(match[0] for match in found if match)
@@ -34,7 +34,7 @@ def small_lock(*names: str) -> str:
 
 @pytest.fixture(scope="module")
 def locks(tmp_path_factory):
-    """A directory of locks with one small environment, one that cannot be built, and empty ones of old versions."""
+    """Return a directory of locks: a small environment, one that cannot be built, and empty ones of old versions."""
     directory = tmp_path_factory.mktemp("locks")
     (directory / "tf-2.21.txt").write_text(small_lock("pip", "six"))
     (directory / "tf-2.15.txt").write_text("six==1.0.0 --hash=sha256:" + "0" * 64 + "\n")
@@ -44,7 +44,7 @@ def locks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, locks):
-    """A small environment, built once."""
+    """Return a small environment, built once."""
     environments = Environments(tmp_path_factory.mktemp("built"), locks=locks)
     lines = []
     environment = environments.ensure("tf-2.21", log=lines.append)
@@ -139,7 +139,7 @@ def test_the_progress_of_a_build_names_package_size_and_time_left(tmp_path):
     now_s, lines = 0.0, []
     (tmp_path / "lib").mkdir()
     progress = BuildProgress("tf-2.21", prefix=tmp_path, log=lines.append, clock=lambda: now_s)
-    progress.started(2**30)  # a process that does not exist: only uv's own words count
+    progress.started(2**30)  # no such process exists, so only uv's own messages count
     progress.poll()
     for line in ("Resolved 66 packages in 1.27s", "Downloading six (30.0MiB)", "Downloading big (1.5GiB)"):
         progress.line(line)
@@ -240,7 +240,7 @@ def test_who_waits_for_a_build_sees_the_progress_of_the_builder(tmp_path, locks)
         def log(line):
             lines.append(line)
             if line == state:
-                builder.stdin.close()  # it goes on, and stops no more
+                builder.stdin.close()  # the builder continues, and does not stop again
 
         Environments(tmp_path / "e", locks=locks).ensure("tf-2.21", log=log)
         rest = list(states)
@@ -360,7 +360,7 @@ def test_a_marker_counts_only_while_its_directory_stands(tmp_path):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of tidemill, as it would be shipped."""
+    """Return the wheel of tidemill, as it is distributed."""
     directory = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
     subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True)

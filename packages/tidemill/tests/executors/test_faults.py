@@ -21,7 +21,7 @@ REF = InstanceRef(secrets.token_hex(16), 0)
 
 @pytest.fixture
 def killed_server(make_stage):
-    """A job whose server has been killed by SIGKILL while its script waits; and a stage that takes over."""
+    """Return a job whose server was killed by SIGKILL while its script waits, and a stage that takes over."""
     stage = make_stage("auto")
     stage.executor.close()
     script = (
@@ -89,7 +89,7 @@ def test_a_shim_killed_at_any_stage_is_lost_and_leaves_nothing(stage, monkeypatc
     assert not stage.directory(ref).ml.exists()
 
 
-def test_a_full_disk_fails_the_job_with_a_reason_of_its_own(stage, monkeypatch):
+def test_a_full_disk_fails_the_job_with_its_own_reason(stage, monkeypatch):
     monkeypatch.setenv("TIDEMILL_FAULTS", "shim.downloaded:enospc")
     _, ended = stage.run("print('ran')")
     assert ended.outcome is Outcome.FAILED
@@ -131,7 +131,7 @@ def test_changed_works_on_uvloop(stage):
 
 
 async def until(condition) -> None:
-    """Poll for something of which nobody can tell: there is no server."""
+    """Poll a condition that has no notification, because there is no server."""
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)

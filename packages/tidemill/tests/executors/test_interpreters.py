@@ -1,4 +1,4 @@
-"""Interpreters: which one is taken, and what is said when there is none."""
+"""Interpreters: which one is chosen, and the message if there is none."""
 
 import sys
 from pathlib import Path

@@ -107,7 +107,7 @@ def test_configuration_code_and_channels_lie_where_the_job_expects_them(any_stag
     )
     assert ended.outcome is Outcome.COMPLETED, ended
     how = "copied (isolation=plain)" if any_stage.executor.isolation == "plain" else "not copied (overlay; "
-    # After the isolation, and that two instances share the network.
+    # The lines before it: the isolation, and that two instances share the network.
     assert any_stage.lines(ref)[2].startswith(f"tidemill: channel training {how}")
     assert any_stage.lines(ref)[3:] == ["algo-1", "the code", "['training/a.txt', 'training/deep/er/x']", "deep"]
 
@@ -183,7 +183,7 @@ def test_nothing_of_a_job_outlives_it(any_stage):
         "for _ in range(3): subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'],"
         " start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
     )
-    assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}  # the shim itself takes a moment to end
+    assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}  # the shim itself takes a moment to exit
 
 
 def test_a_stop_gives_the_script_time_to_save(any_stage):
@@ -279,7 +279,7 @@ def test_a_shim_of_another_boot_is_lost_though_its_pid_lives(stage):
     directory.write_run(ProcessId(own.boot_id, own.pid, own.start_ticks + 1))
     assert not stage.executor.observe(spec.ref).running
     stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
-    stage.executor.kill(spec.ref)  # must not kill whoever has the pid now: this very process
+    stage.executor.kill(spec.ref)  # must not kill the current process with that pid, which is this one
 
 
 def test_launching_again_does_nothing_twice(stage):
@@ -315,7 +315,7 @@ def test_what_a_killed_service_left_of_a_failed_launch_goes_with_the_job(stage):
     assert not left.exists()
 
 
-def test_a_new_attempt_has_a_directory_and_a_mark_of_its_own(stage):
+def test_a_new_attempt_has_its_own_directory_and_mark(stage):
     first = stage.start(STUBBORN)
     stage.wait_for_line(first, "ready")
     second = InstanceRef(first.job_id, 0, attempt=2)
@@ -492,7 +492,7 @@ def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_j
         channels=(first, second),
     )
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
-    # After the isolation, and that two instances share the network.
+    # The lines before it: the isolation, and that two instances share the network.
     assert stage.lines(ref)[2:] == [
         "tidemill: channels first, second not copied (overlay; what the script writes stays with the job)",
         "['appended', 'cache', 'replaced', 'same'] new",
@@ -718,7 +718,7 @@ def test_a_spec_holds_every_variable_with_mode_0600(stage):
 
 
 def marked(ref: InstanceRef) -> list[int]:
-    """Processes of an instance that still live, by their environment."""
+    """Return the live processes of an instance, found by their environment."""
     wanted = f"TIDEMILL_INSTANCE={ref.job_id}/{ref.instance_index}".encode()
     found = []
     for entry in Path("/proc").iterdir():

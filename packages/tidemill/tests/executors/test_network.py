@@ -1,4 +1,4 @@
-"""Isolation mode ``full``: what a job reaches from its own network, tried from inside, and what is left of it."""
+"""Isolation mode ``full``: what a job can reach from its own network, tested from inside, and what is left of it."""
 
 import http.server
 import json
@@ -36,7 +36,7 @@ def say(value):
 
 @pytest.fixture(scope="module")
 def service():
-    """Stands for the service: says which Host it was asked for."""
+    """Yield the URL of a server that replaces the service, and answers with the requested Host."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -58,7 +58,7 @@ def service():
 
 @pytest.fixture
 def stage(make_stage, service):
-    """An executor whose jobs of several instances get networks."""
+    """Return a stage whose executor gives networks to jobs of several instances."""
     return make_stage("auto", service_url=service)
 
 
@@ -69,7 +69,7 @@ def full_stage(request, make_stage, service):
 
 @pytest.fixture(scope="module")
 def stranger():
-    """A server on the machine's loopback that is not the service."""
+    """Yield the port of a server on the machine's loopback that is not the service."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -84,7 +84,7 @@ def holder_of(stage, ref) -> JobNetwork:
 
 
 def nobody_is_left(stage, ref) -> bool:
-    """Whether no process of a job is left: neither marked nor in its network namespaces."""
+    """Return whether no process of a job is left, neither marked nor in its network namespaces."""
     wanted = ref.job_id.encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -135,7 +135,7 @@ def test_one_instance_keeps_the_machines_network_unless_it_needs_another(stage, 
     assert ended.record["isolation"] == "mount"
 
 
-def test_one_instance_that_serves_the_network_gets_one_of_its_own(stage):
+def test_a_single_instance_that_listens_on_all_interfaces_gets_its_own_network(stage):
     ref, ended = stage.run("pass", hosts=("algo-1",), serves_network=True)
     assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
     assert ended.record["isolation"] == "full"
@@ -169,7 +169,7 @@ with socket.create_server(('0.0.0.0', 8890)) as server:
 
 
 def _answer(address: str, port: int) -> bytes:
-    """What the first to answer at an address says; nothing if nobody does."""
+    """Return what the first server that answers at an address says; empty if none does."""
     try:
         with socket.create_connection((address, port), timeout=2) as client:
             return client.recv(100)
@@ -203,8 +203,8 @@ def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(ful
     assert said(full_stage, first)[0] == ["algo-1", "algo-2", addresses[1]]
     [line] = [line for line in log_of_second(full_stage, first) if line.startswith("= [")]
     assert json.loads(line[2:]) == ["algo-2", "algo-1", addresses[0]]
-    # Both answer whoever calls. The machine does not reach them, though a router may take the call in their place, nor
-    # does another job, whose own server listens on that very port.
+    # Both instances answer every caller. The machine cannot reach them, though a router may accept the call instead.
+    # Another job, whose own server listens on the same port, cannot reach them either.
     assert b"instance" not in _answer(addresses[0], 8890)
     ref, _ = full_stage.run(
         f"{PROBE}\nserver = socket.create_server(('127.0.0.1', 8890))\n"
@@ -257,7 +257,7 @@ def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(sta
     assert nobody_is_left(stage, ref)
 
 
-def test_a_new_attempt_gets_a_network_of_its_own_and_the_old_one_ends(stage):
+def test_a_new_attempt_gets_its_own_network_and_the_old_one_ends(stage):
     spec = stage.spec("import time; print('up', flush=True); time.sleep(600)")
     stage.executor.launch([spec])
     old = holder_of(stage, spec.ref).holder
@@ -268,7 +268,7 @@ def test_a_new_attempt_gets_a_network_of_its_own_and_the_old_one_ends(stage):
 
 
 def test_a_network_of_a_service_that_was_killed_while_making_it_is_found(stage):
-    """The file is there first; a holder that it does not tell of carries the mark of its job."""
+    """The file is written first; a holder that is not in it yet carries the mark of its job."""
     networks, spec = JobNetworks(stage.state_dir), stage.spec("", hosts=("algo-1",))
     file = networks.ensure(spec)
     lost = holder_of(stage, spec.ref).holder

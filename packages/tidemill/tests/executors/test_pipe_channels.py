@@ -29,7 +29,7 @@ IS_FED = (
 
 
 def is_fed(path):
-    """What a reader makes of the lock of a channel's feeder."""
+    """Return whether a reader would consider the lock of a channel's feeder held."""
     with path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -57,7 +57,7 @@ def test_a_script_reads_its_fifos_in_every_sandbox(any_stage):
     assert any_stage.lines(ref)[-2:] == [f"{[b'one,two'] * 3} {b'file'}", "True"]
 
 
-def test_a_channel_that_nobody_reads_does_not_keep_an_instance_from_ending(stage):
+def test_an_unread_channel_does_not_keep_an_instance_from_ending(stage):
     _, ended = stage.run("", channels=(pipe(stage),))
     assert ended.outcome is Outcome.COMPLETED
 
@@ -95,7 +95,7 @@ def test_the_outcome_stays_unfinished_when_the_shim_is_killed(any_stage):
     os.kill(any_stage.directory(ref).read_run().pid, signal.SIGKILL)
     any_stage.wait(ref, lambda: not any_stage.executor.observe(ref).running)
     assert outcome(any_stage, ref, "train_0") == "2 writing 0 0\n"
-    any_stage.wait(ref, lambda: not is_fed(lock))  # a process that the shim forked may hold it until it ends, too
+    any_stage.wait(ref, lambda: not is_fed(lock))  # processes that the shim forked may hold the lock until they end
     assert any_stage.executor.observe(ref).exit is None
 
 

@@ -29,7 +29,7 @@ print("channel", open(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "x.txt")).
 
 @pytest.fixture(scope="module")
 def real_environments() -> Path:
-    """The environments of this user; built where that has not been done."""
+    """Return the environments of this user; build the missing one."""
     directory = Settings().environments_dir
     Environments(directory).ensure("tf-2.21", log=print)
     return directory

@@ -24,7 +24,7 @@ FILES = BASE + (
 
 @pytest.fixture
 def far(remote: Any, stage: Any) -> Any:
-    """A remote S3 whose keys are in the environment of the executor."""
+    """Return a remote S3 whose keys are in the environment of the executor."""
     return remote
 
 

@@ -1,4 +1,4 @@
-"""What a job sees of the machine, in each mode, tried from inside."""
+"""The job's view of the machine in each mode, tested from inside."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MOUNT = ("bubblewrap", "unshare")
 
 @pytest.fixture(scope="module")
 def user_home(tmp_path_factory):
-    """A user's HOME with keys in it."""
+    """Return a user's HOME with keys in it."""
     home = tmp_path_factory.mktemp("user")
     for name in (".aws/credentials", ".ssh/id_ed25519"):
         (home / name).parent.mkdir()
@@ -32,7 +32,7 @@ def mount_stage(request, make_stage, user_home, monkeypatch):
 
 
 def ask(stage, expression: str) -> object:
-    """The value of a Python expression inside a job."""
+    """Return the value of a Python expression inside a job."""
     ref, ended = stage.run(f"import json, os, sys; from pathlib import Path; print('=', json.dumps({expression}))")
     assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
     return json.loads(stage.lines(ref)[-1].removeprefix("= "))
@@ -49,7 +49,7 @@ def attempt(action):
 
 
 def attempts(stage, **actions: str) -> dict[str, str]:
-    """What becomes of each action inside a job: ``done``, or the name of its OSError."""
+    """Return the result of each action inside a job: ``done``, or the name of its OSError."""
     calls = ", ".join(f"{name!r}: attempt(lambda: {action})" for name, action in actions.items())
     script = (
         f"import json, os, socket, subprocess\nfrom pathlib import Path\n{ATTEMPT}\nprint('=', json.dumps({{{calls}}}))"
@@ -64,7 +64,7 @@ def test_the_state_directory_and_the_users_keys_are_out_of_sight(mount_stage, us
     (state / "control.db").write_text("secret")
     found = ask(
         mount_stage,
-        # Of a job with several instances there is the path to the directory that they share, and nothing else.
+        # A job with several instances sees the path to their shared directory, and nothing else.
         f"[os.path.exists({str(state / 'control.db')!r}), any(files for _, _, files in os.walk({str(state)!r})),"
         f" os.path.exists({str(user_home / '.aws')!r}), os.path.exists({str(user_home / '.ssh')!r}),"
         " os.path.exists('/root/.ssh'), os.path.exists(os.path.expanduser('~/.aws'))]",

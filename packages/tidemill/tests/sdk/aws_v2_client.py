@@ -23,7 +23,7 @@ def channel(value):
 
 
 def main():
-    # The SDK checks its configuration file at each of some 20 look-ups per job, which takes nearly all of its time.
+    # The SDK validates its configuration file at each of some 20 look-ups per job, which takes nearly all of its time.
     jsonschema.validate = lambda *_, **__: None
     session = sagemaker.Session(boto3.Session(region_name="us-west-2"), default_bucket="bucket")
     for case in json.load(sys.stdin):

@@ -1,4 +1,4 @@
-"""Compares the serializers of tidemill's SDK with those of AWS's SDK v2; run where both can be imported."""
+"""Compares the serializers of tidemill's SDK with those of AWS's SDK v2; run in an environment with both."""
 
 import inspect
 import io
@@ -50,7 +50,7 @@ def value_of(result: Any) -> Any:
 
 
 def text_of(body: Any) -> Any:
-    """Bodies that differ in blanks between JSON's tokens, or in a last line end, are one to every reader."""
+    """Return a body without blanks between JSON's tokens and without a last line end, which no reader distinguishes."""
     body = body.encode() if isinstance(body, str) else body
     return body if body.startswith(b"\x93NUMPY") else body.replace(b" ", b"").rstrip(b"\n")
 

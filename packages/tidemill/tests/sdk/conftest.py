@@ -1,6 +1,6 @@
-"""A small AWS on loopback: records requests, keeps objects in memory, plays training jobs frame by frame.
+"""A small AWS on loopback: records requests, keeps objects in memory, and plays training jobs frame by frame.
 
-It checks no signatures and knows no more of each service than the SDK asks for.
+It checks no signatures, and implements only the part of each service that the SDK uses.
 """
 
 import json
@@ -31,20 +31,20 @@ class FakeAws:
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     frames: list[dict[str, Any]] = field(default_factory=list)
-    """Each DescribeTrainingJob applies the next one: members of the description, and ``logs`` by stream."""
+    """Each DescribeTrainingJob applies the next frame: members of the description, and ``logs`` by stream."""
     streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     endpoints: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Descriptions that DescribeEndpoint answers one after the other, the last one for ever."""
+    """Descriptions that DescribeEndpoint returns one after the other; the last one is repeated."""
     invocations: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     reply: tuple[str, bytes] = ("application/json", b'{"predictions": [[1.0]]}')
     invocation_status: int = 200
     page_events: int = 2
-    """Most events of a page that GetLogEvents answers."""
+    """Maximum number of events in a page of GetLogEvents."""
     outage: int = 0
-    """How many SageMaker requests get their connection cut."""
+    """Number of SageMaker requests whose connection is closed without an answer."""
 
     def named(self, operation: str) -> list[dict[str, Any]]:
-        """The recorded requests of one operation."""
+        """Return the recorded requests of one operation."""
         return [members for name, members in self.requests if name == operation]
 
     def log(self, stream: str, *messages: str, at_ms: int) -> None:

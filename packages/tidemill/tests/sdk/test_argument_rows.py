@@ -1,4 +1,4 @@
-"""The compatibility table against the SDK: every argument has a row, and every hyperparameter that an SDK sends."""
+"""The compatibility table and the SDK: every argument has a row, and so has every hyperparameter that an SDK sends."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 AWS_SDK = REPOSITORY / ".venvs/peers/lib/python3.11/site-packages/sagemaker"
 RUNTIME = REPOSITORY / "packages/tidemill-runtime/src"
 
-# Arguments that the estimator takes by **earlier.
+# Arguments that the estimator accepts through **earlier.
 BY_KEYWORD = {"rules", "git_config", "training_steps", "evaluation_steps", "checkpoint_path", "requirements_file"}
 
 NAME = re.compile(r"""["'](sagemaker_[a-z_]+)["']""")
@@ -39,7 +39,7 @@ def exported() -> dict[str, Any]:
 
 
 def signatures() -> dict[str, list[str]]:
-    """Every public callable of the SDK that takes arguments, with their names."""
+    """Return every public callable of the SDK that has arguments, with their names."""
     found: dict[str, list[str]] = {}
     for name, thing in exported().items():
         if inspect.isclass(thing):

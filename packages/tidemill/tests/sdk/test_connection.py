@@ -1,4 +1,4 @@
-"""Which service the SDK talks to."""
+"""The service that the SDK connects to."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def publish(state: Path, *, process: ProcessId) -> None:
 
 
 def fake_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter that is started find another `tidemill.cli` than the real one."""
+    """Make the started interpreter find another `tidemill.cli` than the real one."""
     program = tmp_path / "python"
     (tmp_path / "fake_cli.py").write_text(FAKE_CLI)
     program.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {tmp_path}/fake_cli.py "$@"\n')

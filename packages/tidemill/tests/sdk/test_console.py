@@ -1,4 +1,4 @@
-"""What is printed, and how, on a terminal and elsewhere."""
+"""The output on a terminal and elsewhere."""
 
 import io
 
@@ -8,7 +8,7 @@ from tidemill.sdk.console import Console
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -41,7 +41,7 @@ def test_no_color_leaves_no_escape_at_all() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_escapes_are_kept_for_whoever_asks() -> None:
+def test_escapes_are_kept_on_request() -> None:
     stream = Terminal()
     Console(stream, variables={}, keep_escapes=True).log("\x1b[31mred")
     assert stream.getvalue() == "\x1b[31mred\n"
@@ -74,7 +74,7 @@ def test_without_escapes_it_is_drawn_over_by_blanks() -> None:
 
 def test_a_notebook_draws_over_too() -> None:
     class OutStream(io.StringIO):
-        """A stream like the one that ipykernel puts in place of standard output."""
+        """A stream like the one with which ipykernel replaces standard output."""
 
     OutStream.__module__ = "ipykernel.iostream"
     stream = OutStream()

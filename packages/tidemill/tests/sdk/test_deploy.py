@@ -78,7 +78,7 @@ def test_an_endpoint_can_get_another_model(aws: Any, trained: TensorFlow) -> Non
 
 
 def test_an_update_that_is_rolled_back_raises_its_reason(aws: Any, trained: TensorFlow) -> None:
-    # The fake lists what is described, one description after the other.
+    # The fake returns these descriptions one after the other.
     kept = {"EndpointStatus": "InService", "EndpointConfigName": "before", "FailureReason": "no SavedModel"}
     aws.endpoints["digits"] = [{"EndpointStatus": "Updating", "EndpointConfigName": "before"}, kept]
     with pytest.raises(EndpointFailed, match="rolled back, it serves before:\nno SavedModel"):
@@ -170,7 +170,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 class Array:
-    """What a NumPy array can do, without NumPy."""
+    """The methods of a NumPy array that the SDK uses, without NumPy."""
 
     def tolist(self) -> list[float]:
         return [1.0, 2.0]
@@ -234,7 +234,7 @@ def test_each_deserializer_reads_its_body() -> None:
 
 
 def test_serializers_and_deserializers_are_those_of_awss_sdk() -> None:
-    """The same arguments, types and bodies, where AWS's SDK and NumPy are installed."""
+    """Arguments, types and bodies are equal; runs where AWS's SDK and NumPy are installed."""
     source = Path(s.__file__).parents[2]
     command = [PEERS, "-W", "ignore", Path(__file__).with_name("aws_v2_serializers.py"), source]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
-"""The Python in the documents: it parses, and its requests and arguments are ones that exist.
+"""The Python in the documents parses, and its requests and arguments exist.
 
-Code that the documents show is not run here, since most of it needs a trained model. What goes stale first is checked:
-names that are imported, arguments of the SDK, and members of requests by botocore's models.
+This code is not run here, since most of it needs a trained model. The test checks what becomes outdated first: imported
+names, arguments of the SDK, and members of requests according to botocore's models.
 """
 
 import ast
@@ -26,7 +26,7 @@ CLASSES = {"estimator": "TensorFlow", "transformer": "Transformer", "predictor":
 
 
 def operations() -> dict[str, Any]:
-    """The input of each operation, by its name in boto3."""
+    """Return the input of each operation, by its name in boto3."""
     session = botocore.session.get_session()
     models = [session.get_service_model(service) for service in SERVICES]
     return {
@@ -38,7 +38,7 @@ OPERATIONS = operations()
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Code blocks, fenced with the name of the language or indented, that look like Python."""
+    """Yield code blocks, fenced with the name of the language or indented, that look like Python."""
     lines: list[str] = []
     fence: str | None = None
     for line in [*text.splitlines(), ""]:
@@ -107,7 +107,7 @@ def check_call(call: ast.Call) -> None:
 
 
 def faults(operation: str, name: str, value: ast.expr) -> Iterator[str]:
-    """What botocore finds wrong with one member of a request; values that are not literals are believed."""
+    """Yield botocore's errors for one member of a request; values that are not literals are not checked."""
     shape = OPERATIONS[operation].members.get(name)
     if shape is None:
         yield f"{operation} has no member {name}"

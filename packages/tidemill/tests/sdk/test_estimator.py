@@ -1,4 +1,4 @@
-"""The estimator against a recording service: what it sends, what it shows, how it ends."""
+"""The estimator with a recording service: its requests, its output, and how its jobs end."""
 
 import io
 import tarfile
@@ -385,7 +385,7 @@ def test_a_service_that_goes_away_and_comes_back_does_not_end_the_wait(
     estimator = TensorFlow(str(script), sagemaker_session=session)
     estimator.fit(job_name="job", wait=False)
     aws.frames = [{}, completed()]
-    aws.outage = 8  # more than botocore tries by itself
+    aws.outage = 8  # more than botocore's own retries
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     estimator.latest_training_job.wait()
     out = capsys.readouterr().out
@@ -464,7 +464,7 @@ def test_an_attached_estimator_makes_the_same_job_again(
     aws: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("")
-    # As an earlier version made the job, before it was refused: attaching does not refuse it afterwards.
+    # A job of an earlier version, before this was refused: attaching does not refuse it.
     with monkeypatch.context() as earlier, pytest.warns(UserWarning, match="is a list"):
         earlier.setattr("tidemill.sdk.estimator.check_offered", lambda arguments: None)
         estimator = TensorFlow(

@@ -1,4 +1,4 @@
-"""What importing costs, and what is public."""
+"""The cost of imports, and the public names."""
 
 import json
 import subprocess
@@ -30,6 +30,6 @@ def test_importing_loads_no_library_beyond_the_standard_one(module: str) -> None
     }
 
 
-def test_what_is_public_is_sorted_and_there() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     assert tidemill.sdk.__all__ == sorted(tidemill.sdk.__all__)
     assert all(hasattr(tidemill.sdk, name) for name in tidemill.sdk.__all__)

@@ -1,4 +1,4 @@
-"""Reading the log lines of a job: in order, once, as botocore would, and with little work for each line."""
+"""Reading the log lines of a job: in order, once, with botocore's result, and with little work per line."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ from .conftest import FakeAws
 
 
 def calls_of(function: Callable[[], object]) -> int:
-    """How many Python functions and generators are entered while ``function`` runs."""
+    """Return how many Python functions and generators are entered while ``function`` runs."""
     count = 0
 
     def note(_frame: object, event: str, _argument: object) -> None:
@@ -91,7 +91,7 @@ def test_following_a_long_log_takes_little_work_a_line(aws: FakeAws, session: Se
         assert stream.getvalue().count("step ") == lines
         return counted
 
-    calls(1)  # makes the clients
+    calls(1)  # creates the clients
     few, many = calls(10_000), calls(50_000)
-    # One generator hands a line to the console, one to the merge; botocore alone entered five functions for each.
+    # Per line, one generator of the console and one of the merge; botocore alone entered five functions per line.
     assert (many - few) / 40_000 < 4

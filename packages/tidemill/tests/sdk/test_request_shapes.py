@@ -1,4 +1,4 @@
-"""Our CreateTrainingJob against the one that AWS's SDK v2 sends for the same arguments, through the same recorder."""
+"""Tidemill's CreateTrainingJob and the one that AWS's SDK v2 sends for the same arguments, on the same recorder."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from tidemill.wire.operations import operation
 
 PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
 
-# Known differences, besides these members for a debugger and a profiler, which there are none of here:
-# EnableSageMakerMetricsTimeSeries is sent by v2 for AWS's own metrics store; the image's registry and build; and under
-# enable_network_isolation v2 sends the code as a channel, where ours is fetched by the platform from outside the job.
+# Known differences, in addition to these members for a debugger and a profiler, which tidemill does not have:
+# v2 sends EnableSageMakerMetricsTimeSeries for AWS's own metrics store; the image's registry and build differ; and
+# under enable_network_isolation v2 sends the code as a channel, while tidemill's platform fetches it from outside.
 ONLY_V2 = {"DebugHookConfig", "ProfilerConfig", "ProfilerRuleConfigurations"}
 
-# Cases whose requests hold nothing that this service refuses, but everything that v2 sends of its own accord.
+# Cases whose requests contain nothing that this service refuses, but everything that v2 sends by default.
 SENT_UNASKED = ("plain", "hyperparameters", "pipe", "own-image")
 
 BASE = {
@@ -181,7 +181,7 @@ def run_v2(url: str, source: Path, home: Path) -> None:
         "AWS_EC2_METADATA_DISABLED": "true",
         "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
         "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
-        # Whatever is not for the recorder meets a closed port.
+        # Requests that are not for the recorder reach a closed port.
         "HTTPS_PROXY": "http://127.0.0.1:9",
         "NO_PROXY": "127.0.0.1",
     }
@@ -210,7 +210,7 @@ def without_known_differences(request: dict[str, Any], *, image: bool) -> dict[s
     algorithm = dict(kept["AlgorithmSpecification"])
     algorithm.pop("EnableSageMakerMetricsTimeSeries", None)
     if not image:
-        # The same repository and version in another registry, with the build's own words behind.
+        # The same repository and version in another registry, with the name of the build appended.
         algorithm["TrainingImage"] = "-".join(algorithm["TrainingImage"].rpartition("/")[2].split("-")[:4])
     return {**kept, "AlgorithmSpecification": algorithm}
 
@@ -227,7 +227,7 @@ def packed_names(aws: Any) -> dict[tuple[str, str], list[str]]:
 def test_the_request_is_the_one_of_awss_sdk(
     aws: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Our SDK refuses some of these arguments at the call; their requests have to be right all the same.
+    # Tidemill's SDK refuses some of these arguments at the call, but their requests must be correct as well.
     monkeypatch.setattr("tidemill.sdk.estimator.check_offered", lambda arguments: None)
     source = tmp_path / "source"
     (source / "pkg").mkdir(parents=True)

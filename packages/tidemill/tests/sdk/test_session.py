@@ -1,4 +1,4 @@
-"""Sessions: adopting others, buckets, roles, data."""
+"""Sessions: adopting other sessions, buckets, roles, data."""
 
 from pathlib import Path
 from typing import Any

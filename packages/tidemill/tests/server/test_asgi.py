@@ -1,4 +1,4 @@
-"""An ASGI application behind the service's HTTP server: streams both ways, failures, clients that leave, the end."""
+"""An ASGI application behind the service's HTTP server: streams both ways, failures, disconnects, shutdown."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,7 @@ def test_a_body_is_read_only_as_fast_as_the_application_takes_it() -> None:
         for _ in range(400):
             writer.write(PIECE)
         await started.wait()
-        with pytest.raises(TimeoutError):  # 40 MB fit into no buffer between the two
+        with pytest.raises(TimeoutError):  # 40 MB do not fit into the buffers between the two
             await asyncio.wait_for(writer.drain(), 0.2)
         go_on.set()
         await writer.drain()
@@ -161,7 +161,7 @@ def test_an_application_waits_for_a_client_that_does_not_read_and_learns_that_it
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write((HEAD + b"\r\n") % b"/")
         await started.wait()
-        while len(sent) < 2 or sent[-1] != sent[-2]:  # until a tenth of a second brings nothing more
+        while len(sent) < 2 or sent[-1] != sent[-2]:  # until nothing more arrives within a tenth of a second
             sent.append(pieces)
             await asyncio.sleep(0.1)
         assert pieces < 1000
@@ -219,7 +219,7 @@ def test_the_end_waits_for_answers_under_way_and_cuts_those_that_do_not_come(log
     assert [(entry["event"], entry["requests"]) for entry in log.entries] == [("http.requests_cut", 1)]
 
 
-def test_what_a_lifespan_raises_is_raised_where_it_is_entered_or_left() -> None:
+def test_an_exception_of_a_lifespan_is_raised_where_it_is_entered_or_left() -> None:
     async def failing(scope: dict[str, Any], receive: Any, send: Any) -> None:
         assert (await receive())["type"] == "lifespan.startup"
         if when == "startup":

@@ -1,4 +1,4 @@
-"""A service whose records are in PostgreSQL: it is the same service, and keeps to its own database and directory."""
+"""A service with its records in PostgreSQL: it behaves the same, and accepts only its own database and directory."""
 
 from collections.abc import Iterator
 from pathlib import Path

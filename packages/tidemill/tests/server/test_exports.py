@@ -1,4 +1,4 @@
-"""What clients are told."""
+"""The environment that clients get."""
 
 from pathlib import Path
 

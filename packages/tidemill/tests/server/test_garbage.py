@@ -27,7 +27,7 @@ async def live(monkeypatch: MonkeyPatch) -> None:
                 await asyncio.sleep(0.01)
 
 
-def test_what_lives_is_set_aside_and_a_full_collection_finds_garbage(monkeypatch: MonkeyPatch) -> None:
+def test_living_objects_are_set_aside_and_a_full_collection_finds_garbage(monkeypatch: MonkeyPatch) -> None:
     before = gc.get_threshold()
     asyncio.run(live(monkeypatch))
     assert gc.get_threshold() == before

@@ -25,7 +25,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 
 
 async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Reads the body when asked to, and answers its size."""
+    """Read the body if requested, and answer with its size."""
     size_bytes = 0
     more = scope["path"] != "/unread"
     while more:
@@ -44,7 +44,7 @@ async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_raised(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No test of this file makes the server log an error: a refusal is an answer, and no traceback follows it."""
+    """Fail a test if the server logs an error: a refusal is an answer without a traceback."""
     yield
     logged = caplog.get_records("call")
     assert [each.getMessage() for each in logged if each.exc_info or each.levelno >= logging.ERROR] == []
@@ -64,7 +64,7 @@ def sock(port: int) -> Iterator[socket.socket]:
 
 @pytest.fixture(scope="module")
 def hasty_port() -> Iterator[int]:
-    """One that loses patience soon: on a busy machine even with a client that does what it should."""
+    """Yield the port of a server with short time limits, which on a busy machine even a good client may exceed."""
     with toys.serving(echo, limits=SHORT) as port:
         yield port
 
@@ -148,7 +148,7 @@ def test_requests_in_one_packet_are_answered_in_order(sock: socket.socket) -> No
 
 
 def read_reply_kept(sock: socket.socket) -> bytes:
-    """One reply of a one-byte body, without reading into the next."""
+    """Read one reply with a one-byte body, but nothing of the next."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += sock.recv(1)
@@ -192,7 +192,7 @@ def test_a_head_that_two_readers_could_read_differently_or_is_too_large_is_refus
     ],
     ids=["no HTTP", "HTTP/0.9", "no ASCII", "TLS"],
 )
-def test_what_is_no_request_is_400(sock: socket.socket, data: bytes) -> None:
+def test_data_that_is_not_a_request_is_400(sock: socket.socket, data: bytes) -> None:
     sock.sendall(data)
     assert read_reply(sock)[0] == 400
 

@@ -1,4 +1,4 @@
-"""The key pair of the service."""
+"""The owner's key pair."""
 
 import re
 import stat

@@ -1,4 +1,4 @@
-"""The address for other machines: only with TLS, for users with keys of their own."""
+"""The address for other machines: only with TLS, and for users with their own keys."""
 
 import os
 import ssl
@@ -26,7 +26,7 @@ from tidemill.testing import Service
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the certificate of an authority, and one for 127.0.0.1 with its key."""
+    """Return a directory with the certificate of an authority, and one for 127.0.0.1 with its key."""
     directory = tmp_path_factory.mktemp("tls")
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
@@ -52,14 +52,14 @@ def public_url(service: Service) -> str:
 
 
 def keys(service: Service, *words: str) -> str:
-    """What `tidemill keys` prints."""
+    """Return the output of `tidemill keys`."""
     command = [sys.executable, "-m", "tidemill.cli", "keys", *words, "--state-dir", str(service.state_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
 def ann(service: Service) -> Iterator[dict[str, str]]:
-    """The variables of a user, as `tidemill keys add` prints them."""
+    """Yield the variables of a user, as `tidemill keys add` prints them."""
     lines = keys(service, "add", "ann").splitlines()
     yield dict(line.removeprefix("export ").split("=", 1) for line in lines)
     if "ann" in keys(service, "list"):

@@ -1,4 +1,4 @@
-"""The life of the service process, with real processes, sockets and signals."""
+"""The life cycle of the service process, with real processes, sockets and signals."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def state(variables: dict[str, str]) -> StateDirectory:
 
 
 def foreground(variables: dict[str, str], *arguments: str) -> tuple["subprocess.Popen[bytes]", str]:
-    """A service in the foreground, and the URL that it wrote when it was ready."""
+    """Start a service in the foreground; return it with the URL that it wrote when it was ready."""
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--ready-fd", str(writer), *arguments]
     process = subprocess.Popen(command, env=variables, pass_fds=[writer], stderr=subprocess.DEVNULL)
@@ -49,8 +49,8 @@ def test_a_detached_service_answers_and_is_found(tidemill: Run, state: StateDire
     with urllib.request.urlopen(f"{record.url}/healthz") as reply:
         health = json.load(reply)
     assert health["status"] == "ok"
-    assert health["objects_set_aside"] > 1000, "full collections would look at all that lives"
-    # Detached: in a session of its own, so that neither Ctrl-C nor a closed terminal reaches it.
+    assert health["objects_set_aside"] > 1000, "full collections would visit all live objects"
+    # Detached: in its own session, so that neither Ctrl-C nor a closed terminal reaches it.
     assert os.getsid(record.pid) == record.pid
     assert "service.started" in state.service_log.read_text()
 

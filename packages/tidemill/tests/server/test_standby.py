@@ -1,4 +1,4 @@
-"""Two services on one PostgreSQL and one state directory: one leads, the other passes on and follows it."""
+"""Two services on one PostgreSQL and one state directory: one leads, the other forwards to it and takes over."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def pair(postgresql: "PostgresqlServer", tmp_path: Path) -> Iterator[list[Servic
 
 
 def client(service: Service, name: str = "sagemaker") -> Any:
-    """A client that calls this very service, whichever leads."""
+    """Return a client that calls this service, whichever of the two leads."""
     keys = json.loads((service.state_dir / "keys.json").read_text())
     session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-east-1")
     config = Config(retries={"total_max_attempts": 10, "mode": "standard"}, read_timeout=20)
@@ -60,7 +60,7 @@ def test_the_second_service_answers_through_the_first_and_follows_its_death(pair
     create_model(second, "after-the-death")
     assert models(second) == ["after-the-death", "through-the-second"]
     assert s3.get_object(Bucket="data", Key="key")["Body"].read() == content
-    # Jobs and clients that know the first service's address reach the second there.
+    # At the first service's address, jobs and clients now reach the second service.
     assert models(first) == ["after-the-death", "through-the-second"]
 
 

@@ -1,4 +1,4 @@
-"""The state directory: who may have it, and who may not."""
+"""The state directory: which services, users and directories are accepted."""
 
 import json
 import os

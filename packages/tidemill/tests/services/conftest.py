@@ -1,7 +1,7 @@
 """The services other than S3 behind the gateway on a loopback port, for botocore's clients.
 
-The server and the clients live for the whole run; each test begins without records and logs (`Stage`). Nothing drives
-jobs and endpoints: a test sets their states itself.
+Server and clients live for the whole run; each test begins without records and logs (`Stage`). No driver runs, so a
+test sets the states of jobs and endpoints itself.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ _Message = MutableMapping[str, Any]
 
 
 class Keys:
-    """Knows the owner's key pair, those of further users, and a restricted one without a job."""
+    """Finds the owner's key pair, those of further users, and a restricted one without a job."""
 
     def __init__(self, records: RecordStore, clock: Clock) -> None:
         self._others = Credentials(USER, records, clock=clock)
@@ -84,7 +84,7 @@ class Keys:
 
 
 class SetClock:
-    """A clock that a test sets."""
+    """A clock whose time a test sets."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
@@ -97,7 +97,7 @@ class SetClock:
 
 
 class Sockets:
-    """The part of an executor that a call of an endpoint needs: where each instance listens."""
+    """The part of an executor that a call of an endpoint needs: the socket of each instance."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -125,7 +125,7 @@ class Stage:
         )
 
     def gateway(self, *, timeout_s: float = 30) -> Gateway:
-        """All services; ``timeout_s`` is the longest time that a model may take."""
+        """Return a gateway with all services; ``timeout_s`` is the time limit of models."""
         driver = EndpointDriver(
             self.records,
             Sockets(self.sockets),  # type: ignore[arg-type]
@@ -158,19 +158,19 @@ class Stage:
         )
 
     async def close(self) -> None:
-        """Close what the server's event loop holds open."""
+        """Close everything that is open in the server's event loop."""
         for driver in self._drivers:
             await driver.close()
 
     def change_job(self, name: str, change: Callable[[TrainingJob], TrainingJob]) -> None:
-        """Bring a training job to another state, as its driver would."""
+        """Change the state of a training job, as its driver would."""
         document = TrainingJob.from_document
         asyncio.run(
             self.records.update(TRAINING_JOB, name, lambda record: job_record(change(document(record.document))))
         )
 
     def change_endpoint(self, name: str, change: Callable[[Endpoint], Endpoint]) -> None:
-        """Bring an endpoint to another state, as its driver would."""
+        """Change the state of an endpoint, as its driver would."""
 
         def change_record(record: Any) -> Any:
             return endpoint_record(change(Endpoint.from_document(record.document)))
@@ -178,7 +178,7 @@ class Stage:
         asyncio.run(self.records.update(ENDPOINT, name, change_record))
 
     def bring_up(self, name: str) -> None:
-        """Let what an endpoint is starting come up, and take over."""
+        """Simulate that the starting deployment of an endpoint is ready and takes over."""
 
         def come_up(endpoint: Endpoint) -> Endpoint:
             for instance in endpoint.instances:
@@ -188,7 +188,7 @@ class Stage:
         self.change_endpoint(name, come_up)
 
     def instances(self, name: str, variant: str = "AllTraffic") -> tuple[Instance, ...]:
-        """The instances of a variant that serve."""
+        """Return the serving instances of a variant."""
         serving = self.hosting.endpoint(name).serving
         found = serving.find(variant) if serving else None
         return found.instances if found else ()
@@ -203,7 +203,7 @@ class Stage:
 
 
 class Door:
-    """A server in a thread of this process, for the gateway of the test that runs now."""
+    """A server in a thread of this process, for the gateway of the current test."""
 
     def __init__(self) -> None:
         self.gateway: Gateway | None = None
@@ -215,7 +215,7 @@ class Door:
         await self.gateway(scope, receive, send)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` in the server's event loop, where connections of its services live."""
+        """Run ``work`` in the server's event loop, to which the connections of its services belong."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
     @contextlib.contextmanager
@@ -251,7 +251,7 @@ def door() -> Iterator[Door]:
 
 @pytest.fixture(scope="session")
 def clients(door: Door) -> Iterator[Callable[..., Any]]:
-    """A botocore client by its service's name, with the user's keys or those given; each is made once."""
+    """Yield a function that returns a service's botocore client, with the user's or given keys, created once."""
     session = boto3.Session()
     made: dict[tuple[str, str], Any] = {}
 
@@ -281,7 +281,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabas
 
 @pytest.fixture(scope="session")
 def objects(tmp_path_factory: pytest.TempPathFactory, database: SqliteDatabase, door: Door) -> Iterator[ObjectStore]:
-    """An object store with the bucket ``data``, which no test changes."""
+    """Yield an object store with the bucket ``data``, which no test changes."""
     database.write_sync(lambda connection: object_index.insert_bucket(connection, "data", 0))
     objects = ObjectStore(database, tmp_path_factory.mktemp("objects"), clock=SystemClock())
     yield objects
@@ -290,7 +290,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory, database: SqliteDatabase, 
 
 @pytest.fixture
 def stage(tmp_path: Path, door: Door, database: SqliteDatabase, objects: ObjectStore) -> Iterator[Stage]:
-    """No records and no logs, behind the server for as long as the test runs."""
+    """Yield a stage without records and logs, behind the server while the test runs."""
     database.write_sync(lambda connection: connection.execute(delete(records)) and None)
     stage = Stage(tmp_path, database, objects)
     door.gateway = stage.gateway()
@@ -331,13 +331,13 @@ def iam(clients: Callable[..., Any], stage: Stage) -> Any:
 
 @pytest.fixture
 def restricted(clients: Callable[..., Any], stage: Stage) -> Callable[[str], Any]:
-    """Clients with keys that no policy allows anything."""
+    """Return a function that returns clients with keys to which no policy allows anything."""
     return lambda service: clients(service, RESTRICTED)
 
 
 @pytest.fixture
 def refusal() -> Callable[..., tuple[int, str, str]]:
-    """Status, error code and message of a call that is refused."""
+    """Return a function that returns status, error code and message of a refused call."""
 
     def refused(call: Callable[..., Any], **members: Any) -> tuple[int, str, str]:
         with pytest.raises(ClientError) as caught:
@@ -352,15 +352,16 @@ class _ModelServer(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # the client has hung up
+        if not isinstance(sys.exception(), ConnectionError):  # the client has disconnected
             super().handle_error(request, client_address)
 
 
 @pytest.fixture
 def serve_model(stage: Stage) -> Iterator[Callable[..., None]]:
-    """Starts the server of an instance (that of the endpoint ``digits``, if none is given) on its socket.
+    """Yield a function that starts an instance's server (by default that of the endpoint ``digits``) on its socket.
 
-    It answers by a function of the request and its body, which returns status, headers and body, or None to hang up.
+    The server answers with a function of the request and its body, which returns status, headers and body, or None to
+    close the connection.
     """
     servers: list[_ModelServer] = []
 

@@ -1,4 +1,4 @@
-"""Metrics of training jobs by boto3: statistics, data in pages, lists, and what is refused."""
+"""Metrics of training jobs by boto3: statistics, data in pages, lists, and refusals."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ START = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
 
 @pytest.fixture
 def job(sagemaker: Any, stage: Any) -> Any:
-    """A job with metrics; returns what logs lines at seconds after START."""
+    """Return a function that creates a job with metrics, and logs lines at given seconds after START."""
 
     def create(name: str = "digits") -> Any:
         sagemaker.create_training_job(
@@ -41,7 +41,7 @@ def job(sagemaker: Any, stage: Any) -> Any:
 
 
 def statistics(cloudwatch: Any, name: str = "digits", metric: str = "loss", **members: Any) -> list[dict[str, Any]]:
-    """The data points by time."""
+    """Return the data points ordered by time."""
     request = {
         "Namespace": NAMESPACE,
         "MetricName": metric,
@@ -94,7 +94,7 @@ def test_a_start_is_rounded_down_to_the_minute_or_to_a_shorter_period(cloudwatch
         {"EndTime": START + timedelta(seconds=1)},
     ],
 )
-def test_what_is_no_metric_has_no_points(cloudwatch: Any, job: Any, members: dict[str, Any]) -> None:
+def test_an_unknown_metric_has_no_points(cloudwatch: Any, job: Any, members: dict[str, Any]) -> None:
     job()((5, "loss: 1"))
     assert statistics(cloudwatch, Unit="None") != []
     assert statistics(cloudwatch, **members) == []

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from tidemill.wire.signing.credentials import Credential
 
-# As IAM's model in botocore has it.
+# The pattern in IAM's model of botocore.
 ROLE_ID = re.compile(r"\w{16,128}")
 
 

@@ -1,4 +1,4 @@
-"""CloudWatch Logs by boto3, over streams that the tests write: groups, streams, events, searches."""
+"""CloudWatch Logs by boto3, over streams written by the tests: groups, streams, events, searches."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def messages(reply: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def two_jobs(stage: Any) -> None:
-    """Two streams whose events interleave in time."""
+    """Write two streams whose events interleave in time."""
     stage.write_log(JOBS, "a/algo-1-1", [(1000, "a one"), (3000, "a two ERROR"), (5000, "a three")])
     stage.write_log(JOBS, "b/algo-1-2", [(2000, "b one"), (4000, "b two"), (6000, "b three ERROR")])
 
@@ -63,7 +63,7 @@ def test_groups_are_chosen_by_prefix_part_identifier_and_class(logs, stage):
     assert chosen(logGroupIdentifiers=[JOBS, f"{ARN}{ENDPOINT}", "/none"]) == [ENDPOINT, JOBS]
     assert chosen(logGroupClass="INFREQUENT_ACCESS") == []
     assert len(chosen(logGroupClass="STANDARD")) == 3
-    # A search by a part of the name is answered in short, as CloudWatch does.
+    # A search by a part of the name gets fewer members, as on CloudWatch.
     (short,) = logs.describe_log_groups(logGroupNamePattern="TrainingJ")["logGroups"]
     assert set(short) == {"logGroupName", "creationTime", "arn"}
 
@@ -122,7 +122,7 @@ def test_streams_come_by_name_or_by_their_last_event_in_both_directions(logs, st
     assert names(orderBy="LogStreamName", logStreamNamePrefix="b") == "b"
 
 
-def test_all_streams_come_in_one_reply_whatever_the_limit(logs, stage):
+def test_all_streams_come_in_one_reply_regardless_of_the_limit(logs, stage):
     for number in range(12):
         stage.write_log(JOBS, f"s{number:02}", [(1000, "x")])
     reply = logs.describe_log_streams(logGroupName=JOBS, limit=5)
@@ -161,7 +161,7 @@ def test_pages_of_events_join_to_the_whole_stream(logs, stage, from_head):
         token = {"nextToken": reply["nextForwardToken" if from_head else "nextBackwardToken"]}
     ordered = pages if from_head else pages[::-1]
     assert [line for page in ordered for line in page] == [f"line {number}" for number in range(10)]
-    # The token of the end comes back unchanged, and finds what is written later.
+    # The token at the end is returned unchanged, and finds lines that are written later.
     if from_head:
         assert reply["nextForwardToken"] == token["nextToken"]
         stage.write_log(JOBS, "s", [(2000, "later")])

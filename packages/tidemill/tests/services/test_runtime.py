@@ -1,4 +1,4 @@
-"""InvokeEndpoint: what reaches the model's server, what comes back, and what a client is told when nothing does."""
+"""InvokeEndpoint: what the model's server and the client get, and the errors if the server does not answer."""
 
 import threading
 from dataclasses import replace
@@ -14,7 +14,7 @@ ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 @pytest.fixture
 def endpoint(sagemaker: Any, stage: Any) -> str:
-    """An endpoint of one instance that is InService."""
+    """Return the name of an endpoint of one instance that is InService."""
     create(sagemaker, "digits", instances=1)
     stage.bring_up("digits")
     return "digits"
@@ -157,7 +157,7 @@ def test_a_model_that_dies_of_a_request_is_a_model_error(runtime, endpoint, serv
     status, code, message = refusal(runtime.invoke_endpoint, EndpointName=endpoint, Body=b"poison")
     assert (status, code) == (424, "ModelError")
     assert "does not answer" in message
-    assert seen == [b"poison"]  # it is not sent again
+    assert seen == [b"poison"]  # not sent again
 
 
 def test_a_model_that_takes_too_long_is_a_model_error(runtime, endpoint, stage, door, serve_model, refusal):

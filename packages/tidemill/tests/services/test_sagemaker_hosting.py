@@ -1,4 +1,4 @@
-"""Models, endpoint configurations and endpoints by boto3: what is shown of them, and what is refused."""
+"""Models, endpoint configurations and endpoints by boto3: their descriptions, and refusals."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -356,7 +356,7 @@ def test_weights_and_capacities_that_cannot_be_served_are_refused(sagemaker, end
         ("describe_endpoint", "delete_endpoint", "EndpointName", "endpoint", "endpoint"),
     ],
 )
-def test_what_is_not_there_could_not_be_found(sagemaker, refusal, describe, delete, member, title, kind):
+def test_a_missing_resource_could_not_be_found(sagemaker, refusal, describe, delete, member, title, kind):
     for call in (describe, delete):
         found = refusal(getattr(sagemaker, call), **{member: "none"})
         assert found == (400, "ValidationException", f'Could not find {title} "{ARN}:{kind}/none".')

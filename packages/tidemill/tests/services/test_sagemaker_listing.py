@@ -13,7 +13,7 @@ from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.store.records.base import Record
 
-# Operation, member of the reply, member of an item that names it.
+# Operation, member of the reply, and member of an item with its name.
 LISTINGS = [
     ("list_training_jobs", "TrainingJobSummaries", "TrainingJobName"),
     ("list_models", "Models", "ModelName"),
@@ -50,7 +50,7 @@ MAKERS = dict(
 
 @pytest.fixture(params=LISTINGS, ids=lambda listing: listing[0])
 def listing(request: pytest.FixtureRequest, sagemaker: Any, stage: Any) -> Any:
-    """A listing of 13 resources, named apart from the order of their creation."""
+    """Return a listing of 13 resources, whose names are not in the order of their creation."""
     operation, member, name = request.param
     make = MAKERS[operation]
     names = [f"{'even' if number % 2 == 0 else 'odd'}-{number:02}" for number in range(COUNT)]
@@ -65,7 +65,7 @@ def listing(request: pytest.FixtureRequest, sagemaker: Any, stage: Any) -> Any:
 
 
 class Listing:
-    """One listing and the names, in the order of creation, that are in it."""
+    """One listing, and its names in the order of creation."""
 
     def __init__(self, client: Any, operation: str, member: str, name: str, names: list[str]) -> None:
         self.operation = operation
@@ -79,7 +79,7 @@ class Listing:
         return [item[self._name] for item in reply[self._member]]
 
     def all(self, **members: Any) -> list[str]:
-        """Names of all pages, each of which keeps its size."""
+        """Return the names in all pages, after checking the size of each page."""
         pages = list(self._client.get_paginator(self.operation).paginate(**members))
         size = members.get("PaginationConfig", {}).get("PageSize", 10)
         assert all(len(self.of(page)) <= size for page in pages)
@@ -130,7 +130,7 @@ def test_a_token_belongs_to_its_query(listing, refusal):
 
 @pytest.mark.parametrize("size", [0, 101])
 def test_a_size_of_a_page_that_is_not_allowed_is_refused(listing, refusal, monkeypatch, size):
-    # The client's own check is off: the service's is what is tested.
+    # Disables the client's own check, to test the service's.
     monkeypatch.setattr("botocore.validate.range_check", lambda *arguments: None)
     status, code, message = refusal(listing.call, MaxResults=size)
     assert (status, code) == (400, "ValidationException")

@@ -1,4 +1,4 @@
-"""Training jobs and tags by boto3: what is shown of a job in each state, and what is refused."""
+"""Training jobs and tags by boto3: the description of a job in each state, and refusals."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +24,7 @@ NOT_FOUND = "Requested resource not found"
 
 @pytest.fixture
 def create(sagemaker: Any) -> Any:
-    """Creates a training job by name, with changes of the request."""
+    """Return a function that creates a training job by name, with changes of the request."""
     return lambda name="digits", **changes: sagemaker.create_training_job(
         **{**REQUEST, "TrainingJobName": name, **changes}
     )

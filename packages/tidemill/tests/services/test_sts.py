@@ -1,4 +1,4 @@
-"""GetCallerIdentity: every key may ask who it is."""
+"""GetCallerIdentity: every key may call it."""
 
 
 def test_the_user_is_an_assumed_role_of_the_account(sts):

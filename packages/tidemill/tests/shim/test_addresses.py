@@ -1,4 +1,4 @@
-"""Interfaces by address."""
+"""Network interfaces, found by their addresses."""
 
 from tidemill.shim.addresses import interface_of
 

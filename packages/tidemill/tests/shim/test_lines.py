@@ -9,7 +9,7 @@ from tidemill.shim.lines import STATE_EVERY_S, LineSplitter
 
 
 def fed(*pieces: bytes, seconds_between: float = 0.0) -> list[bytes]:
-    """Feed pieces at even times; all lines, with those of the end."""
+    """Feed pieces at equal intervals; return all lines, including those at the end."""
     splitter = LineSplitter()
     lines = []
     for number, piece in enumerate(pieces):
@@ -37,7 +37,7 @@ def test_text_is_cut_at_line_feeds_wherever_it_arrives_in_pieces(text: bytes, li
 
 
 def _with_states(text: bytes, lines: list[bytes]) -> list[bytes]:
-    """Byte by byte, the carriage return of CR LF ends a state until the line feed comes: passed on once, at once."""
+    """Add the state that is passed on byte by byte: there the CR of CR LF ends a state until the LF arrives."""
     first = [line for line in lines if line][:1]
     return [first[0] + b"\r", *lines] if b"\r" in text and first else lines
 
@@ -50,7 +50,7 @@ def test_a_bar_is_one_line_when_it_ends_and_its_first_state_is_passed_on_at_once
 def test_states_are_passed_on_at_most_every_half_second_and_the_latest_of_them() -> None:
     splitter = LineSplitter()
     passed = {}
-    for step in range(40):  # ten a second
+    for step in range(40):  # ten per second
         for line in splitter.feed(b"\rstep %d" % step, step / 10):
             passed[step] = line
     assert passed == {step: b"step %d\r" % step for step in range(0, 40, 5)}

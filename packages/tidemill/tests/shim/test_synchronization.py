@@ -1,4 +1,4 @@
-"""In which order checkpoints go up, and that none is stored that changed while it was read."""
+"""The order in which checkpoints are uploaded, and that no file is stored that changed while it was read."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ WANTED = SyncedDirectory(path="checkpoints", uri="s3://bucket/kept", whole=True,
 
 
 class Store:
-    """Takes what is uploaded; ``during`` is called after the first bytes of a file were read."""
+    """Receives uploads; ``during`` is called after the first bytes of a file were read."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[str, bytes]] = []
@@ -92,7 +92,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_stored_but_goes_up_when_it_
     assert store.stored == [("weights", b"new new")]
 
 
-def test_what_was_restored_goes_up_again_only_when_it_has_changed(store: Store, place: Path) -> None:
+def test_a_restored_file_is_uploaded_again_only_if_it_has_changed(store: Store, place: Path) -> None:
     write(place / "restored", "before", 10)
     folder = folder_of(place)
     folder.look(is_last=True)

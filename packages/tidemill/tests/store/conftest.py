@@ -1,4 +1,4 @@
-"""Lets tests of this folder import what they share."""
+"""Makes shared modules of this directory importable."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every `Database` must do: the tests that an implementation inherits, and the works that they run."""
+"""The contract of every `Database`: the tests that an implementation inherits, and the works that they run."""
 
 import asyncio
 import contextlib
@@ -87,11 +87,11 @@ async def together(database: Database, *calls: Coroutine[Any, Any, Any]) -> list
 
 
 class DatabaseContract:
-    """The tests. A subclass gives the fixture `open_database`."""
+    """The tests. A subclass provides the fixture `open_database`."""
 
     @pytest.fixture
     def open_database(self) -> Callable[[], Database]:
-        """Opens the same database, with `TABLES`, each time it is called."""
+        """Return a function that opens the same database, with `TABLES`, each time it is called."""
         raise NotImplementedError
 
     @pytest.fixture

@@ -1,9 +1,9 @@
-"""Kill a writing process again and again, and compare what it was told with what is stored.
+"""Kill a writing process repeatedly, and compare the acknowledged rows with the stored ones.
 
 Run as a program with a database and a number of rounds. The database is the path of an SQLite file or the URL of an
-empty PostgreSQL database. Each round forks a child in which several threads write and report every acknowledged row on
-a pipe; the parent kills it after a number of reports that the round's seed gives, or lets a fault point kill it.
-Prints the number of rows that were acknowledged, or fails.
+empty PostgreSQL database. Each round forks a child in which several threads write rows and report every acknowledged
+row on a pipe. The parent kills the child after a number of reports that depends on the round's seed, or lets a fault
+point kill it. Prints the number of acknowledged rows, or fails.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def write_for_ever(database: Database, report: int, seed: int) -> None:
 
 
 def one_round(where: str, seed: int) -> set[str]:
-    """Write, be killed, and give the acknowledged keys."""
+    """Run a writer, kill it, and return the acknowledged keys."""
     chance = random.Random(seed)
     reader, writer = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Only the databases are written for one dialect: no SQL text, no driver, no order of text that differs elsewhere."""
+"""Only the database implementations depend on a dialect: others have no SQL text, driver, or dialect's text order."""
 
 import ast
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def sources() -> list[Path]:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported, and every name out of one, as ``module.name``."""
+    """Yield every imported module, and every name imported from one, as ``module.name``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -32,7 +32,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def breaches(source: str) -> set[str]:
-    """What of ``source`` is bound to one dialect."""
+    """Return the parts of ``source`` that depend on one dialect."""
     tree = ast.parse(source)
     names = set(imported(tree))
     found = {name for name in names if f"{name}.".startswith(tuple(f"{module}." for module in OWN_MODULES))}

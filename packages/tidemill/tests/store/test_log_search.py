@@ -1,4 +1,4 @@
-"""Searching many streams: pages join to the sorted whole, whatever is filtered and wherever they are cut."""
+"""Searching many streams: the pages together are the sorted whole, for all filters and page sizes."""
 
 import os
 import random
@@ -30,7 +30,7 @@ class SetClock:
 
 
 class Group:
-    """Streams of a group, and what was written to them."""
+    """Streams of a group, and the events written to them."""
 
     def __init__(self, root: Path, *, segment_bytes: int = 1 << 20) -> None:
         self._root = root
@@ -48,7 +48,7 @@ class Group:
                 self.written.append((time_ms, stream, message))
 
     def sorted(self) -> list[Event]:
-        """All events in the order of time, and of streams; lines of one stream and moment as they were written."""
+        """Return all events ordered by time and stream; lines of one stream and time in the order of writing."""
         return sorted(self.written, key=lambda event: event[:2])
 
     def page(self, *, pattern: str = "", limit: int = 10_000, **search_options) -> tuple[list[FoundEvent], str | None]:
@@ -59,7 +59,7 @@ class Group:
         return list(page.events), page.next_token
 
     def all(self, **options) -> list[FoundEvent]:
-        """Events of all pages."""
+        """Return the events of all pages."""
         events, token = self.page(**options)
         while token is not None:
             more, token = self.page(token=token, **options)
@@ -78,7 +78,7 @@ def group(request, tmp_path) -> Group:
     for number in range(8):
         at_ms, events = chosen.randrange(1000, 1200), []
         for line in range(chosen.randrange(1, 60)):
-            at_ms += chosen.choice([0, 0, 0, 1, 7])  # many share a moment
+            at_ms += chosen.choice([0, 0, 0, 1, 7])  # many have the same time
             events.append((at_ms, f"{chosen.choice(['ok', 'ERROR', 'WARN'])} {number} {line}"))
         group.write(f"job-{number}/algo-1", events)
     group.write("silent", [])
@@ -124,7 +124,7 @@ def test_a_page_ends_before_it_is_too_large(tmp_path):
     assert plain(group.all()) == group.sorted()
 
 
-def test_what_is_written_while_a_client_reads_is_found_by_its_next_token(group):
+def test_lines_written_while_a_client_reads_are_found_with_its_next_token(group):
     first, token = group.page(limit=20)
     group.write("job-3/algo-1", [(5000, "late")])
     group.write("new", [(4000, "new"), (6000, "newer")])
@@ -166,7 +166,7 @@ def test_a_page_of_a_long_log_reads_little_more_than_it_returns(tmp_path, monkey
     clock = SetClock()
     with SegmentWriter(directory, segment_bytes=8 << 20, clock=clock) as writer:
         for batch in range(1000):
-            clock.ms = 1000 + batch // 10  # ten thousand lines share a moment
+            clock.ms = 1000 + batch // 10  # ten thousand lines have the same time
             writer.write_many(b"line %d of a long log" % (1000 * batch + number) for number in range(1000))
     for number in range(200):
         group.write(f"other-{number}", [(number, "x")])

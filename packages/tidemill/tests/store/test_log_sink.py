@@ -1,4 +1,4 @@
-"""Delivered log lines: each is stored once, whatever is delivered again and whatever was cut short."""
+"""Delivered log lines: each is stored once, even if deliveries are repeated or cut off."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_line_that_is_incomplete_is_refused(tmp_path: Path) -> None:
     assert stored(tmp_path) == b""
 
 
-def test_what_a_service_that_was_killed_wrote_of_a_line_is_delivered_again(tmp_path: Path) -> None:
+def test_a_line_that_a_killed_service_wrote_in_part_is_delivered_again(tmp_path: Path) -> None:
     sink = SegmentSink(tmp_path)
     sink.append(STREAM, b"5 one\n", offset=0)
     with segment_path(stream_directory(tmp_path, STREAM.group, STREAM.stream), 1).open("ab") as file:

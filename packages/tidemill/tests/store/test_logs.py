@@ -45,7 +45,7 @@ def plain(events: tuple[LogEvent, ...]) -> list[tuple[int, str]]:
 
 
 def forward(reader: LogReader, **arguments) -> list[tuple[int, str]]:
-    """All events, as a client reads them: until the token comes back."""
+    """Return all events as a client reads them: until the token is returned unchanged."""
     page = reader.read(start_from_head=True, **arguments)
     found = plain(page.events)
     while True:
@@ -132,7 +132,7 @@ def test_times_bound_what_is_read_in_both_directions(stream, start, end):
 
 
 def test_a_client_that_starts_again_at_the_last_time_sees_the_same_events_there(stream):
-    """AWS's SDKs poll so: from the last time stamp on, skipping as many events as they have had of it."""
+    """AWS's SDKs poll so: from the last time stamp on, skipping the events of that time that they already have."""
     seen: list[tuple[int, str]] = []
     start, skip = 0, 0
     while True:
@@ -163,7 +163,7 @@ def test_any_stream_reads_the_same_forward_and_backward(
     expected = [(t, m) for t, m in events if (start is None or t >= start) and (end is None or t < end)]
     reader = LogReader(directory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment_file, "BLOCK_BYTES", block)  # lines span blocks, and bisection goes deep
+        patch.setattr(segment_file, "BLOCK_BYTES", block)  # lines span blocks, and bisection is deep
         assert forward(reader, start_time_ms=start, end_time_ms=end, limit=limit) == expected
         assert backward(reader, start_time_ms=start, end_time_ms=end, limit=limit) == expected
 
@@ -292,7 +292,7 @@ def test_a_new_stream_is_listed_at_once(tmp_path):
         assert len(streams.names(GROUP)) == number + 1
 
 
-def test_a_new_stream_is_listed_at_once_in_a_settled_group_too(tmp_path):
+def test_a_new_stream_is_listed_at_once_in_a_group_that_has_not_changed_for_long(tmp_path):
     streams = LogStreams(tmp_path)
     group = create_stream(tmp_path, GROUP, "old").parent
     os.utime(group, (1, 1))
@@ -301,7 +301,7 @@ def test_a_new_stream_is_listed_at_once_in_a_settled_group_too(tmp_path):
     assert streams.names(GROUP) == ["new", "old"]
 
 
-def test_a_settled_group_is_not_read_again(tmp_path, monkeypatch):
+def test_a_group_that_has_not_changed_for_long_is_not_read_again(tmp_path, monkeypatch):
     streams = LogStreams(tmp_path)
     group = create_stream(tmp_path, GROUP, "s").parent
     os.utime(group, (1, 1))
@@ -337,7 +337,7 @@ def test_a_stream_is_described_by_its_lines(tmp_path):
     assert streams.open(GROUP, "other") is None
 
 
-def test_what_is_no_stream_is_not_listed(tmp_path):
+def test_a_directory_that_is_not_a_stream_is_not_listed(tmp_path):
     group = create_stream(tmp_path, GROUP, "s").parent
     (group / "half-made").mkdir()
     (group / "stray").write_text("x")

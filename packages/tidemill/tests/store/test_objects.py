@@ -1,4 +1,4 @@
-"""The object store by direct calls: what is visible when, whose file remains, and what damage does."""
+"""The object store by direct calls: what is visible when, whose file is kept, and the effect of damage."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ BUCKET = "bucket"
 
 @contextmanager
 def opened(root: Path, **settings: Any) -> Iterator[ObjectStore]:
-    """A store on ``root``; whoever uses it in an event loop closes it there."""
+    """Yield a store on ``root``; a test that uses it in an event loop closes it there."""
     with SqliteDatabase.open(root / "tidemill.db", metadata=metadata) as database:
         yield ObjectStore(database, root / "objects", clock=SystemClock(), **settings)
 

@@ -1,4 +1,4 @@
-"""Put, copy, delete and list in any order, against a plain dictionary."""
+"""Put, copy, delete and list in any order, compared with a plain dictionary."""
 
 import asyncio
 import tempfile
@@ -22,7 +22,7 @@ KEYS = st.one_of(
 
 
 class StoreAgainstDict(RuleBasedStateMachine):
-    """The store shows what a dictionary would."""
+    """The store must show the same as a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PostgreSQL behind the seam: the contract, what a broken connection costs, and that one service writes."""
+"""PostgreSQL as a `Database`: the contract, the effect of a broken connection, and that only one service writes."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ def test_a_connection_that_breaks_before_the_commit_costs_nothing(database, serv
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(database, monkeypatch):
-    """The server has committed, and the connection breaks before it says so."""
+    """The server has committed, but the connection breaks before its answer arrives."""
     attempts = []
 
     def work(connection: Connection) -> None:
@@ -176,7 +176,7 @@ def test_a_service_that_lost_its_database_to_another_writes_no_more(url, server,
         second[0].write_sync(adding("c"))
         assert names(second[0]) == ["a", "c"]
         assert second[0].lead.term == database.lead.term + 1
-    # The other one has ended, too: what this one has in memory is old all the same.
+    # The other service has ended, too, but the data in this one's memory is outdated all the same.
     with pytest.raises(ServiceUnavailable, match="another service has taken the database over"):
         asyncio.run(database.write(adding("d")))
     database.close()
@@ -190,7 +190,7 @@ def test_a_successor_waits_for_a_leader_that_lives_and_clears_one_that_does_not(
         database.lead.publish(local_url="http://127.0.0.1:1", relay=("127.0.0.1", 1))
         while succession.lead is None or succession.lead.relay is None:
             assert not succession.is_vacant()
-        for _ in range(3):  # three renewals, each at the end of the patience by the successor's clock
+        for _ in range(3):  # three renewals, each at the time limit by the successor's clock
             seen = succession.lead
             while succession.lead == seen:
                 assert not succession.is_vacant()
@@ -198,7 +198,7 @@ def test_a_successor_waits_for_a_leader_that_lives_and_clears_one_that_does_not(
     assert succession.is_vacant(), "it has ended in order"
     assert succession.lead is not None and succession.lead.ended
     database = PostgresqlDatabase.open(url, metadata=TABLES)
-    database.lead._keep = database.lead._renew = lambda *_args, **_keywords: None  # it hangs, and holds the lock
+    database.lead._keep = database.lead._renew = lambda *_args, **_keywords: None  # it hangs, but holds the lock
     assert not succession.is_vacant()
     seen = None
     while seen != succession.lead:

@@ -1,4 +1,4 @@
-"""Records: what is stored comes back or is refused, never something else; pages join to the sorted list."""
+"""Records: a read returns what was stored or fails; all pages together are the sorted list."""
 
 import asyncio
 import itertools
@@ -53,7 +53,7 @@ def record(name: str, *, kind: str = KIND, status: str = "InProgress", at_ms: in
 
 
 def fill(database: Database, many: list[Record]) -> None:
-    """Store records at one go."""
+    """Store records in one transaction."""
     rows = [records_module._to_row(each) for each in many]
     if rows:
         database.write_sync(lambda c: c.execute(insert(records), rows) and None)
@@ -216,7 +216,7 @@ def test_there_is_no_generation_while_a_change_may_be_yet_to_come(store):
         change.cancel()
         await asyncio.gather(change, return_exceptions=True)
         goes_on.set()
-        # Whether or not the cancelled change is committed: what was read before it is not taken for what is stored.
+        # Committed or not, the cancelled change invalidates what was read before it.
         await store.insert(record("next"))
         return first, store.generation(KIND)
 
@@ -463,7 +463,7 @@ slow_is_fine = settings(
 def test_pages_join_to_the_sorted_list_of_what_matches(database, clock, many, query):
     database.write_sync(lambda c: c.execute(delete(records)) and None)
     fill(database, many)
-    # A bound that pages hit again and again.
+    # A limit that pages reach repeatedly.
     store = SqlRecordStore(database, clock=clock, scan_max_rows=4)
     assert read_all(store, query) == expected_of(many, query)
 

@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 @pytest.fixture
 def version_1(tmp_path: Path) -> Path:
-    """A database file that the release before alembic wrote."""
+    """Return a database file written by the release before alembic."""
     path = tmp_path / "state.db"
     with contextlib.closing(sqlite3.connect(path)) as raw:
         raw.executescript(VERSION_1.read_text())
@@ -52,7 +52,7 @@ def version_1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes this release one that knows revision 0003 too; returns its file."""
+    """Make this release know revision 0003 too, and return the revision's file."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder)
     file = folder / "versions" / "r0003_next.py"
@@ -68,7 +68,7 @@ def run_sql(path: Path, statement: str) -> list[tuple[object, ...]]:
 
 
 def layout(path: Path) -> dict[str, str]:
-    """The definition of every table and index, in one spelling."""
+    """Return the definition of every table and index in a canonical spelling."""
     found = run_sql(path, "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
     return {str(name): " ".join(str(sql).split()) for name, sql in found}
 

@@ -1,4 +1,4 @@
-"""SQLite behind the seam: the contract, which commits are grouped, and what happens if the disk or the file is bad."""
+"""SQLite as a `Database`: the contract, which commits are grouped, and the effects of a bad disk or file."""
 
 import asyncio
 import shutil
@@ -50,7 +50,7 @@ def test_works_that_wait_share_one_commit(database, monkeypatch):
     commits = []
     monkeypatch.setattr(faults, "point", lambda name: commits.append(name) if name == "store.commit.before" else None)
     asyncio.run(together(database, *(database.write(adding(f"n{i:03}")) for i in range(200))))
-    assert len(commits) == 2  # the one that held the writer, and all the others
+    assert len(commits) == 2  # the one that held the writer, and one for all the others
     assert len(names(database)) == 200
 
 
@@ -106,7 +106,7 @@ def test_a_full_disk_refuses_creates_and_lets_deletes_go_on_until_there_is_room(
         arm(monkeypatch, "store.commit.before:enospc:1:1")
         calls = database.write(adding("new"), grows=True), database.write(removing("old"))
         created, deleted = asyncio.run(together(database, *calls))
-        # The fault hit the commit of whoever came first; from then on only deletes pass.
+        # The fault hit the first commit; from then on only deletes succeed.
         assert not reserved.path.exists()
         assert isinstance(created, ServiceUnavailable)
         assert "full" in str(created)

@@ -1,4 +1,4 @@
-"""The pytest fixtures, in a test run of their own."""
+"""The pytest fixtures, in a separate test run."""
 
 import os
 import subprocess

@@ -1,10 +1,10 @@
-"""The service for tests with the real application behind it."""
+"""The service for tests, with the real application."""
 
 from tidemill.core.names import default_bucket
 from tidemill.testing import Service
 
 
-def test_what_was_stored_is_there_after_kill_nine() -> None:
+def test_stored_records_survive_kill_nine() -> None:
     with Service() as service:
         s3 = service.client("s3")
         s3.put_object(Bucket=default_bucket(), Key="data/one", Body=b"kept")

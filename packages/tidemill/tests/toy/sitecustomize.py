@@ -1,7 +1,7 @@
-"""Puts a small application in the place of the real one, so that tests of the process need nothing behind it.
+"""Replaces the real application with a small one, so that tests of the process need nothing else.
 
-On the path of a child process this module is imported at its start. The application answers `/healthz` and the few
-operations that the command line calls, from `toy.json` in the state directory.
+If this directory is on the path of a child process, the module is imported at its start. The application answers
+`/healthz` and the few operations that the command line uses, from `toy.json` in the state directory.
 """
 
 import gc
@@ -130,10 +130,10 @@ class Toy:
 
     def GetLogEvents(self, state, request):
         lines = state["logs"][request["logGroupName"]][request["logStreamName"]]
-        # Two lines a page, so that a reader has to go on.
+        # Two lines per page, so that a reader has to request several.
         start = int(request.get("nextToken", "f/0").removeprefix("f/"))
         page = lines[start : start + 2]
-        # A line may be a pair: its time, and its text.
+        # A line may be a pair of time and text.
         events = [
             {"timestamp": line[0], "message": line[1]}
             if isinstance(line, list)

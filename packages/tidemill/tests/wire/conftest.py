@@ -18,7 +18,7 @@ import toys
 
 @pytest.fixture(scope="session", autouse=True)
 def wire_log() -> Iterator[LogCapture]:
-    """Events of the wire, in place of the console."""
+    """Yield the events of the wire, which are not printed."""
     capture = LogCapture()
     structlog.configure(processors=[capture])
     yield capture

@@ -1,7 +1,7 @@
-"""Bad requests, one row each: what is sent, and which refusal is wanted.
+"""Bad requests, one row each, with the expected refusal.
 
-The rows need a running service and one key pair (``Target``), so they can be thrown at the toys of this directory or
-at the whole service alike. Groups: A authentication, B chunked bodies, C HTTP, D JSON and validation.
+The rows need a running service and one key pair (``Target``), so they can be sent to the toys of this directory and to
+the whole service alike. Groups: A authentication, B chunked bodies, C HTTP, D JSON and validation.
 """
 
 import base64
@@ -32,7 +32,7 @@ JOB = {
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows are thrown."""
+    """The service to which rows are sent."""
 
     port: int
     key: str

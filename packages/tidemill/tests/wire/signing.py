@@ -1,4 +1,4 @@
-"""Makes requests byte by byte, signed by botocore's own signer, and reads what comes back."""
+"""Builds requests byte by byte, signed by botocore's own signer, and parses the answers."""
 
 import base64
 import datetime
@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/x-amz-json-1.1"}
 
 @dataclass
 class Answer:
-    """What the service said."""
+    """The answer of the service."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass
 class Signed:
-    """A request that botocore has signed; change it afterwards to spoil it."""
+    """A request that botocore has signed; change it afterwards to make it invalid."""
 
     method: str
     url: str
@@ -93,7 +93,7 @@ def sign(
     expires_s: int | None = None,
     host: str | None = None,
 ) -> Signed:
-    """Sign with botocore; the clock can be moved."""
+    """Sign with botocore, optionally with a shifted clock."""
     host = host or f"127.0.0.1:{port}"
     request = AWSRequest(method=method, url=f"http://{host}{path}", headers=headers or {}, data=body)
     request.context["client_config"] = None
@@ -109,13 +109,13 @@ def sign(
 
 
 def json_call(port: int, target: str, body: bytes, **options: object) -> Signed:
-    """A signed request of a JSON service."""
+    """Return a signed request of a JSON service."""
     options.setdefault("headers", {**JSON, "X-Amz-Target": target})
     return sign(port, body=body, **options)  # type: ignore[arg-type]
 
 
 def presigned(port: int, path: str, *, expires_s: int = 60, method: str = "GET", **options: object) -> Signed:
-    """A presigned S3 request."""
+    """Return a presigned S3 request."""
     return sign(
         port,
         service="s3",
@@ -134,7 +134,7 @@ def crc32(data: bytes) -> str:
 
 
 class _Streaming(botocore.auth.S3SigV4Auth):
-    """Signs the word that stands for a body in chunks."""
+    """Signs the keyword for a body in chunks."""
 
     def payload(self, request: AWSRequest) -> str:
         return str(request.headers["X-Test-Payload"])
@@ -147,7 +147,7 @@ class _Streaming(botocore.auth.S3SigV4Auth):
 
 @dataclass
 class Upload:
-    """A chunked upload in parts, so that a test can spoil one."""
+    """A chunked upload in parts, any of which a test can make invalid."""
 
     head: Signed
     chunks: list[bytes]
@@ -170,7 +170,7 @@ def chunked_upload(
     trailers: dict[str, str] | None = None,
     path: str = "/bucket/chunked",
 ) -> Upload:
-    """Build a chunked PUT, by the published description of the form and not by the code under test."""
+    """Build a chunked PUT from the published description of the format, independently of the code under test."""
     data = list(pieces)
     headers = {
         "Content-Encoding": "aws-chunked",
@@ -220,13 +220,13 @@ class _Chain:
 
 
 def converse(port: int, data: bytes, *, shut: bool = False, timeout_s: float = 20) -> Answer:
-    """Send bytes, read one reply.
+    """Send bytes and read one reply.
 
     Args:
-        port: Where to.
+        port: Port of the service.
         data: The request; the service may stop reading it early.
-        shut: Shut the write side afterwards, as a client that dies does.
-        timeout_s: Longest wait.
+        shut: Whether to shut down the write side afterwards, as a dying client does.
+        timeout_s: Time limit of the reply.
     """
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
         try:
@@ -234,7 +234,7 @@ def converse(port: int, data: bytes, *, shut: bool = False, timeout_s: float = 2
             if shut:
                 sock.shutdown(socket.SHUT_WR)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the reply may be there all the same
+            pass  # there may still be a reply
         method = data.partition(b" ")[0].decode("latin-1")
         with http.client.HTTPResponse(sock, method=method) as reply:
             reply.begin()

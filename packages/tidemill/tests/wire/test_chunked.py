@@ -1,4 +1,4 @@
-"""The chunk decoder: AWS's published examples, every byte of them flipped, and any cut of any body."""
+"""The chunk decoder: AWS's published examples, with every byte flipped, and every split of every body."""
 
 import base64
 import hashlib
@@ -85,7 +85,7 @@ def test_every_flipped_byte_of_a_published_example_is_noticed(name: str) -> None
             continue
         spoilt = bytearray(body)
         spoilt[position] ^= 0x01
-        # A digit of a size in the other case means the same size, and is the one change that does no harm.
+        # The other case of a hexadecimal digit means the same size: the only harmless change.
         with pytest.raises(AwsError) as caught:
             decode(decoder(name), bytes(spoilt), 1 << 20)
         assert 400 <= caught.value.status < 500

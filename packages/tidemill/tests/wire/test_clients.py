@@ -1,4 +1,4 @@
-"""Real boto3 clients against toy handlers: each protocol there and back."""
+"""Real boto3 clients and toy handlers: each protocol in both directions."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The compatibility table against botocore's models, the routed operations, and the page that is written from it."""
+"""The compatibility table compared with botocore's models, the routed operations, and the generated page."""
 
 import importlib.util
 import inspect
@@ -41,7 +41,7 @@ ALL = [(service, name) for service, operations in OPERATIONS.items() for name in
 
 
 def routed_by(service: type[Any]) -> set[str]:
-    """The operations that a service has handlers for."""
+    """Return the operations for which a service has handlers."""
     return set(service(**{name: Mock() for name in inspect.signature(service).parameters}).handlers)
 
 
@@ -54,7 +54,7 @@ def refuse(service: str, name: str, request: Mapping[str, Any]) -> None:
 
 
 def rows_that(wanted: Callable[[Any], bool]) -> list[Any]:
-    """Service, operation, place and row of every row of which ``wanted`` holds."""
+    """Return service, operation, place and row of every row for which ``wanted`` returns true."""
     return [
         pytest.param(service, name, place, row, id=f"{name}.{place}")
         for service, name in ALL
@@ -72,7 +72,7 @@ def is_choice(row: Any) -> bool:
 
 
 def value_of(shape: Shape) -> Any:
-    """A value that asks for something."""
+    """Return a value that requests something."""
     if isinstance(shape, StructureShape):
         return {member: value_of(inner) for member, inner in list(shape.members.items())[:1]}
     if isinstance(shape, ListShape):
@@ -85,7 +85,7 @@ def value_of(shape: Shape) -> Any:
 
 
 def within(path: shapes.Path, value: Any) -> Any:
-    """A request that holds nothing but a value at a path."""
+    """Return a request that contains only a value at a path."""
     if not path:
         return value
     inner = within(path[1:], value)
@@ -108,7 +108,7 @@ def test_every_member_has_a_row_and_every_row_a_member(service: str, name: str) 
 
 
 @pytest.mark.parametrize("service", list(COMMON))
-def test_every_common_row_stands_for_a_member_of_some_operation(service: str) -> None:
+def test_every_common_row_belongs_to_a_member_of_some_operation(service: str) -> None:
     unused = set(COMMON[service])
     for name, rows in OPERATIONS[service].items():
         unused -= {str(place) for place in shapes.members(input_of(service, name))} - rows.keys()
@@ -131,7 +131,7 @@ def test_a_refused_member_is_refused_by_name(service: str, name: str, place: sha
 
 
 @pytest.mark.parametrize(("service", "name", "place", "row"), rows_that(is_refused))
-def test_what_asks_for_nothing_is_accepted(service: str, name: str, place: shapes.Place, row: Refused) -> None:
+def test_a_member_that_requests_nothing_is_accepted(service: str, name: str, place: shapes.Place, row: Refused) -> None:
     empty = {"boolean": False, "string": "", "list": [], "map": {}, "structure": {}}.get(place.shape.type_name)
     for value in (empty, *row.harmless):
         refuse(service, name, within(place.path, value))

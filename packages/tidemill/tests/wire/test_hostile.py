@@ -1,4 +1,4 @@
-"""Every bad request of the table is refused in its own words, and the service goes on."""
+"""Every bad request of the table gets its own refusal, and the service keeps working."""
 
 import hostile
 import pytest

@@ -1,4 +1,4 @@
-"""Clients that send other forms than boto3 over plain HTTP: boto3 over TLS, minio-py, the common runtime."""
+"""Clients that send other forms than boto3 over plain HTTP: boto3 over TLS, minio-py, AWS's common runtime."""
 
 import io
 import shutil
@@ -50,7 +50,7 @@ def tls_s3(toy: toys.Toys, certificate: tuple[Path, Path]) -> Iterator[Any]:
 
 
 class Unseekable(io.RawIOBase):
-    """A body that can be read once."""
+    """A body that can be read only once."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)

@@ -1,4 +1,4 @@
-"""Readers and writers of the protocols, by themselves."""
+"""Readers and writers of the protocols, tested separately."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""S3's headers as clients write them: any case of an enumeration, and empty ones, for every member of the model."""
+"""S3's headers as clients write them: enumerations in any case, and empty headers, for every member of the model."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-s
 
 
 def header_members() -> Iterator[tuple[str, str, Shape]]:
-    """Operation, member and shape of every header of every S3 operation."""
+    """Yield operation, member and shape of every header of every S3 operation."""
     model = service_model("s3")
     for name in model.operation_names:
         shape = model.operation_model(name).input_shape
@@ -25,7 +25,7 @@ def header_members() -> Iterator[tuple[str, str, Shape]]:
 
 
 def read(operation_name: str, header: str, value: str) -> dict[str, Any]:
-    """The members of a request whose only header is ``header``."""
+    """Return the members of a request whose only header is ``header``."""
     scope = {"method": "PUT", "path": "/b/k", "query_string": b"", "headers": [(header.encode(), value.encode())]}
     return operation("s3", operation_name, "rest-xml").read(Request(scope), {}, b"", [])
 
@@ -43,7 +43,7 @@ def test_every_enumeration_in_a_header_is_read_in_any_case() -> None:
     assert {"x-amz-checksum-mode", "x-amz-acl", "x-amz-metadata-directive", "x-amz-object-attributes"} <= seen
 
 
-def test_what_is_no_value_of_an_enumeration_is_left_for_the_refusal() -> None:
+def test_a_value_outside_an_enumeration_is_passed_on_to_be_refused() -> None:
     assert read("GetObject", "x-amz-checksum-mode", "Enable") == {"ChecksumMode": "Enable"}
 
 

@@ -1,4 +1,4 @@
-"""The walk through botocore's shapes: every part once, innermost first, and an end where a shape contains itself."""
+"""The traversal of botocore's shapes visits every part once, innermost first, and ends for recursive shapes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The verifier against AWS's published examples, and where it is lenient on purpose."""
+"""The verifier with AWS's published examples, and where it is deliberately lenient."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ class OneKey:
 
 
 class Still:
-    """A clock that stands at the time of the examples."""
+    """A clock that shows the time of the examples."""
 
     def __init__(self, stamp: str = "20130524T000000Z") -> None:
         self._now = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)

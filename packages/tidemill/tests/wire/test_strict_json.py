@@ -1,4 +1,4 @@
-"""Strict JSON: what every reader agrees on is read, all else is refused."""
+"""Strict JSON: texts with one meaning for every parser are read, all others are refused."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def test_a_surrogate_pair_is_a_character() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity", "1" * 41, "01", "1.", "'a'", ""])
-def test_what_is_no_number_of_json_is_refused(text: str) -> None:
+def test_a_number_that_json_does_not_allow_is_refused(text: str) -> None:
     with pytest.raises(AwsError):
         loads(text.encode())
 

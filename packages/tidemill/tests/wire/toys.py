@@ -31,7 +31,7 @@ MOMENT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 
 
 class Keys:
-    """The look-up of all toys."""
+    """The credentials of all toys."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
         known = {KEY: Credential(KEY, SECRET, arn="arn:aws:iam::000000000000:user/toy")}
@@ -40,7 +40,7 @@ class Keys:
 
 
 class Anybody:
-    """Lets every key do everything: what keys may do is no business of these tests."""
+    """Allows everything to every key: these tests are not about rights."""
 
     async def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
@@ -49,7 +49,7 @@ class Anybody:
 
 
 class ShiftedClock:
-    """The machine's clock, moved."""
+    """The machine's clock, shifted."""
 
     def __init__(self, shift_s: float = 0) -> None:
         self.shift_s = shift_s
@@ -67,14 +67,14 @@ class ShiftedClock:
 
 @dataclass
 class Toy:
-    """A service of given handlers."""
+    """A service with given handlers."""
 
     handlers: Mapping[str, Handler]
 
 
 @dataclass
 class Toys:
-    """What the toy services have seen and stored."""
+    """The requests and objects that the toy services have received."""
 
     directory: Path
     seen: list[tuple[str, dict[str, Any], Context]] = field(default_factory=list)
@@ -269,7 +269,7 @@ class Toys:
 
 
 def toy_gateway(toys: Toys, *, clock: ShiftedClock | None = None, **options: Any) -> Gateway:
-    """A gateway in front of the toys."""
+    """Return a gateway in front of the toys."""
     limits = options.pop("limits", BodyLimits(object_bytes=64 * 1024 * 1024))
     options = {"region": "us-west-2", "clock": clock or ShiftedClock(), "limits": limits, **options}
     return Gateway(toys.services(), Keys(), authorizer=Anybody(), **options)
@@ -277,7 +277,7 @@ def toy_gateway(toys: Toys, *, clock: ShiftedClock | None = None, **options: Any
 
 @contextlib.contextmanager
 def serving(app: Any, *, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Serve ``app`` on a free loopback port; gives the port."""
+    """Serve ``app`` on a free loopback port, and yield the port."""
     with socket.create_server(("127.0.0.1", 0)) as sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         loop = runner.get_loop()
         listening, stop = threading.Event(), asyncio.Event()

@@ -1,1 +1,1 @@
-"""What scripts import from `horovod.common`."""
+"""The names that scripts import from `horovod.common`."""

@@ -1,4 +1,4 @@
-"""Adasum: a sum of gradients that leaves out what they share.
+"""Adasum: a sum of gradients that counts their common part once.
 
 Two gradients a and b are combined as (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum if they are orthogonal,
 their mean if they are equal. Ranks are combined in pairs, then in pairs of pairs, separately for each tensor.
@@ -18,10 +18,10 @@ __all__ = ["adasum"]
 
 
 def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -> list[Any]:
-    """Combine tensors over the ranks. Each rank gathers those of all others.
+    """Combine tensors over the ranks. Each rank gathers the tensors of all other ranks.
 
     Raises:
-        ValueError: If the number of ranks is no power of two, or a tensor is not of floats.
+        ValueError: If the number of ranks is not a power of two, or a tensor is not of floats.
     """
     count = size() if ranks is None else len(ranks)
     if count & (count - 1):

@@ -11,11 +11,11 @@ __all__ = ["Aggregation"]
 
 
 class Aggregation:
-    """Sums of gradients, and how many calls they hold.
+    """Sums of gradients, and the number of calls that were added.
 
     Args:
-        passes: After so many calls the sums are used.
-        average: Whether they are divided by that.
+        passes: Number of calls after which the sums are used.
+        average: Whether the sums are divided by `passes`.
     """
 
     def __init__(self, passes: int, *, average: bool) -> None:
@@ -25,7 +25,7 @@ class Aggregation:
         self._sums: list[Any] = []
 
     def add(self, gradients: Sequence[Any], use: Callable[[list[Any]], Any]) -> None:
-        """Add gradients to the sums, and call `use` with the sums when it is time. `tf.IndexedSlices` become dense."""
+        """Add gradients, as dense tensors, to the sums, and call `use` with the sums after every `passes` calls."""
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
         self._create(dense)
         with tf.control_dependencies(

@@ -1,4 +1,4 @@
-"""What becomes of every argument of every public function: honored, without effect, or refused.
+"""The effect of every argument of every public function: honored, without effect, or refused.
 
 Arguments that Horovod has and this package cannot honor are refused, never dropped. Those without effect change no
 result in Horovod either: names and hints about speed. A test compares the table with the signatures, and calls
@@ -30,7 +30,7 @@ class Argument:
 
     effect: Effect
     note: str
-    """What the argument does; why it does nothing; or what to do instead."""
+    """What the argument does, why it has no effect, or what to use instead."""
 
 
 def _honored(note: str) -> Argument:
@@ -39,14 +39,14 @@ def _honored(note: str) -> Argument:
 
 _PROCESS_SET = _honored("the ranks that take part; None for all")
 _SESSION = Argument(Effect.REFUSED, "TensorFlow 2 has no sessions: call it eagerly")
-_DEVICE = Argument(Effect.NONE, "tensors travel through the memory of the host")
+_DEVICE = Argument(Effect.NONE, "tensors go through the memory of the host")
 _NAME = _honored("name of the op in a graph; ranks match calls by it")
 _SCOPE = Argument(Effect.NONE, "name scopes are no part of the names by which ranks match calls")
 _LABEL = _honored("ranks match calls by it")
-_GROUPING = Argument(Effect.NONE, "gradients that are ready together travel together")
+_GROUPING = Argument(Effect.NONE, "gradients that are ready together are sent together")
 _KEPT_NAME = Argument(Effect.NONE, "the optimizer keeps its name, so that checkpoints fit")
 _ROOT = _honored("the rank whose value all ranks get")
-_COMPRESSION = _honored("how floats travel")
+_COMPRESSION = _honored("how floats are compressed while they are sent")
 _SCALES = {
     "prescale_factor": _honored("multiplied before the reduction"),
     "postscale_factor": _honored("multiplied after the reduction"),
@@ -111,8 +111,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "process_set": _PROCESS_SET,
     },
     "alltoall": {
-        "tensor": _honored("its rows are dealt out"),
-        "splits": _honored("number of rows for each rank; None for as many each"),
+        "tensor": _honored("its rows are divided among the ranks"),
+        "splits": _honored("number of rows for each rank; None for equal numbers"),
         "name": _NAME,
         "ignore_name_scope": _SCOPE,
         "process_set": _PROCESS_SET,
@@ -162,12 +162,12 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "init": {
         "comm": _honored("the group: None, a list of ranks, a communicator of mpi4py, or a `Communicator`"),
-        "process_sets": _honored("sets of ranks to add; `dynamic` is what it always is"),
+        "process_sets": _honored("sets of ranks to add; `dynamic` has no effect"),
     },
     "local_rank_op": {"name": _honored("name of the tensor in a graph")},
     "local_size_op": {"name": _honored("name of the tensor in a graph")},
     "process_set_included_op": {
-        "process_set_id": _honored("which set"),
+        "process_set_id": _honored("the id of the set"),
         "name": _honored("name of the tensor in a graph"),
     },
     "rank_op": {"name": _honored("name of the tensor in a graph")},
@@ -180,8 +180,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "process_set": _PROCESS_SET,
         **_SCALES,
     },
-    "remove_process_set": {"process_set": _honored("forgotten")},
-    "size_op": {"process_set_id": _honored("which set"), "name": _honored("name of the tensor in a graph")},
+    "remove_process_set": {"process_set": _honored("the set to remove")},
+    "size_op": {"process_set_id": _honored("the id of the set"), "name": _honored("name of the tensor in a graph")},
 }
 """By function and argument. Functions without arguments are not listed."""
 
@@ -191,10 +191,10 @@ def refuse(function: str, **given: Any) -> None:
 
     Args:
         function: The public function that was called.
-        given: Arguments whose rows say `refused`, with the values received; None passes.
+        given: The arguments whose rows say `refused`, with the values received; None is accepted.
 
     Raises:
-        ValueError: For the first one that has a value.
+        ValueError: For the first argument that has a value.
     """
     for name, value in given.items():
         if value is not None:

@@ -26,11 +26,11 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
     """
 
     class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-        """Gives all ranks the variables of one after the first batch, when optimizers have made theirs.
+        """Broadcasts the variables of one rank after the first batch, when optimizers have created theirs.
 
         Args:
-            root_rank: The rank whose variables all get.
-            device: Without effect: tensors travel through the memory of the host.
+            root_rank: Rank whose values all ranks get.
+            device: Without effect: tensors go through the memory of the host.
             local_variables: Without effect: TensorFlow 2 has no local variables.
         """
 
@@ -55,7 +55,7 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
         """Averages the metrics of an epoch over all ranks, before later callbacks see them.
 
         Args:
-            device: Without effect: tensors travel through the memory of the host.
+            device: Without effect: tensors go through the memory of the host.
         """
 
         def __init__(self, device: str = "") -> None:
@@ -76,12 +76,12 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
 
         Args:
             initial_lr: Learning rate at the multiplier 1.
-            multiplier: A number, or a function of the epoch.
-            start_epoch: The first epoch in which it applies.
-            end_epoch: The first epoch in which it no longer applies; None for no end.
-            staircase: Whether the function sees whole epochs only, else fractions as well.
-            momentum_correction: Scale a momentum with the learning rate for the batch of the change.
-            steps_per_epoch: Batches of an epoch, for fractions; None takes that of `fit`.
+            multiplier: A number, or a function of the epoch that returns one.
+            start_epoch: The first epoch in which the multiplier applies.
+            end_epoch: The first epoch in which the multiplier no longer applies; None for no end.
+            staircase: Whether `multiplier` is called with whole epochs only; False also passes fractions of epochs.
+            momentum_correction: Whether to scale the momentum with the learning rate for the batch of the change.
+            steps_per_epoch: Batches of an epoch, for fractions. Default: the number that `fit` reports.
         """
 
         def __init__(
@@ -108,7 +108,7 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
             self.restore_momentum: Any = None
 
         def on_train_begin(self, logs: Any = None) -> None:
-            """Find the number of batches in an epoch."""
+            """Determine the number of batches in an epoch."""
             del logs
             if not self.staircase and not self.steps_per_epoch:
                 self.steps_per_epoch = (self.params or {}).get("steps")
@@ -119,7 +119,7 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
                     )
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            """Note the epoch."""
+            """Remember the number of the epoch."""
             del logs
             self.current_epoch = epoch
 
@@ -137,14 +137,14 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
                 self._set(self.current_epoch + batch / (self.steps_per_epoch or 1))
 
         def on_batch_end(self, batch: int, logs: Any = None) -> None:
-            """Undo the correction of the momentum."""
+            """Restore the momentum after the batch of the change."""
             del batch, logs
             if self.restore_momentum is not None:
                 self.model.optimizer.momentum = self.restore_momentum
                 self.restore_momentum = None
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            """Show the learning rate among the metrics."""
+            """Add the learning rate to the metrics."""
             del epoch
             if logs is not None:
                 logs["lr"] = self._rate()
@@ -157,7 +157,7 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
             optimizer = self.model.optimizer
             optimizer.learning_rate = new
             momentum = getattr(optimizer, "momentum", None)
-            # In a compiled step the momentum of Keras is a constant: what is set here would not be seen.
+            # In a compiled step Keras's momentum is a constant, so a new value would have no effect.
             if self.momentum_correction and momentum and old > 0 and getattr(self.model, "run_eagerly", False):
                 self.restore_momentum = momentum
                 optimizer.momentum = float(momentum) * new / old
@@ -166,10 +166,10 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
         """Raises the learning rate from `initial_lr / size()` to `initial_lr` during the first epochs.
 
         Args:
-            initial_lr: Learning rate after the warm-up: that of one rank times the number of ranks.
-            warmup_epochs: How long the warm-up lasts.
+            initial_lr: Learning rate after the warm-up: the learning rate of one rank times the number of ranks.
+            warmup_epochs: Length of the warm-up, in epochs.
             momentum_correction: As for `LearningRateScheduleCallback`.
-            steps_per_epoch: Batches of an epoch; None takes that of `fit`.
+            steps_per_epoch: Batches of an epoch. Default: the number that `fit` reports.
             verbose: 1 prints a line at the end of the warm-up.
         """
 
@@ -182,7 +182,7 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
             verbose: int = 0,
         ) -> None:
             def multiplier(epoch: float) -> float:
-                # So that the last batch of the warm-up reaches 1.
+                # One batch more, so that the last batch of the warm-up reaches 1.
                 done = min(1.0, (epoch + 1.0 / (self.steps_per_epoch or 1)) / warmup_epochs) if warmup_epochs else 1.0
                 return (1 + done * (size() - 1)) / size()
 
@@ -212,8 +212,8 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
         """`ModelCheckpoint` that keeps the best model, and writes on rank 0 only.
 
         Args:
-            filepath: Where to write the model.
-            monitor: The metric; average it first, by `MetricAverageCallback`.
+            filepath: The file to write.
+            monitor: The metric; average it first, with `MetricAverageCallback`.
             verbose: As for `ModelCheckpoint`.
             mode: As for `ModelCheckpoint`.
             save_freq: As for `ModelCheckpoint`.

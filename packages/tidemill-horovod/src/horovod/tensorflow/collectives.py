@@ -1,7 +1,7 @@
-"""The ops under all public functions: one kind of collective over a list of tensors, in graphs and eagerly.
+"""The ops that all public functions use: one collective over a list of tensors, in graphs and eagerly.
 
-With the native engine each call is one op of its library. A communicator that only exchanges arrays runs in Python;
-one process needs no op at all.
+With the native engine each call is one op of its library. A communicator that only exchanges arrays runs in Python.
+With one process no op is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Kind", "Reduction", "run"]
 
 
 class Kind(IntEnum):
-    """What ranks do together, as numbered in native/message.h."""
+    """The collectives, as numbered in native/message.h."""
 
     ALLREDUCE = 0
     ALLGATHER = 1
@@ -43,7 +43,7 @@ class Reduction(IntEnum):
 
 
 _calls: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
-"""By graph, how often a name was used in it."""
+"""By graph, how often each name was used in it."""
 
 
 def run(
@@ -60,19 +60,19 @@ def run(
     """Add the op of a collective, or run it eagerly.
 
     Args:
-        kind: Which. An alltoall has two tensors: the rows, and the int64 numbers of rows for each rank.
-        tensors: Dense tensors that are sent independently of each other; those ready together are fused.
-        label: What the op is called. Ranks match tensors by it, by their place in the graph and by their order.
-        ranks: Those that take part, ascending; None for all.
-        reduction: Of an allreduce.
-        root: Of a broadcast, counted in all ranks.
-        scale: The result of an allreduce of floats is multiplied by it.
+        kind: The collective. An alltoall has two tensors: the rows, and the int64 numbers of rows for each rank.
+        tensors: Dense tensors that are sent independently of each other; tensors that are ready together are fused.
+        label: Name of the op. Ranks match tensors by it, by their place in the graph and by their order.
+        ranks: The ranks that take part, ascending; None for all.
+        reduction: How an allreduce combines elements; ignored by other collectives.
+        root: Rank whose tensor a broadcast sends, counted in all ranks.
+        scale: Factor for the result of an allreduce of floats.
         in_order: In a `tf.function`, run after the stateful ops that were added before this one, and before those that
             come later. By default the op runs as soon as its inputs are computed.
 
     Returns:
-        As many tensors (one of an alltoall). Static shapes are those of the inputs, but for the first axis of an
-        allgather and an alltoall.
+        As many tensors as the inputs (one for an alltoall). Static shapes are those of the inputs, except for the first
+        axis of an allgather and an alltoall.
     """
     members = range(size()) if ranks is None else ranks
     if len(members) == 1 and kind is not Kind.JOIN:
@@ -104,7 +104,7 @@ def run(
 
 
 def _name_in_graph(label: str) -> str:
-    """Equal on ranks that trace the same code: numbers that TensorFlow counts per process are left out."""
+    """Return a name that is equal on ranks that trace the same code: TensorFlow's per-process counters are left out."""
     graph = tf.compat.v1.get_default_graph()
     counter = _calls.setdefault(graph, Counter())
     counter[label] += 1
@@ -115,8 +115,8 @@ def _name_in_graph(label: str) -> str:
 def _run_when_ready(op: Any) -> None:
     """Keep a `tf.function` from running its collectives one after the other, in the order of their creation.
 
-    It does so with all stateful ops. The gradient of the first layer, which is computed last, would travel first, and
-    no gradient during the backward pass.
+    TensorFlow orders all stateful ops that way. The gradient of the first layer, which is computed last, would then be
+    sent first, and no gradient would be sent during the backward pass.
     """
     dependencies = getattr(op.graph, "experimental_acd_manager", None)
     if dependencies is not None:

@@ -1,4 +1,4 @@
-"""What a group of processes must be able to do, and the group of one."""
+"""The interface of a group of processes, and the group of one process."""
 
 from __future__ import annotations
 
@@ -14,56 +14,79 @@ __all__ = ["Communicator", "Ranks", "Single"]
 class Communicator(Protocol):
     """A group of processes that call the same collectives in the same order, from one thread at a time.
 
-    It may also have a method `holds(variable) -> bool`: whether this process has the variable's value. Variables that
-    it does not hold are passed over by `broadcast_variables`. If it has an attribute `can_connect` that is true, its
-    members are processes that may connect with each other: tensors then travel by the native engine, and the
-    communicator is only used to introduce them.
+    It may also have a method `holds(variable) -> bool`, which returns whether this process has the variable's value.
+    `broadcast_variables` skips variables that this process does not hold. If the communicator has an attribute
+    `can_connect` that is true, its members are processes that may connect to each other: the native engine then sends
+    the tensors, and the communicator is used only to exchange addresses.
     """
 
     @property
     def rank(self) -> int:
-        """This process, counted in the group."""
+        """Rank of this process in the group."""
         ...
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """Number of processes in the group."""
         ...
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The element-wise `sum` (or `mean`) over the group, bit-equal on all of it."""
+        """Return the element-wise `sum` or `mean` over the group, bit-equal on all its members.
+
+        Args:
+            array: An array of the same shape and dtype on all members.
+            op: `sum` or `mean`.
+
+        Returns:
+            An array of the same shape and dtype.
+        """
         ...
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all, by rank; their shapes may differ."""
+        """Return the arrays of all members, by rank.
+
+        Args:
+            array: This member's array; shapes may differ between members.
+
+        Returns:
+            One array per member.
+        """
         ...
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of `root`; elsewhere the argument is not read."""
+        """Return the array of member `root`.
+
+        Args:
+            array: The array to send; not read on other members.
+            root: Rank of the sender in the group.
+
+        Returns:
+            The array of `root`.
+        """
         ...
 
     def barrier(self) -> None:
-        """Return when all are here."""
+        """Return when all members have called this method."""
         ...
 
 
 class Single:
-    """One process alone."""
+    """The group of a single process."""
 
     rank = 0
     size = 1
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         del op
         return np.array(array, copy=True)
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The array itself."""
+        """Return a list of the array itself."""
         return [np.asarray(array)]
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         del root
         return np.asarray(array)
 
@@ -73,7 +96,7 @@ class Single:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among others that the native engine connects, and nothing else."""
+    """A group whose processes the native engine connects; it has no methods of its own for arrays."""
 
     rank: int
     size: int

@@ -1,4 +1,4 @@
-"""Smaller numbers on the way."""
+"""Compression of tensors while they are sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Half:
 
 
 class Compression:
-    """How `allreduce` packs floats: `Compression.none`, or `Compression.fp16`."""
+    """Compression of floats in collectives: `Compression.none`, or `Compression.fp16` (half precision)."""
 
     none = _None
     fp16 = _Half

@@ -1,8 +1,8 @@
-"""The native engine of this process: a thread that does what the coordinator, on rank 0, has all ranks do.
+"""The native engine of this process: a thread that runs the collectives that the coordinator on rank 0 orders.
 
-Ranks run the ops of a graph in any order. Each op hands its tensor to the engine and gives its thread back. The
-coordinator lets a tensor travel when it is ready on all ranks, together with others of its dtype, and all ranks do
-this in the same order. So no order of ops can deadlock the ranks.
+Ranks run the ops of a graph in any order. Each op passes its tensor to the engine and returns TensorFlow's thread. When
+a tensor is ready on all ranks, the coordinator has all ranks reduce it, together with other tensors of its dtype. All
+ranks follow the same order, so no order of ops can deadlock the ranks.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Engine:
     """A started engine."""
 
     collective: Any
-    """The op."""
+    """The native op."""
     hosts: tuple[str, ...]
-    """By rank, what tells machines apart."""
+    """By rank, the name of its machine."""
 
 
 def start_engine(meeting: Meeting, *, address: str = "") -> Engine:
-    """Connect this rank with the others and start its engine. Collective.
+    """Connect this rank to the others and start its engine. Collective.
 
     Environment: `HOROVOD_START_TIMEOUT` (120 s), `HOROVOD_STALL_CHECK_TIME_SECONDS` (60 s; 0 for no warning),
     `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` (600 s; 0 for never), `HOROVOD_FUSION_THRESHOLD` (64 MiB).
 
     Raises:
-        RuntimeError: If a rank cannot load the native library, or does not come in time.
+        RuntimeError: If a rank cannot load the native library, or does not connect in time.
     """
     library = load_native_library()
     functions: Any = library.functions
@@ -75,7 +75,7 @@ def start_engine(meeting: Meeting, *, address: str = "") -> Engine:
 
 
 def stop_engine() -> None:
-    """End the engine; what waits in it fails."""
+    """Stop the engine; collectives that wait in it fail."""
     atexit.unregister(stop_engine)
     functions: Any = load_native_library().functions
     functions.tidemill_horovod_stop()

@@ -1,4 +1,4 @@
-"""What calls raise when ranks cannot go on together. As in Horovod, `horovod.common.exceptions` has it too."""
+"""Errors of collectives. As in Horovod, `horovod.common.exceptions` provides them too."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from contextlib import contextmanager
 __all__ = ["HorovodInternalError", "horovod_errors"]
 
 _MARK, _END = "HorovodInternalError: ", " [horovod]"
-"""Around the words in the text of a failed op's error."""
+"""Marks around the message in the text of a failed op's error."""
 
 
 class HorovodInternalError(RuntimeError):
     """A collective failed: a rank has ended or hangs, or ranks made calls that do not match.
 
     Collectives inside a `tf.function` fail with `tf.errors.AbortedError` (`tf.errors.InvalidArgumentError` for calls
-    that do not match), whose text holds the same words.
+    that do not match), whose text contains the same message.
     """
 
 
 @contextmanager
 def horovod_errors() -> Iterator[None]:
-    """Raise `HorovodInternalError` where an eager op of the engine fails inside."""
+    """Convert errors of the engine's eager ops inside this context into `HorovodInternalError`."""
     try:
         yield
     except Exception as error:

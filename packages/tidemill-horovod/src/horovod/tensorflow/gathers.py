@@ -1,4 +1,4 @@
-"""Tensors from rank to rank as they are: allgather, alltoall, broadcast, and the calls that only wait."""
+"""Collectives that send tensors unchanged (allgather, alltoall, broadcast), and those that only wait."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ __all__ = ["allgather", "alltoall", "barrier", "broadcast", "check_root", "group
 
 
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None) -> Any:
-    """Concatenate the tensors of all ranks along axis 0, in which their sizes may differ; scalars are rows.
+    """Concatenate the tensors of all ranks along axis 0.
 
     Args:
-        tensor: Of one dtype on all ranks.
-        name: Of the op. Ranks match calls by it.
+        tensor: A tensor of the same dtype and shape on all ranks, except for the size of axis 0; a scalar counts as one
+            row.
+        name: Name of the op. Ranks match calls by it.
         ignore_name_scope: Without effect.
-        process_set: The ranks that take part; None for all.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        The rows of all ranks, ordered by rank; equal on all ranks.
+
+    Raises:
+        ValueError: If this rank is not in `process_set`.
+        HorovodInternalError: If a rank has ended, or its call does not match.
     """
     del ignore_name_scope
     ranks = members_of("allgather", process_set)
@@ -61,20 +69,20 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: Any = None,
 ) -> Any:
-    """Send rows (axis 0) of this rank's tensor to each rank, and concatenate what they send.
+    """Send rows (axis 0) of this rank's tensor to each rank, and concatenate the rows that all ranks send to this one.
 
     Args:
-        tensor: With at least one axis.
-        splits: Number of rows for each rank, in their order; None deals them out evenly.
-        name: Of the op. Ranks match calls by it.
+        tensor: A tensor with at least one axis.
+        splits: Number of rows for each rank, in the order of ranks. Default: the same number for each.
+        name: Name of the op. Ranks match calls by it.
         ignore_name_scope: Without effect.
-        process_set: The ranks that take part; None for all.
+        process_set: The ranks that take part. Default: all ranks.
 
     Returns:
-        The rows received. With `splits` a pair: those, and how many came from each rank (int32).
+        The received rows. With `splits` a pair: the rows, and the number of rows from each rank (int32).
 
     Raises:
-        ValueError: Eagerly if `splits` do not fit; in a graph that is `tf.errors.InvalidArgumentError`.
+        ValueError: If executed eagerly and `splits` do not fit; in a graph this is `tf.errors.InvalidArgumentError`.
     """
     del ignore_name_scope
     ranks = members_of("alltoall", process_set)
@@ -111,11 +119,18 @@ def broadcast(
     """Return the tensor of `root_rank` on all ranks.
 
     Args:
-        tensor: Of one dtype and shape on all ranks.
-        root_rank: Counted in all ranks, also with a `process_set`.
-        name: Of the op. Ranks match calls by it.
+        tensor: A tensor of the same dtype and shape on all ranks.
+        root_rank: Rank whose tensor is sent, counted in all ranks, also with a `process_set`.
+        name: Name of the op. Ranks match calls by it.
         ignore_name_scope: Without effect.
-        process_set: The ranks that take part; None for all.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        The tensor of `root_rank`.
+
+    Raises:
+        ValueError: If `root_rank` does not exist or is not in `process_set`, or this rank is not in it.
+        HorovodInternalError: If a rank has ended, or its call does not match.
     """
     del ignore_name_scope
     ranks = members_of("broadcast", process_set)
@@ -142,9 +157,9 @@ def barrier(process_set: Any = None) -> None:
 
 
 def join() -> int:
-    """Wait until all ranks have called this; until then take part in allreduces (Sum and Average) with zeros.
+    """Wait until all ranks have called `join`; meanwhile take part in allreduces (Sum and Average) with zeros.
 
-    For ranks that have fewer batches than others. Eagerly only.
+    Call it on ranks that have fewer batches than others. Eager mode only.
 
     Returns:
         The rank that joined last.
@@ -157,10 +172,10 @@ def join() -> int:
 
 
 def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
-    """Refuse a rank that does not exist, or is not in the set.
+    """Check that a rank exists and is in the set.
 
     Raises:
-        ValueError: If so.
+        ValueError: If it does not exist or is not in the set.
     """
     if not 0 <= root_rank < size():
         raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")

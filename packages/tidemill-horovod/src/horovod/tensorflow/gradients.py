@@ -1,4 +1,4 @@
-"""How gradients are reduced: what tapes and optimizers have in common."""
+"""The reduction of gradients that tapes and optimizers share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GradientReduction", "check_reduction"]
 
 @dataclass(frozen=True)
 class GradientReduction:
-    """How gradients are reduced over the ranks."""
+    """Options of the reduction of gradients over the ranks."""
 
     function: str
     """The public function that was called, for messages."""
@@ -33,7 +33,7 @@ class GradientReduction:
 
         Args:
             gradients: Tensors, `tf.IndexedSlices` and Nones, in the same order on all ranks.
-            local: Places of those that stay as they are, of sources that differ between ranks.
+            local: Indices of gradients that are not reduced, because their sources differ between ranks.
         """
         if self.sparse_as_dense:
             gradients = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
@@ -58,7 +58,7 @@ class GradientReduction:
 
 
 def check_reduction(reduction: GradientReduction) -> None:
-    """Refuse what cannot be.
+    """Check the options of a reduction.
 
     Raises:
         ValueError: If `op`, `compression` or `gradient_predivide_factor` is not allowed.

@@ -1,4 +1,4 @@
-"""What `horovod.keras` and `horovod.tensorflow.keras` have in common."""
+"""The functions that `horovod.keras` and `horovod.tensorflow.keras` share."""
 
 from __future__ import annotations
 
@@ -31,26 +31,29 @@ def DistributedOptimizer(  # noqa: N802
     process_set: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Have a Keras optimizer reduce gradients over all ranks before it clips and applies them.
+    """Make a Keras optimizer reduce gradients over all ranks before it clips and applies them.
 
     Args:
-        optimizer: Of Keras 3 or tf_keras. It is changed, and returned.
+        optimizer: An optimizer of Keras 3 or tf_keras.
         name: Without effect: the optimizer keeps its name.
         device_dense: Without effect.
         device_sparse: Without effect.
-        compression: How floats travel.
-        sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
-        gradient_predivide_factor: With `Average`: divide by it before the sum, multiply by it after.
-        op: `Average`, `Sum` or `Adasum`.
-        backward_passes_per_step: Gradients of so many batches are summed on each rank before they are applied.
-        average_aggregated_gradients: Divide the sum of `backward_passes_per_step` batches by their number.
-        num_groups: Without effect: gradients that are ready together travel together.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        sparse_as_dense: Whether to convert `tf.IndexedSlices` to dense tensors before the reduction.
+        gradient_predivide_factor: With `Average`: divisor before the sum and factor after it.
+        op: `Average` (the default), `Sum` or `Adasum`.
+        backward_passes_per_step: Number of batches whose gradients are summed on each rank before they are applied.
+        average_aggregated_gradients: Whether to divide that sum by `backward_passes_per_step`.
+        num_groups: Without effect: gradients that are ready together are sent together.
         groups: Without effect.
-        process_set: The ranks that take part; None for all.
+        process_set: The ranks that take part. Default: all ranks.
         scale_local_gradients: Without effect: see `PartialDistributedOptimizer`.
 
+    Returns:
+        `optimizer` itself, changed in place.
+
     Raises:
-        ValueError: If an argument is not allowed, or the optimizer is distributed already.
+        ValueError: If an argument is not allowed, or the optimizer is already distributed.
     """
     del name, device_dense, device_sparse, num_groups, groups
     reduction = GradientReduction(
@@ -81,7 +84,7 @@ def PartialDistributedOptimizer(  # noqa: N802
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Return a `DistributedOptimizer` that leaves the gradients of some layers as they are on each rank.
+    """Return a `DistributedOptimizer` that does not reduce the gradients of some layers.
 
     Args:
         optimizer: As for `DistributedOptimizer`.
@@ -97,7 +100,10 @@ def PartialDistributedOptimizer(  # noqa: N802
         groups: Without effect.
         process_set: As for `DistributedOptimizer`.
         local_layers: One or several built layers whose variables differ between ranks.
-        scale_local_gradients: Whether their gradients are divided by the number of ranks.
+        scale_local_gradients: Whether to divide the gradients of `local_layers` by the number of ranks.
+
+    Returns:
+        `optimizer` itself, changed in place.
     """
     del name, device_dense, device_sparse, groups
     layers = tf.nest.flatten([] if local_layers is None else local_layers)
@@ -117,7 +123,7 @@ def PartialDistributedOptimizer(  # noqa: N802
 def load_with(
     keras: Any, filepath: Any, custom_optimizers: Any, custom_objects: Any, compression: Any, options: dict[str, Any]
 ) -> Any:
-    """Load a model whose optimizer becomes a distributed one, with its state."""
+    """Load a model with its optimizer, including the optimizer's state, as a distributed optimizer."""
     objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=objects or None, **options)
     if getattr(model, "optimizer", None) is not None:
@@ -135,16 +141,19 @@ def allreduce(
     op: ReduceOp | None = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """Reduce a value over all ranks. Eagerly returns a NumPy value.
+    """Reduce a value over all ranks.
 
     Args:
         value: A number, an array or a tensor.
-        name: Ranks match calls by it.
-        average: The older form of `op`.
-        prescale_factor: Multiplied before.
-        postscale_factor: Multiplied after.
+        name: Name of the op. Ranks match calls by it.
+        average: The older form of `op`: True for `Average`, False for `Sum`.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
         op: As for `horovod.tensorflow.allreduce`.
-        compression: How floats travel.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+
+    Returns:
+        A NumPy array when executed eagerly, else a tensor; equal on all ranks.
     """
     return _evaluated(
         reductions.allreduce(

@@ -1,4 +1,4 @@
-"""The names that `horovod.keras` and `horovod.tensorflow.keras` share: all but what depends on which Keras it is."""
+"""The names that `horovod.keras` and `horovod.tensorflow.keras` share: all names that do not depend on the Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between Keras 3 and tf_keras."""
+"""Differences between Keras 3 and tf_keras."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["is_keras_3", "without_xla"]
 
 
 def is_keras_3(thing: Any) -> bool:
-    """Whether an object is of a class of Keras 3."""
+    """Return whether an object is an instance of a class of Keras 3."""
     return any(kind.__module__.partition(".")[0] == "keras" for kind in type(thing).__mro__)
 
 
 def without_xla() -> None:
-    """Have Keras 3 compile steps with distributed optimizers without XLA, which cannot call other ranks.
+    """Make Keras 3 compile steps with distributed optimizers without XLA, which cannot call other ranks.
 
-    By default (`jit_compile="auto"`) Keras 3 takes XLA for each model whose layers support it.
+    By default (`jit_compile="auto"`) Keras 3 uses XLA for each model whose layers support it.
     """
     trainers = sys.modules.get("keras.src.trainers.trainer")
     supports = getattr(trainers, "model_supports_jit", None)

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 class Meeting(Protocol):
-    """A group of processes that can tell each other small things, for as long as it takes to connect them."""
+    """A group of processes that can exchange small messages until they are connected."""
 
     rank: int
     size: int
@@ -57,19 +57,19 @@ class CommunicatorMeeting:
 
 @dataclass(frozen=True)
 class Launched:
-    """What tidemill's launcher of ranks says in their environment."""
+    """The variables that tidemill's launcher sets in the environment of a rank."""
 
     rank: int
     size: int
     store: str
-    """A directory that all ranks see, or `host:port` of rank 0."""
+    """A directory that all ranks can access, or `host:port` of rank 0."""
     secret: bytes
     host: str
     """The address of this machine for other machines; empty if unknown."""
 
 
 def find_launched(environment: Mapping[str, str] | None = None) -> Launched | None:
-    """Return what the launcher says; None if this process was started otherwise.
+    """Return the variables of the launcher; None if this process was started otherwise.
 
     Raises:
         RuntimeError: If a variable of the launcher is missing or malformed.
@@ -122,7 +122,7 @@ def find_encryption_secret(environment: Mapping[str, str] | None = None) -> byte
 
 
 class LauncherMeeting:
-    """Ranks that tidemill's launcher has started."""
+    """Ranks that tidemill's launcher started."""
 
     def __init__(self, launched: Launched, *, timeout_s: float) -> None:
         self.rank = launched.rank
@@ -136,7 +136,7 @@ class LauncherMeeting:
         """Return the messages of all ranks.
 
         Raises:
-            RuntimeError: If ranks are missing when the time is over.
+            RuntimeError: If ranks are missing at the time limit.
         """
         self._calls += 1
         deadline_s = time.monotonic() + self._timeout_s
@@ -145,7 +145,7 @@ class LauncherMeeting:
         return self._by_address(message, deadline_s)
 
     def _by_directory(self, message: bytes, deadline_s: float) -> list[bytes]:
-        # Each launch has its own secret, and each call of hvd.init in it a number.
+        # The secret distinguishes launches, and a number the calls of hvd.init in one launch.
         launch = hashlib.sha256(b"horovod" + self._launched.secret).hexdigest()[:16]
         directory = Path(self._launched.store)
         names = [f"horovod.{launch}.{self._number}.{self._calls}.{rank}" for rank in range(self.size)]

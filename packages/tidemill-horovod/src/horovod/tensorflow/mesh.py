@@ -1,8 +1,8 @@
 """Connect ranks: shared memory on one machine, sockets between machines.
 
-Rank 0 has a control socket to each other rank. Ranks of one machine share memory whose descriptor travels over those
-sockets, so no file remains, however the job ends. Ranks of several machines have a data socket between each two.
-Every connection begins with a secret of the job, which the ranks exchanged when they met.
+Rank 0 has a control socket to each other rank. Ranks of one machine share memory whose descriptor is sent over those
+sockets, so no file remains, however the job ends. Ranks of several machines have a data socket for each pair.
+Every connection begins with a secret of the job, which the ranks exchanged through their launcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from horovod.tensorflow.meeting import Meeting, find_encryption_secret
 __all__ = ["TRANSPORT_VARIABLE", "Mesh", "connect"]
 
 TRANSPORT_VARIABLE = "HOROVOD_TIDEMILL_TRANSPORT"
-"""`tcp` has ranks of one machine use sockets as if they were on several; default `auto`."""
+"""`tcp` makes ranks of one machine use sockets as if they were on several machines. Default: `auto`."""
 _HELLO = struct.Struct("<32sIc")
 _CONTROL, _DATA = b"c", b"d"
 _HANDSHAKE_S = 10.0
@@ -39,23 +39,23 @@ class Mesh:
     names: list[str]
     """By rank: `rank 1 (host, process 17)`."""
     hosts: list[str]
-    """By rank, what tells machines apart."""
+    """By rank, the name of its machine."""
     control: list[int]
-    """By rank; -1 where there is no socket."""
+    """By rank; -1 if there is no socket."""
     data: list[int]
     memory: int
-    """Of the shared memory; -1 if ranks use the data sockets."""
+    """Descriptor of the shared memory; -1 if ranks use the data sockets."""
 
 
 def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, timeout_s: float) -> Mesh:
-    """Connect this rank with the others. Collective.
+    """Connect this rank to the others. Collective.
 
     Args:
         meeting: The exchange by which the ranks find each other.
         memory_bytes: Size of the memory that ranks of one machine share.
         problem: Why this rank cannot take part; empty if it can.
-        address: Of this machine for other machines; empty to look it up.
-        timeout_s: How long to wait for the others.
+        address: Address of this machine for other machines; empty to look it up.
+        timeout_s: Time limit for the connections of all ranks.
 
     Raises:
         RuntimeError: If a rank cannot take part, or does not connect in time.
@@ -91,7 +91,7 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
 
 
 class _Joining:
-    """Sockets between ranks, one after the other."""
+    """The sockets between this rank and the others, connected one after the other."""
 
     def __init__(
         self, rank: int, size: int, secret: bytes, names: list[str], deadline_s: float, *, encrypted: bytes | None
@@ -120,7 +120,7 @@ class _Joining:
 
     def over_network(self, listener: socket.socket, addresses: list[tuple[str, int]]) -> tuple[list[int], list[int]]:
         made: dict[tuple[int, bytes], socket.socket] = {}
-        for rank in range(self._rank):  # each connects to those before it
+        for rank in range(self._rank):  # each rank connects to the lower ranks
             for kind in (_CONTROL, _DATA) if rank == 0 else (_DATA,):
                 try:
                     made[rank, kind] = socket.create_connection(addresses[rank], timeout=self._left_s())
@@ -171,7 +171,7 @@ class _Joining:
                     if hmac.compare_digest(secret, self._secret) and (rank, kind) in wanted - accepted.keys():
                         accepted[rank, kind] = connection
                         continue
-                connection.close()  # a stranger
+                connection.close()  # not a rank of this job
         return accepted
 
     def _left_s(self, missing: Any = ()) -> float:
@@ -194,7 +194,7 @@ def _listen_on_network(size: int) -> socket.socket:
 
 
 def _machine() -> str:
-    """What is equal for processes that can share memory: the machine, its network namespace, and the user."""
+    """Return a key that is equal for processes that can share memory: machine, network namespace, and user."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()} {os.getuid()}"
 

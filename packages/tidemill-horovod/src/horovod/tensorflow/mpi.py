@@ -1,4 +1,4 @@
-"""The group of processes that mpirun has started."""
+"""The processes that mpirun started, as a group."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ __all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "i
 
 
 def is_under_mpirun() -> bool:
-    """Whether mpirun has started this process."""
+    """Return whether mpirun started this process."""
     return find_launcher() is not None
 
 
 def is_mpi_communicator(candidate: object) -> bool:
-    """Whether it is one of mpi4py's."""
+    """Return whether an object is a communicator of mpi4py."""
     return hasattr(candidate, "Get_rank") and hasattr(candidate, "Allreduce")
 
 
 def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
-    """All processes of the job, or those of `ranks`, which then call this together.
+    """Return all processes of the job as a group, or those of `ranks`, which then call this function together.
 
     Raises:
-        RuntimeError: If mpi4py is missing or loads another MPI than that of mpirun, or this process is not one of
-            `ranks`.
+        RuntimeError: If mpi4py is missing or loads another MPI than mpirun's, or this process is not one of `ranks`.
     """
     try:
         everyone = _started().COMM_WORLD
@@ -48,22 +47,22 @@ def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
 
 
 def wrap(communicator: Any) -> MPICommunicator:
-    """The group of a communicator of mpi4py.
+    """Return the processes of an mpi4py communicator as a group.
 
     Raises:
-        RuntimeError: If mpi4py loads another MPI than that of mpirun: each process would be alone in its group.
+        RuntimeError: If mpi4py loads another MPI than mpirun's, so that each process would be alone in its group.
     """
     _started()
     return MPICommunicator(communicator)
 
 
 def are_threads_supported() -> bool:
-    """Whether MPI may be called from any thread."""
+    """Return whether any thread may call MPI."""
     return bool(_mpi().Query_thread() == _mpi().THREAD_MULTIPLE)
 
 
 class MPICommunicator:
-    """A communicator of mpi4py as a `Communicator`."""
+    """Adapts a communicator of mpi4py to `Communicator`."""
 
     can_connect = True
 
@@ -73,16 +72,16 @@ class MPICommunicator:
         self.size: int = communicator.Get_size()
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """The sum or mean."""
+        """Return the sum or mean."""
         total = self._sum(array)
         return total if op == "sum" else (total / self.size).astype(array.dtype)
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all, by rank."""
+        """Return the arrays of all members, by rank."""
         return self._communicator.allgather(np.asarray(array))
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of `root`."""
+        """Return the array of `root`."""
         form = self._communicator.bcast(
             None if self.rank != root or array is None else (array.dtype.name, array.shape), root=root
         )
@@ -92,11 +91,11 @@ class MPICommunicator:
         return buffer
 
     def barrier(self) -> None:
-        """Return when all are here."""
+        """Return when all members have called this method."""
         self._communicator.Barrier()
 
     def _sum(self, array: np.ndarray) -> np.ndarray:
-        if array.dtype.char not in "bBhHiIlLqQfdFD":  # half precision and bool: MPI has no sum of them
+        if array.dtype.char not in "bBhHiIlLqQfdFD":  # MPI cannot sum half precision and booleans
             first, *others = self._communicator.allgather(array)
             total = np.array(first, copy=True)
             for other in others:

@@ -1,4 +1,4 @@
-"""Python objects over the group. What comes is unpickled: it comes from the ranks of the job."""
+"""Python objects between ranks. Received objects are unpickled: only ranks of the job can send them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ def broadcast_object(
     """Return the object of `root_rank` on all ranks. Eager mode only.
 
     Args:
-        obj: Anything that can be pickled; read on `root_rank` only.
-        root_rank: The rank whose object all ranks get.
+        obj: Any picklable object; read on `root_rank` only.
+        root_rank: Rank whose object all ranks get.
         session: Refused: TensorFlow 2 has no sessions.
-        name: Ranks match calls by it.
-        process_set: The ranks that take part; None for all.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        On `root_rank` and all other ranks, an equal object.
 
     Raises:
         ValueError: If `session` is given, or an argument is not allowed.
@@ -52,10 +55,13 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, pro
     """Return the objects of all ranks, by rank. Eager mode only.
 
     Args:
-        obj: Anything that can be pickled.
+        obj: Any picklable object.
         session: Refused: TensorFlow 2 has no sessions.
-        name: Ranks match calls by it.
-        process_set: The ranks that take part; None for all.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        One object per rank.
 
     Raises:
         ValueError: If `session` is given, or an argument is not allowed.

@@ -1,4 +1,4 @@
-"""Optimizers whose gradients are those of all ranks: of Keras 3, tf_keras and `tf.compat.v1.train`."""
+"""Optimizers of Keras 3, tf_keras and `tf.compat.v1.train` that reduce gradients over all ranks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["DistributedOptimizer", "distribute"]
 
 @dataclass
 class Distribution:
-    """What an optimizer does before it applies gradients."""
+    """Options of a distributed optimizer, and the gradients that it has summed so far."""
 
     reduction: GradientReduction
     aggregation: Aggregation | None
     local: tuple[Any, ...]
-    """Variables whose gradients stay those of this rank."""
+    """Variables whose gradients are not reduced."""
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         places = {place for place, variable in enumerate(variables) if any(variable is one for one in self.local)}
         return self.reduction.reduce(gradients, local=frozenset(places))
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
-        """Call `apply` with the reduced gradients: now, or after enough passes."""
+        """Call `apply` with the reduced gradients: immediately, or after every `passes` calls."""
         if self.aggregation is None:
             return apply(self.reduce(gradients, variables))
         return self.aggregation.add(gradients, lambda sums: apply(self.reduce(sums, variables)))
@@ -54,28 +54,31 @@ def DistributedOptimizer(  # noqa: N802
     process_set: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Have an optimizer reduce gradients over all ranks before it clips and applies them.
+    """Make an optimizer reduce gradients over all ranks before it clips and applies them.
 
     Args:
-        optimizer: Of Keras 3, tf_keras (also `legacy`), or `tf.compat.v1.train`. It is changed, and returned.
+        optimizer: An optimizer of Keras 3, tf_keras (also `legacy`), or `tf.compat.v1.train`.
         name: Without effect: the optimizer keeps its name, and so do its variables in checkpoints.
         use_locking: Without effect: it is the optimizer's own argument.
         device_dense: Without effect.
         device_sparse: Without effect.
-        compression: How floats travel.
-        sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
-        backward_passes_per_step: Gradients of so many calls are summed on each rank before they are reduced and
-            applied. Not for `tf.compat.v1.train`.
-        op: `Average`, `Sum` or `Adasum`.
-        gradient_predivide_factor: With `Average`: divide by it before the sum, multiply by it after.
-        average_aggregated_gradients: Divide the sum of `backward_passes_per_step` calls by their number.
-        num_groups: Without effect: gradients that are ready together travel together.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        sparse_as_dense: Whether to convert `tf.IndexedSlices` to dense tensors before the reduction.
+        backward_passes_per_step: Number of calls whose gradients are summed on each rank before they are reduced and
+            applied. Refused for `tf.compat.v1.train`.
+        op: `Average` (the default), `Sum` or `Adasum`.
+        gradient_predivide_factor: With `Average`: divisor before the sum and factor after it.
+        average_aggregated_gradients: Whether to divide the sum of `backward_passes_per_step` calls by their number.
+        num_groups: Without effect: gradients that are ready together are sent together.
         groups: Without effect.
-        process_set: The ranks that take part; None for all.
+        process_set: The ranks that take part. Default: all ranks.
         scale_local_gradients: Without effect: `horovod.keras.PartialDistributedOptimizer` has local gradients.
 
+    Returns:
+        `optimizer` itself, changed in place.
+
     Raises:
-        ValueError: If an argument is not allowed, or the optimizer is distributed already.
+        ValueError: If an argument is not allowed, or the optimizer is already distributed.
     """
     del name, use_locking, device_dense, device_sparse, num_groups, groups
     reduction = GradientReduction(
@@ -93,7 +96,7 @@ def DistributedOptimizer(  # noqa: N802
 def distribute(
     optimizer: Any, reduction: GradientReduction, passes: int, average_passes: bool, local: Sequence[Any]
 ) -> Any:
-    """Make an optimizer a distributed one, in place."""
+    """Change an optimizer in place into a distributed one."""
     function = f"hvd.{reduction.function}"
     check_reduction(reduction)
     if not isinstance(passes, int) or passes < 1:
@@ -119,7 +122,7 @@ def distribute(
         methods = {"apply_gradients": _apply_gradients}
     base = type(optimizer)
     aggregation = Aggregation(passes, average=average_passes) if passes > 1 else None
-    # By the name and module of its class a saved model finds the plain optimizer.
+    # Saved models store the name and module of the class: with these they load the plain optimizer.
     kind = type(base.__name__, (base,), {**methods, "__module__": base.__module__, "_horovod_base": base})
     optimizer.__class__ = kind
     object.__setattr__(optimizer, "_horovod", Distribution(reduction, aggregation, tuple(local)))
@@ -130,7 +133,7 @@ def distribute(
 
 
 def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Of Keras 3."""
+    """`apply` of Keras 3."""
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     if not self.built:
         with tf.init_scope():
@@ -144,7 +147,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
 
 
 def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of tf_keras."""
+    """`apply_gradients` of tf_keras."""
     pairs = list(grads_and_vars)
     if not pairs:
         return self._horovod_base.apply_gradients(self, pairs, *args, **kwargs)
@@ -152,7 +155,7 @@ def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) 
     with tf.init_scope():
         if hasattr(self, "build"):
             self.build(variables)
-        else:  # a legacy one
+        else:  # a legacy optimizer
             self._create_all_weights(variables)
 
     def apply(reduced: list[Any]) -> Any:
@@ -164,7 +167,7 @@ def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) 
 
 
 def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of `tf.compat.v1.train`."""
+    """`compute_gradients` of `tf.compat.v1.train`."""
     pairs = self._horovod_base.compute_gradients(self, *args, **kwargs)
     gradients, variables = zip(*pairs, strict=True)
     return list(zip(self._horovod.reduce(gradients, variables), variables, strict=True))

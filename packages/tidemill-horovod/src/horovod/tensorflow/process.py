@@ -48,9 +48,9 @@ class _Standing:
     communicator: Any
     """A `Communicator`, or `Ranks`."""
     hosts: tuple[Any, ...]
-    """By rank, what names the machine."""
+    """By rank, the name of its machine."""
     engine: Engine | None
-    """None for one process, and for a communicator that only exchanges arrays."""
+    """None with one process, or with a communicator that only exchanges arrays."""
 
     @property
     def neighbours(self) -> list[int]:
@@ -62,22 +62,22 @@ class _Standing:
 
     @property
     def likes(self) -> list[int]:
-        """The ranks that have this one's local rank on their machines."""
+        """The ranks with this rank's local rank on their machines."""
         mine = self.local_rank_of(self.communicator.rank)
         return [rank for rank in range(len(self.hosts)) if self.local_rank_of(rank) == mine]
 
 
 _standing: _Standing | None = None
 _comm: Any = None
-"""What `init` was given."""
+"""The argument of `init`."""
 
 
 def init(comm: Any = None) -> None:
-    """Make this process one of a group; collective. A second call for the same group does nothing.
+    """Join a group of processes. Collective. A second call for the same group does nothing.
 
     Args:
-        comm: None for all processes that mpirun or tidemill's launcher has started, or this one alone; a list of ranks
-            of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` hands in.
+        comm: None for all processes that mpirun or tidemill's launcher started, or for this process alone; a list of
+            ranks of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` passes it.
 
     Raises:
         ValueError: If `comm` is something else, or a second call names another group.
@@ -92,7 +92,7 @@ def init(comm: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Leave the group; `init` may follow. What waits for other ranks fails."""
+    """Leave the group; `init` may follow. Collectives that wait for other ranks fail."""
     global _comm, _standing
     if _standing is not None and _standing.engine is not None:
         stop_engine()
@@ -100,103 +100,103 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `init` has been called."""
+    """Return whether `init` has been called."""
     return _standing is not None
 
 
 def communicator() -> Any:
-    """The group of this process."""
+    """Return the group of this process."""
     return _current().communicator
 
 
 def current_engine() -> Engine | None:
-    """The native engine; None with one process, or with a communicator that only exchanges arrays."""
+    """Return the native engine; None with one process, or with a communicator that only exchanges arrays."""
     return _current().engine
 
 
 def rank() -> int:
-    """This process, counted in the group. Under `smp` that is `smp.dp_rank()`."""
+    """Return the rank of this process in the group, from 0 to `size() - 1`. Under `smp` it equals `smp.dp_rank()`."""
     return communicator().rank
 
 
 def size() -> int:
-    """How many processes the group has. Under `smp` that is `smp.dp_size()`."""
+    """Return the number of processes in the group. Under `smp` it equals `smp.dp_size()`."""
     return communicator().size
 
 
 def local_rank() -> int:
-    """This process, counted among those of the group on its machine."""
+    """Return the rank of this process among those of the group on its machine, from 0 to `local_size() - 1`."""
     return _current().local_rank_of(rank())
 
 
 def local_size() -> int:
-    """How many of the group are on this machine."""
+    """Return the number of processes of the group on this machine."""
     return len(_current().neighbours)
 
 
 def cross_rank() -> int:
-    """This machine, counted among those that have a process with this local rank."""
+    """Return the rank of this machine among the machines that have a process with this local rank."""
     return _current().likes.index(rank())
 
 
 def cross_size() -> int:
-    """How many machines have a process with this local rank."""
+    """Return the number of machines that have a process with this local rank."""
     return len(_current().likes)
 
 
 def is_homogeneous() -> bool:
-    """Whether every machine has as many processes."""
+    """Return whether every machine has the same number of processes."""
     hosts = _current().hosts
     return len({hosts.count(host) for host in hosts}) == 1
 
 
 def mpi_built() -> bool:
-    """Whether mpi4py is there."""
+    """Return whether mpi4py is installed."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
 def mpi_enabled() -> bool:
-    """Whether the group is one of MPI."""
+    """Return whether the processes of the group are connected by MPI."""
     return isinstance(communicator(), mpi.MPICommunicator)
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from any thread."""
+    """Return whether any thread may call MPI."""
     return mpi_enabled() and mpi.are_threads_supported()
 
 
 def gloo_built() -> bool:
-    """Never: there is no Gloo in here."""
+    """Return False: this package contains no Gloo."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """Never: there is no Gloo in here."""
+    """Return False: this package contains no Gloo."""
     return False
 
 
 def nccl_built() -> int:
-    """0: there is no NCCL in here."""
+    """Return 0: this package contains no NCCL."""
     return 0
 
 
 def cuda_built() -> bool:
-    """Never: tensors travel through the memory of the host."""
+    """Return False: tensors go through the memory of the host."""
     return False
 
 
 def rocm_built() -> bool:
-    """Never: tensors travel through the memory of the host."""
+    """Return False: tensors go through the memory of the host."""
     return False
 
 
 def ddl_built() -> bool:
-    """Never: there is no DDL in here."""
+    """Return False: this package contains no DDL."""
     return False
 
 
 def ccl_built() -> bool:
-    """Never: there is no oneCCL in here."""
+    """Return False: this package contains no oneCCL."""
     return False
 
 

@@ -25,7 +25,7 @@ class ProcessSet:
     """Ranks that take part in calls with `process_set=`.
 
     Args:
-        ranks: Of the group of `hvd.init`, in any order.
+        ranks: Ranks in the group of `hvd.init`, in any order.
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
@@ -34,15 +34,15 @@ class ProcessSet:
         """None before `hvd.add_process_set` and after `hvd.remove_process_set`."""
 
     def included(self) -> bool:
-        """Whether this process is one of the set."""
+        """Return whether this process is in the set."""
         return rank() in self._added()
 
     def size(self) -> int:
-        """How many ranks the set has."""
+        """Return the number of ranks in the set."""
         return len(self._added())
 
     def rank(self) -> int:
-        """Rank of this process within the set; -1 if the process is not in the set."""
+        """Return the rank of this process within the set; -1 if it is not in the set."""
         ranks = self._added()
         return ranks.index(rank()) if rank() in ranks else -1
 
@@ -70,7 +70,7 @@ _sets: dict[int, ProcessSet] = {}
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a set of ranks. All ranks have to call this function with the same ranks.
+    """Register a set of ranks. Collective: all ranks call it with the same set.
 
     Args:
         process_set: A `ProcessSet`, or a sequence of ranks.
@@ -79,7 +79,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         The set, with its `process_set_id`.
 
     Raises:
-        ValueError: If its ranks do not exist, differ between the ranks, or are a set already.
+        ValueError: If its ranks do not exist, differ between the ranks, or already form a registered set.
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     ranks = list(added.ranks or [])
@@ -96,7 +96,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Remove a process set. All ranks have to call this function.
+    """Remove a process set. Collective: all ranks call it.
 
     Args:
         process_set: A set that `add_process_set` returned.
@@ -106,26 +106,26 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     if process_set.process_set_id is None or _sets.get(process_set.process_set_id) is not process_set:
         return False
-    run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # no call still uses it
+    run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # waits until no rank uses the set in a call
     del _sets[process_set.process_set_id]
     process_set.process_set_id = None
     return True
 
 
 def forget_process_sets() -> None:
-    """After `hvd.shutdown`."""
+    """Remove all process sets, after `hvd.shutdown`."""
     for process_set in _sets.values():
         process_set.process_set_id = None
     _sets.clear()
 
 
 def members_of(function: str, process_set: Any) -> list[int] | None:
-    """The ranks of a set; None for all.
+    """Return the ranks of a set; None for all.
 
     Raises:
-        ValueError: If it is not a process set, was not added, or does not include this rank.
+        ValueError: If `process_set` is not a process set, was not added, or does not include this rank.
     """
-    communicator()  # says so if there was no hvd.init
+    communicator()  # raises if hvd.init has not been called
     if process_set is None or process_set is global_process_set:
         return None
     if not isinstance(process_set, ProcessSet):
@@ -139,5 +139,5 @@ def members_of(function: str, process_set: Any) -> list[int] | None:
 
 
 def find_process_set(process_set_id: int) -> ProcessSet | None:
-    """Return the set of this number; 0 is that of all ranks."""
+    """Return the set with this id; 0 is the set of all ranks. None if there is no such set."""
     return global_process_set if process_set_id == 0 else _sets.get(process_set_id)

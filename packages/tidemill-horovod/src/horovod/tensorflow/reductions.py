@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ReduceOp(Enum):
-    """What `allreduce` makes of the values of all ranks."""
+    """How a reduction combines the values of all ranks."""
 
     AVERAGE = "average"
     SUM = "sum"
@@ -67,30 +67,31 @@ def allreduce(
     """Reduce a tensor over all ranks.
 
     Args:
-        tensor: A tensor of one shape on all ranks; `tf.IndexedSlices`, whose rows are gathered; or None, which stays.
+        tensor: A tensor of the same shape and dtype on all ranks; `tf.IndexedSlices`, whose rows are gathered; or None,
+            which is returned.
         average: The older form of `op`: True for `Average`, False for `Sum`.
         device_dense: Without effect.
         device_sparse: Without effect.
-        compression: How floats travel.
-        op: `Average` (the default; that of integers is cut off), `Sum`, `Adasum`, `Min`, `Max` or `Product`.
-        prescale_factor: Multiplied before.
-        postscale_factor: Multiplied after.
-        name: Of the op. Ranks match calls by it.
-        process_set: The ranks that take part; None for all.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        op: `Average` (the default; averages of integers are truncated), `Sum`, `Adasum`, `Min`, `Max` or `Product`.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
 
     Returns:
-        The same on all ranks, of the same kind as `tensor`.
+        The result, equal on all ranks and of the same kind as `tensor`.
 
     Raises:
         ValueError: If both `average` and `op` are given, or an argument is not allowed.
-        HorovodInternalError: If a rank has ended or hangs, or its call does not match. Eagerly; in a graph it is
-            `tf.errors.AbortedError` or `tf.errors.InvalidArgumentError`.
+        HorovodInternalError: If executed eagerly, and a rank has ended or hangs, or its call does not match. In a graph
+            this is `tf.errors.AbortedError` or `tf.errors.InvalidArgumentError`.
     """
     del device_dense, device_sparse
     op = _reduce_op("allreduce", average, op)
     check_compression(compression)
     ranks = members_of("allreduce", process_set)
-    if prescale_factor == postscale_factor == 1.0 and _travels_as_it_is(tensor, op, compression):
+    if prescale_factor == postscale_factor == 1.0 and _is_sent_unchanged(tensor, op, compression):
         scale = 1.0 if op is Sum else 1.0 / (size() if ranks is None else len(ranks))
         return run(Kind.ALLREDUCE, [tensor], label=name or "horovod_allreduce", ranks=ranks, scale=scale)[0]
     return reduce_all(
@@ -161,21 +162,25 @@ def reducescatter(
 ) -> Any:
     """Reduce a tensor over all ranks, and return this rank's rows of the result.
 
-    The rows (axis 0) are dealt out evenly; of those that are left over, the first ranks get one each. The whole result
-    travels, as in an allreduce.
+    The rows (axis 0) are divided evenly; if some are left over, the first ranks get one more each. The whole result is
+    sent to every rank, as in an allreduce.
 
     Args:
-        tensor: Of one shape on all ranks, with at least one axis.
+        tensor: A tensor of the same shape and dtype on all ranks, with at least one axis.
         device_dense: Without effect.
-        compression: How floats travel.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
         op: `Average` (the default) or `Sum`.
-        name: Of the op. Ranks match calls by it.
-        process_set: The ranks that take part; None for all.
-        prescale_factor: Multiplied before.
-        postscale_factor: Multiplied after.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
+
+    Returns:
+        This rank's rows of the reduced tensor.
 
     Raises:
         ValueError: If an argument is not allowed.
+        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
     """
     del device_dense
     check_compression(compression)
@@ -218,10 +223,10 @@ def grouped_reducescatter(
 
 
 def check_compression(compression: Any) -> None:
-    """Refuse what cannot compress.
+    """Check an argument `compression`.
 
     Raises:
-        ValueError: If so.
+        ValueError: If it has no `compress` and `decompress`.
     """
     if not callable(getattr(compression, "compress", None)) or not callable(getattr(compression, "decompress", None)):
         raise ValueError(
@@ -244,14 +249,14 @@ def reduce_all(
     """Reduce tensors, `tf.IndexedSlices` and Nones.
 
     Args:
-        tensors: What to reduce.
-        op: How.
-        compression: How floats travel.
-        prescale: Multiplied before.
-        postscale: Multiplied after.
-        label: Of the ops.
-        ranks: Those that take part; None for all.
-        separately: In a graph, have each tensor travel as soon as it is computed, instead of all when all are.
+        tensors: The tensors to reduce.
+        op: The reduction.
+        compression: How floats are compressed while they are sent.
+        prescale: Factor applied before the reduction.
+        postscale: Factor applied after the reduction.
+        label: Name of the ops.
+        ranks: The ranks that take part; None for all.
+        separately: In a graph, send each tensor as soon as it is computed, instead of all when all are computed.
     """
     results: list[Any] = [None] * len(tensors)
     dense: list[tuple[int, Any]] = []
@@ -271,8 +276,8 @@ def reduce_all(
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
-def _travels_as_it_is(tensor: Any, op: ReduceOp, compression: Any) -> bool:
-    """Whether nothing is to be packed, gathered or scaled apart, which takes half of the time of a small eager call."""
+def _is_sent_unchanged(tensor: Any, op: ReduceOp, compression: Any) -> bool:
+    """Return whether a tensor needs no packing, gathering or scaling: half of the time of a small eager call."""
     return (
         compression is Compression.none
         and (op is Sum or op is Average)
@@ -369,7 +374,7 @@ def _rows_of(position: int, count: int, tensor: Any) -> Any:
 def _scaled(tensor: Any, factor: float) -> Any:
     if factor == 1.0:
         return tensor
-    if tensor.dtype.is_integer or tensor.dtype.is_bool:  # a factor of 0.5 must not become 0
+    if tensor.dtype.is_integer or tensor.dtype.is_bool:  # the cast of a factor of 0.5 would give 0
         return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
     return tensor * tf.cast(factor, tensor.dtype)
 

@@ -1,4 +1,4 @@
-"""`init` and `shutdown`: the group, and its process sets."""
+"""`init` and `shutdown`, including the process sets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["init", "shutdown"]
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
-    """Make this process one of a group; collective. A second call for the same group does nothing.
+    """Join a group of processes. Collective. A second call for the same group does nothing.
 
     Args:
-        comm: None for all processes that mpirun or tidemill's launcher has started, or this one alone; a list of ranks
-            of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` hands in.
-        process_sets: Sets of ranks to add, the same on all ranks; or "dynamic", which is without effect: sets can be
-            added at any time.
+        comm: None for all processes that mpirun or tidemill's launcher started, or for this process alone; a list of
+            ranks of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` passes it.
+        process_sets: Sets of ranks to add, the same on all ranks; or "dynamic", which has no effect: sets can be added
+            at any time.
 
     Raises:
         ValueError: If an argument is something else, or a second call names another group.
@@ -39,6 +39,6 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
 
 
 def shutdown() -> None:
-    """Leave the group; `init` may follow. What waits for other ranks fails, and process sets are forgotten."""
+    """Leave the group; `init` may follow. Collectives that wait for other ranks fail, and process sets are removed."""
     process.shutdown()
     forget_process_sets()

@@ -1,4 +1,4 @@
-"""Batch normalization by the moments of the batches of all ranks."""
+"""Batch normalization with the mean and variance of the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ _Base: Any = tf.keras.layers.BatchNormalization
 
 
 class SyncBatchNormalization(_Base):  # type: ignore[misc]
-    """`tf.keras.layers.BatchNormalization` whose mean and variance, in training, are those of all ranks' batches.
+    """`tf.keras.layers.BatchNormalization` whose mean and variance, in training, cover the batches of all ranks.
 
-    Batches may differ in size between ranks. Arguments are those of `BatchNormalization`, but for `renorm`,
+    Batches may differ in size between ranks. The arguments are those of `BatchNormalization`, except for `renorm`,
     `virtual_batch_size` and `synchronized`, which are refused.
+
+    Args:
+        kwargs: Arguments of `BatchNormalization`.
+
+    Raises:
+        ValueError: If `renorm`, `virtual_batch_size` or `synchronized` is given.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -34,7 +40,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         self.supports_jit = False
 
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Of Keras 3, with the mask; in tf_keras it calls `_calculate_mean_and_var`."""
+        """The method of Keras 3, which has the mask; in tf_keras the method calls `_calculate_mean_and_var`."""
         if not _has_others() or not issubclass(_Base, _keras_3_layer()):
             return super()._moments(inputs, *args, **kwargs)
         mask = args[0] if args else kwargs["mask"]
@@ -43,7 +49,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
     def _calculate_mean_and_var(
         self, inputs: Any, reduction_axes: Sequence[int], keep_dims: bool, mask: Any = None
     ) -> tuple[Any, Any]:
-        """Of tf_keras."""
+        """The method of tf_keras."""
         if not _has_others():
             return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
         return _moments_of_all(inputs, reduction_axes, mask, keep_dims=keep_dims)

@@ -1,4 +1,4 @@
-"""A gradient tape whose gradients are those of all ranks."""
+"""A gradient tape that reduces gradients over all ranks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
 
 class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
-    """Shares everything with the tape that it was made of."""
+    """Shares the state of the tape that it was created from."""
 
     def __init__(self, tape: tf.GradientTape, reduction: GradientReduction, local: list[Any]) -> None:
-        # No super().__init__: the recording goes on, or has ended, in the other tape.
+        # No super().__init__: the other tape records, or has recorded.
         self.__dict__ = tape.__dict__
         self._horovod = reduction, local
 
     def register_local_source(self, source: Any) -> None:
-        """Leave the gradient of a source as it is on each rank, divided by the number of ranks (unless
-        `scale_local_gradients` is False)."""
+        """Do not reduce the gradient of a source; divide it by the number of ranks (unless `scale_local_gradients` is
+        False)."""
         self._horovod[1].append(source)
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,17 +60,20 @@ def DistributedGradientTape(  # noqa: N802
         gradtape: The tape, before or after its recording.
         device_dense: Without effect.
         device_sparse: Without effect.
-        compression: How floats travel.
-        sparse_as_dense: Whether `tf.IndexedSlices` are made dense before.
-        op: `Average`, `Sum` or `Adasum`.
-        gradient_predivide_factor: With `Average`: divide by it before, multiply by it after.
-        num_groups: Without effect: gradients that are ready together travel together.
+        compression: `Compression.none` (the default) or `Compression.fp16`.
+        sparse_as_dense: Whether to convert `tf.IndexedSlices` to dense tensors before the reduction.
+        op: `Average` (the default), `Sum` or `Adasum`.
+        gradient_predivide_factor: With `Average`: divisor before the sum and factor after it.
+        num_groups: Without effect: gradients that are ready together are sent together.
         groups: Without effect.
-        process_set: The ranks that take part; None for all.
-        scale_local_gradients: Whether gradients of `register_local_source` are divided by the number of ranks.
+        process_set: The ranks that take part. Default: all ranks.
+        scale_local_gradients: Whether to divide the gradients of `register_local_source` by the number of ranks.
+
+    Returns:
+        A tape that shares the recording of `gradtape`.
 
     Raises:
-        ValueError: If `op` or `compression` is not allowed, or `gradient_predivide_factor` is 0 or comes with `Sum`.
+        ValueError: If `op` or `compression` is not allowed, or `gradient_predivide_factor` is 0 or given with `Sum`.
     """
     del device_dense, device_sparse, num_groups, groups
     reduction = GradientReduction(
@@ -100,7 +103,7 @@ def PartialDistributedGradientTape(  # noqa: N802
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """Return a `DistributedGradientTape` that leaves the gradients of some layers as they are on each rank.
+    """Return a `DistributedGradientTape` that does not reduce the gradients of some layers.
 
     Args:
         gradtape: As for `DistributedGradientTape`.
@@ -114,7 +117,10 @@ def PartialDistributedGradientTape(  # noqa: N802
         groups: Without effect.
         process_set: As for `DistributedGradientTape`.
         local_layers: One or several Keras layers whose variables differ between ranks.
-        scale_local_gradients: Whether their gradients are divided by the number of ranks.
+        scale_local_gradients: Whether to divide the gradients of `local_layers` by the number of ranks.
+
+    Returns:
+        A tape that shares the recording of `gradtape`.
     """
     del device_dense, device_sparse, num_groups, groups
     tape = DistributedGradientTape(

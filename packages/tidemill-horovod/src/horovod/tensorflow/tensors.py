@@ -1,4 +1,4 @@
-"""Ranks and sizes as int32 tensors. Their values are those of the time when a graph is made."""
+"""Ranks and sizes as int32 tensors, with the values at the time when a graph is traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal variables on all ranks."""
+"""Broadcasts of variables, which make them equal on all ranks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def broadcast_variables(
 ) -> Any:
     """Assign to all variables their values on `root_rank`.
 
-    Variables that this process does not hold, as those of other partitions under `smp`, are passed over.
+    Variables that this process does not hold, such as those of other partitions under `smp`, are skipped.
 
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
-        root_rank: Whose values.
-        process_set: The ranks that take part; None for all.
-        inplace: Without effect: it saves a copy in Horovod, and the values are the same.
+        root_rank: Rank whose values are sent.
+        process_set: The ranks that take part. Default: all ranks.
+        inplace: Without effect: in Horovod it saves a copy, and the values are the same.
 
     Returns:
-        In a graph, the op that does it; eagerly, None.
+        In a graph, the op that assigns the values; eagerly, None.
 
     Raises:
         ValueError: If `root_rank` does not exist, or `process_set` is not allowed.
@@ -49,9 +49,12 @@ def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None
 
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
-        root_rank: Whose values.
-        name: Of the op. Ranks match calls by it.
-        process_set: The ranks that take part; None for all.
+        root_rank: Rank whose values are sent.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        The variables as a list.
     """
     given = list(variables)
     _assign("broadcast_", given, root_rank, process_set, name)
@@ -63,6 +66,9 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
     Args:
         root_rank: Rank whose values are sent.
+
+    Returns:
+        A `tf.Operation`.
 
     Raises:
         RuntimeError: If executed eagerly, which has no global variables.
@@ -76,11 +82,11 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Gives all global variables their values on `root_rank` when a session of `tf.compat.v1` has been made.
+    """Assigns to all global variables their values on `root_rank` when a session of `tf.compat.v1` has been created.
 
     Args:
-        root_rank: Whose values.
-        device: Without effect: tensors travel through the memory of the host.
+        root_rank: Rank whose values are sent.
+        device: Without effect: tensors go through the memory of the host.
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:
@@ -96,7 +102,12 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
             self._broadcast = broadcast_global_variables(self._root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run it."""
+        """Run the op.
+
+        Args:
+            session: The new session.
+            coord: Without effect: its coordinator.
+        """
         del coord
         session.run(self._broadcast)
 

@@ -6,7 +6,7 @@
 
 namespace tidemill {
 
-// The checksum of what `crc` stands for followed by `size` bytes at `data`; start with 0.
+// The checksum of the bytes behind `crc` followed by `size` bytes at `data`; start with 0.
 std::uint32_t ExtendCrc32c(std::uint32_t crc, const char* data, std::size_t size);
 
 // The same in plain C++, for machines without the instruction and to hold the fast one against.

@@ -1,4 +1,4 @@
-"""Ways to start the user's script. One per kind of distribution, behind one small seam."""
+"""Ways to start the user's script: one launcher per kind of distribution, behind one interface."""
 
 from tidemill_runtime.launchers.base import Launcher, Script
 from tidemill_runtime.launchers.parameter_server import ParameterServerLauncher

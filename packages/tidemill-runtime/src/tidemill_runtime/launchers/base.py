@@ -1,4 +1,4 @@
-"""The seam between a job and the way its script is started."""
+"""The interface between a job and the launcher that starts its script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Launcher", "Script"]
 
 @dataclass(frozen=True)
 class Script:
-    """What is to run.
+    """The command to run.
 
     Attributes:
         argv: Argument vector, interpreter included.
@@ -27,7 +27,7 @@ class Script:
         directory: Working directory.
         variables: The whole environment.
         plain_file: The Python file if the command is just ``python -- FILE ARGUMENTS`` in the base environment; else
-        empty. Only such a script can be started by something other than exec.
+            empty. Only such a script can be forked from a running interpreter.
     """
 
     argv: tuple[str, ...]
@@ -38,15 +38,18 @@ class Script:
 
 
 class Launcher(Protocol):
-    """Starts the script of one instance, and the processes that it needs beside it."""
+    """Starts the script of one instance, and further processes that the distribution needs."""
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
         """Start the script in its own session and process group.
 
         Args:
-            script: What is to run. Standard output is inherited.
-            stderr_fd: Its standard error; the caller closes its own copy.
+            script: The command to run. It inherits standard output.
+            stderr_fd: Descriptor for its standard error; the caller closes its own copy.
+
+        Returns:
+            The started process.
 
         Raises:
-            LaunchError: It cannot be started.
+            LaunchError: The script cannot be started.
         """

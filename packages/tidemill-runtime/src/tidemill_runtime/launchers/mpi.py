@@ -38,7 +38,7 @@ class MPIChild(ColdChild):
         self._outcome = outcome
 
     def account(self, ended: Ended) -> Ended:
-        """The end of the rank that failed first, unless the supervisor itself was killed."""
+        """Return the end of the rank that failed first, unless the supervisor itself was killed."""
         with contextlib.suppress(OSError, ValueError):
             outcome = Outcome.read(self._outcome)
             reports = Path(outcome.reports) if outcome.reports else None
@@ -60,7 +60,7 @@ class MPILauncher:
         environment: The job.
 
     Raises:
-        ConfigurationError: What is asked for cannot be done.
+        ConfigurationError: The job's distribution cannot be run.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -74,7 +74,7 @@ class MPILauncher:
         self._options = str(framework.get("sagemaker_mpi_custom_mpi_options") or "")
 
     def _shared(self, script: Script) -> str:
-        """The directory of notices of several instances, which those of one machine share; empty with one."""
+        """Return the directory of notices that several instances of one machine share; empty with one instance."""
         environment = self._environment
         if len(environment.distribution_hosts) < 2:
             return ""
@@ -89,7 +89,7 @@ class MPILauncher:
                 "that they share; take instance_count=1 and a larger processes_per_host"
             )
         for host in environment.distribution_hosts:
-            with contextlib.suppress(OSError):  # mpirun resolves unknown names
+            with contextlib.suppress(OSError):  # mpirun itself resolves names that cannot be resolved here
                 address = socket.gethostbyname(host)
                 if address.startswith("127."):
                     raise ConfigurationError(
@@ -111,10 +111,10 @@ class MPILauncher:
         """Start the script in its own session and process group.
 
         Raises:
-            ConfigurationError: There is no mpirun, or it cannot honour the options.
+            ConfigurationError: There is no mpirun, or it does not support the options.
         """
         environment = self._environment
-        if environment.current_host not in environment.distribution_hosts:  # of a group that does not take part
+        if environment.current_host not in environment.distribution_hosts:  # its group does not take part
             return ColdLauncher().start(script, stderr_fd=stderr_fd)
         mpi = find_mpi(script.variables["PATH"])
         options = translate(self._options, vendor=mpi.vendor)
@@ -168,7 +168,7 @@ class MPILauncher:
 
 
 def _for_libraries(network: Addresses, host: str) -> dict[str, str]:
-    """The address at which ranks of smp and Horovod listen for those of other machines, and their secret."""
+    """Return this machine's address for other machines, and the secret and encryption, of smp's and Horovod's ranks."""
     return {
         "SMP_HOST": network.addresses[host],
         "SMP_SECRET": network.secret_for("smp").hex(),
@@ -177,7 +177,7 @@ def _for_libraries(network: Addresses, host: str) -> dict[str, str]:
 
 
 def _write_reach(path: Path, plan: Path) -> None:
-    """Write the program that mpirun calls in place of ssh. A shell becomes it: paths may be too long for ``#!``."""
+    """Write the program that mpirun calls instead of ssh: a shell script, since ``#!`` limits the length of paths."""
     command = (sys.executable, "-I", "-m", "tidemill_runtime.mpi.reach", str(plan))
     path.write_text(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, command))} "$@"\n', encoding="utf-8")
     path.chmod(0o700)
@@ -193,9 +193,9 @@ def _count(framework: Any, name: str, *, default: int) -> int:
 
 
 def _under_mpi(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Let mpi4py run a Python script, as SageMaker does: an uncaught exception then aborts MPI.
+    """Return a command that runs a Python script under mpi4py, as SageMaker does: uncaught exceptions then abort MPI.
 
-    Without it, an interpreter that ends by an exception would wait in MPI_Finalize for ranks that wait for it.
+    Without it, an interpreter that ends with an exception would wait in MPI_Finalize for ranks that wait for it.
     """
     if importlib.util.find_spec("mpi4py") is None or argv[1:2] not in (("--",), ("-m",)):
         return argv

@@ -1,7 +1,8 @@
 """The launcher of parameter servers: a server beside the script on every instance, until the master has ended.
 
-The script of the first instance is the master, and its end is the end of the cluster. The other instances serve on when
-their scripts have ended, and end scripts that run on without a master: those of TensorFlow 2 do nothing but serve.
+The script of the first instance is the master, and its end is the end of the cluster. The servers of the other
+instances continue when their scripts have ended. Scripts that still run after the master are ended: workers of
+TensorFlow 2 only serve.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["ClusterMember", "Master", "ParameterServerLauncher"]
 POLL_S = 1.0
 CONNECT_TIMEOUT_S = 0.5
 GRACE_S = 5.0
-"""For a script to end by itself after the master, and again after SIGTERM."""
+"""Time for a script to end by itself after the master, and again after SIGTERM."""
 
 ENDED_FILE = "master-ended"
 FAILED = 1
@@ -45,7 +46,7 @@ class ParameterServerLauncher:
     """Starts a parameter server, then the script.
 
     Args:
-        environment: The job, as this instance sees it.
+        environment: The job, from the view of this instance.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -77,11 +78,13 @@ class ParameterServerLauncher:
 
 
 class Master:
-    """Whether the first instance of the cluster has ended, as the others see it.
+    """Detects on other instances that the first instance of the cluster has ended.
 
     Args:
-        address: Of its parameter server, which runs as long as the script; the script's ports do not matter.
-        variables: Of the script; ``TIDEMILL_JOB_DIRECTORY`` is the directory that the instances share, if they do.
+        address: Address of its parameter server, which runs as long as the script; the script's own ports may not be
+            used.
+        variables: Environment of the script; ``TIDEMILL_JOB_DIRECTORY`` is the directory that the instances share, if
+            any.
     """
 
     def __init__(self, address: str, variables: Mapping[str, str]) -> None:
@@ -93,9 +96,10 @@ class Master:
         self._next_look = 0.0
 
     def has_ended(self, *, now: bool = False) -> bool:
-        """Look at most once in `POLL_S`, unless asked to do it now.
+        """Check at most once in `POLL_S`, unless `now` is true.
 
-        A server that has never been reached is one that has not started yet; a file says if it has ended meanwhile.
+        A server that has never been reached may not have started yet, or may already have ended; a file shows the
+        latter.
         """
         if not self._ended and (now or time.monotonic() >= self._next_look):
             self._ended = bool(self._ended_file and self._ended_file.exists()) or self._is_closed()
@@ -108,20 +112,21 @@ class Master:
         except ConnectionError:
             return self._seen
         except OSError:
-            return False  # no name or no answer yet: a lost instance is noticed by who started the instances
+            return False  # no name or no answer yet; whoever started the instances notices a lost one
         self._seen = True
         return False
 
 
 class ClusterMember:
-    """The script and the parameter server of an instance, seen as one child.
+    """The script and the parameter server of an instance, as one child.
 
     Args:
-        script: It decides how the instance ends.
-        server: Its end before that of the script ends the instance.
-        name: Of instance and server, for messages.
-        master: The first instance; None on that one itself.
-        ended_file: Made on the first instance when its script has succeeded; None if the instances share no directory.
+        script: The process whose end decides how the instance ends.
+        server: The parameter server; if it ends before the script, the instance fails.
+        name: Name of instance and server, for messages.
+        master: The first instance; None on the first instance itself.
+        ended_file: File that the first instance creates when its script has succeeded; None if the instances share no
+            directory.
         reports: Directory of failure reports.
     """
 
@@ -147,19 +152,19 @@ class ClusterMember:
         self._left_at: float | None = None
         if master:
             signal.signal(signal.SIGALRM, _awake)
-            signal.setitimer(signal.ITIMER_REAL, POLL_S, POLL_S)  # the supervisor waits for signals
+            signal.setitimer(signal.ITIMER_REAL, POLL_S, POLL_S)  # wakes the supervisor, which waits for signals
 
     def fileno(self) -> int:
-        """No descriptor: signals tell."""
+        """Return -1: there is no descriptor; signals show the end."""
         return -1
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the script; its server ends after it."""
+        """Send a signal to the script; the server ends after the script."""
         self._signalled = True
         self._script.signal_group(number)
 
     def account(self, ended: Ended) -> Ended:
-        """The instance's own end decides."""
+        """Return the end unchanged: it is the instance's own."""
         return ended
 
     def exit_code(self) -> int | None:
@@ -180,14 +185,14 @@ class ClusterMember:
         if lost is not None and (code != 0 or self._master):
             return self._fail(code, lost)
         if self._master:
-            return code or None  # a script that has succeeded leaves its server to the others
+            return code or None  # after a successful script the server continues for the other instances
         if code == 0 and self._ended_file:
             with contextlib.suppress(OSError):
                 self._ended_file.touch()
         return code
 
     def _leave(self, code: int | None) -> int | None:
-        """End the script after the master. How it ends is no failure: it may have been in the middle of a step."""
+        """End the script after the master. Its exit code is no failure: the signal may have interrupted a step."""
         now = time.monotonic()
         if code is not None:
             if code:
@@ -203,7 +208,7 @@ class ClusterMember:
         return None
 
     def _fail(self, code: int | None, lost: int) -> int | None:
-        """End the script of an instance whose server has ended, and report that as the reason."""
+        """End the script because the server has ended, and report the end of the server as the reason."""
         if code is None:
             self._script.signal_group(signal.SIGKILL)
             return None
@@ -214,13 +219,13 @@ class ClusterMember:
             "message": f"the parameter server of {self._name} ended {how} before the script did{self._cause()}",
             "frames": [],
         }
-        with contextlib.suppress(OSError):  # disk full: then the log alone says it
+        with contextlib.suppress(OSError):  # disk full: then only the log has the reason
             (self._reports / f"{self.pid}.json").write_text(json.dumps(report), encoding="utf-8")
         emit("parameter_server.ended", reason=report["message"])
         return FAILED
 
     def _cause(self) -> str:
-        """The uncaught exception of the server, if there was one."""
+        """Return the uncaught exception of the server; empty if there was none."""
         try:
             report = json.loads((self._reports / f"{self._server.pid}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -243,4 +248,4 @@ def _ended_file(variables: Mapping[str, str]) -> Path | None:
 
 
 def _awake(number: int, frame: FrameType | None) -> None:
-    """The wakeup descriptor of the supervisor has been written to: it looks again."""
+    """Do nothing: the signal wakes the supervisor through its wakeup descriptor."""

@@ -27,12 +27,15 @@ class ColdLauncher:
 
 
 def command_of(entry_point: EntryPoint, arguments: tuple[str, ...], *, python: str) -> tuple[str, ...]:
-    """The argument vector of an entry point.
+    """Return the argument vector of an entry point.
 
     Args:
         entry_point: File and kind. A command is made executable.
-        arguments: Of the script.
+        arguments: Arguments of the script.
         python: Interpreter for scripts and packages.
+
+    Returns:
+        The argument vector, interpreter included.
     """
     if entry_point.kind == PACKAGE:
         name = entry_point.name[:-3] if entry_point.name.endswith(".py") else entry_point.name
@@ -43,7 +46,7 @@ def command_of(entry_point: EntryPoint, arguments: tuple[str, ...], *, python: s
 
 
 def _executable(directory: Path, name: str) -> tuple[str, ...]:
-    """Return the command as the kernel can run it: as given, or through sh if the file names no interpreter."""
+    """Return the command as the kernel can run it: as given, or through sh if the file has no ``#!`` line."""
     path = directory / name
     path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o755)
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Which launcher a job needs."""
+"""Selects the launcher of a job."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ DATA_PARALLEL = "sagemaker_distributed_dataparallel_enabled"
 
 
 def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Launcher:
-    """The launcher that the job's distribution asks for.
+    """Return the launcher for the job's distribution.
 
     Args:
         environment: The job.
-        variables: The container's environment; ``TIDEMILL_WARM_SOCKET`` names a process that forks scripts.
+        variables: The container's environment; ``TIDEMILL_WARM_SOCKET`` names the socket of a process that forks
+            scripts.
+
+    Returns:
+        The launcher.
 
     Raises:
-        ConfigurationError: No launcher fits the job.
+        ConfigurationError: No launcher supports the job.
     """
     if environment.hyperparameters.framework.get(DATA_PARALLEL):
         raise ConfigurationError(
@@ -43,6 +47,6 @@ def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Laun
         return ParameterServerLauncher(environment)
     if environment.hyperparameters.framework.get("sagemaker_mpi_enabled"):
         return MPILauncher(environment)
-    # The compiler is switched on when TensorFlow is imported, which a forked script does not do again.
+    # Importing TensorFlow switches the compiler on, and a forked script does not import it again.
     warm = None if is_enabled(environment.hyperparameters.framework) else variables.get("TIDEMILL_WARM_SOCKET")
     return WarmLauncher(Path(warm), num_gpus=environment.devices.num_gpus) if warm else ColdLauncher()

@@ -1,4 +1,4 @@
-"""Start a plain script from the zygote if only the time differs; start it cold otherwise."""
+"""Start a plain script from the zygote if this changes nothing but the start time; start it cold otherwise."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class _Cold(Exception):
 
 
 class WarmChild:
-    """A script that a guard of the zygote started for us.
+    """A script that a guard of the zygote started.
 
     Args:
-        connection: To the guard, which ends the script when it closes.
-        pid: Of the script, in our pid namespace.
+        connection: Connection to the guard, which ends the script when the connection closes.
+        pid: Process id of the script, in this process's pid namespace.
     """
 
     helper_pids: tuple[int, ...] = ()
@@ -48,13 +48,13 @@ class WarmChild:
         return self._connection.fileno() if self._exit_code is None else -1
 
     def exit_code(self) -> int | None:
-        """The exit code once the guard has told it."""
+        """Return the exit code when the guard has sent it; None before."""
         if self._exit_code is None and select.select([self._connection], [], [], 0)[0]:
             try:
                 message = channel.receive(self._connection)
             except (OSError, ValueError):
                 message = None
-            # A guard that was killed has taken the script with it.
+            # If the guard was killed, the kernel has killed the script with it.
             self._exit_code = message.content["exit_code"] if message else KILLED
         return self._exit_code
 
@@ -64,16 +64,16 @@ class WarmChild:
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """This process decides."""
+        """Return the end unchanged: this process decides."""
         return ended
 
 
 class WarmLauncher:
-    """Asks the zygote first.
+    """Starts scripts from the zygote if possible.
 
     Args:
         path: The zygote's socket.
-        num_gpus: GPUs of the instance; with any, nothing is ever forked.
+        num_gpus: Number of GPUs of the instance; with any GPU, scripts are never forked.
     """
 
     def __init__(self, path: Path, *, num_gpus: int) -> None:
@@ -119,7 +119,7 @@ class WarmLauncher:
 
 
 def _request(connection: socket.socket, script: Script, stderr_fd: int) -> int:
-    """The pid of the script that the guard started."""
+    """Return the pid of the script that the guard started."""
     hello = _receive(connection)
     if hello.get("protocol") != 1 or (hello.get("executable"), hello.get("prefix")) != (sys.executable, sys.prefix):
         raise _Cold(f"the warm process runs in {hello.get('prefix')}, the job in {sys.prefix}")

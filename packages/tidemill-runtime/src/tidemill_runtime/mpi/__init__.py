@@ -1,4 +1,4 @@
-"""Jobs under MPI: `supervisor` runs mpirun and owns the ranks, `entry` is what MPI starts in place of each rank."""
+"""Jobs under MPI: `supervisor` runs mpirun and owns the ranks; MPI starts `entry` in place of each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPI's daemons on this instance: started for an mpirun that runs on another one, by a command as for ssh."""
+"""MPI's daemons on this instance, started for an mpirun on another instance with a command as for ssh."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Daemon"]
 
 
 class Daemon:
-    """One of them.
+    """One daemon.
 
     Args:
-        connection: To the process that mpirun takes for the daemon.
-        message: Its command and streams.
-        variables: Whole environment.
+        connection: Connection to the process that mpirun takes for the daemon.
+        message: The command and streams of the daemon.
+        variables: The whole environment.
     """
 
     def __init__(self, connection: socket.socket, message: channel.Message, *, variables: Mapping[str, str]) -> None:
         self.connection = connection
         streams = message.descriptors
         self._process = subprocess.Popen(
-            # mpirun writes for a login shell, as ssh would start one; the text is its own, not the user's.
+            # mpirun writes the command for a login shell, as ssh would start one; no part of it comes from the user.
             ["/bin/sh", "-c", str(message.content["command"])],
             env=dict(variables),
             stdin=streams[0],
@@ -42,7 +42,7 @@ class Daemon:
         )
 
     def poll(self) -> int | None:
-        """The exit status, told to mpirun, when the daemon has ended."""
+        """Return the exit status, and send it to mpirun, when the daemon has ended; None before."""
         status = self._process.poll()
         if status is not None and self.connection.fileno() >= 0:
             with contextlib.suppress(OSError):
@@ -57,5 +57,5 @@ class Daemon:
                 os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.signal(signal.SIGKILL)

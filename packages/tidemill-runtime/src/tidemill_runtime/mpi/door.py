@@ -1,8 +1,8 @@
-"""``python -m tidemill_runtime.mpi.door DIRECTORY FILE HOST [OTHER ...]``: the door of an instance, see `network`.
+"""``python -m tidemill_runtime.mpi.door DIRECTORY FILE HOST [OTHER ...]``: the door of an instance; see `network`.
 
-It listens at the instance's own address, passes commands and notices of the other instances to the supervisor, and
-delivers the notices that the supervisor writes to its standard input, a line of JSON each. At the end of that input it
-delivers what others may still wait for, and ends.
+The door listens at the instance's own address. It passes commands and notices of the other instances to the supervisor,
+and delivers the notices that the supervisor writes to its standard input, one JSON line each. When that input ends, it
+delivers what other instances may still wait for, and exits.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Door:
     """The door of one instance.
 
     Args:
-        directory: Of its supervisor.
-        addresses: Of all instances, and the secret.
+        directory: Directory of its supervisor.
+        addresses: Addresses of all instances, and the secret.
         host: Name of this instance.
 
     Raises:
@@ -60,7 +60,7 @@ class Door:
         self._listener = self._listen()
 
     def serve(self) -> None:
-        """Let the other instances in, each in a thread."""
+        """Accept connections of the other instances, each in a thread."""
         while True:
             self._rooms.acquire()
             raw, _ = self._listener.accept()
@@ -72,7 +72,7 @@ class Door:
             thread.join(_FINISH_S)
 
     def deliver(self, notice: str, outcome: dict[str, Any], *, to: str) -> None:
-        """Deliver a notice. Only what an instance may wait for is tried until that instance has begun."""
+        """Deliver a notice. Until an instance has begun, retry only notices that it may wait for."""
         waited_for = notice == ENDED and outcome["exit_code"] == 0
         until = time.monotonic() + PATIENCE_S
         tries = 0
@@ -144,7 +144,7 @@ class Door:
                 supervisor.close()
 
     def _run(self, connection: Connection, command: str) -> None:
-        """Let the supervisor run a command, and pass on what it writes and how it ends."""
+        """Pass a command to the supervisor, and pass its output and exit status back."""
         supervisor = connect(str(self._directory), DOOR_SOCKET)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
@@ -176,7 +176,7 @@ class Door:
                     elif data:
                         connection.send({"stream": stream, "text": data.decode("latin-1")})
             if connection.raw in ready:
-                return  # mpirun has ended; its daemon notices that
+                return  # mpirun has ended, and its daemon notices that
             if supervisor in ready and not any(stream is not None for stream in ready.values()):
                 ended = channel.receive(supervisor)
                 connection.send({"status": ended.content["status"] if ended else 1})
@@ -184,7 +184,7 @@ class Door:
 
 
 def main(directory: str, file: str, host: str, others: Sequence[str]) -> int:
-    """Be the door until the supervisor has ended, and has nothing more to tell."""
+    """Run the door until the supervisor has ended and all its notices are delivered."""
     try:
         door = Door(Path(directory), Addresses.read(Path(file)), host=host)
     except OSError as error:
@@ -207,7 +207,7 @@ def main(directory: str, file: str, host: str, others: Sequence[str]) -> int:
 
 
 def _read(fd: int) -> bytes | None:
-    """What there is; empty at the end; None if there is nothing now."""
+    """Return the available bytes; empty at the end; None if none are available now."""
     try:
         return os.read(fd, _CHUNK_BYTES)
     except BlockingIOError:

@@ -1,7 +1,8 @@
-"""``python -m tidemill_runtime.mpi.entry DIRECTORY``: what MPI's process manager starts in place of a rank.
+"""``python -m tidemill_runtime.mpi.entry DIRECTORY``: the program that MPI's process manager starts in place of a rank.
 
-It hands MPI's variables and descriptor to the supervisor of its instance, which starts the rank as its child, and waits
-for the rank's end to pass it on to MPI. So the supervisor sees how every rank ended, regardless of MPI's reaction.
+It passes MPI's variables and descriptor to the supervisor of its instance, which starts the rank as its own child. Then
+it waits for the rank's end and passes the exit status to MPI. The supervisor thus sees how every rank ended, regardless
+of MPI's reaction.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ SOCKET = "ranks.sock"
 DIRECTORY = "TIDEMILL_MPI_DIRECTORY"
 """Variable that names the directory of this instance, if mpirun runs on another one."""
 DESCRIPTORS = ("PMI_FD",)
-"""Variables that hold the number of a descriptor, by which the rank speaks with MPI."""
+"""Variables with the number of a descriptor through which the rank communicates with MPI."""
 
 
 def main(directory: str) -> int:
-    """Be the rank for MPI.
+    """Take the place of the rank for MPI.
 
     Returns:
         The rank's exit status, as a shell shows it.
@@ -39,7 +40,7 @@ def main(directory: str) -> int:
     }
     channel.send(connection, content, descriptors=fds)
     for fd in fds:
-        os.close(fd)  # MPI must see it closed when the rank ends
+        os.close(fd)  # MPI must see the descriptor closed when the rank ends
     message = channel.receive(connection)
     return int(message.content["status"]) if message else 1
 

@@ -1,8 +1,9 @@
-"""Authenticated messages over TCP between the instances of a job, which know one secret.
+"""Authenticated messages over TCP between the instances of a job, which share a secret.
 
-Both sides prove by HMAC-SHA-256 of fresh random numbers that they know the secret, which itself is never sent. Every
-message then carries an HMAC with a key of this connection, its direction and its number: what others change, insert or
-repeat is refused. Messages are encrypted only if the connection is (`Addresses.secured`).
+Both sides prove with an HMAC-SHA-256 of fresh random numbers that they know the secret; the secret itself is never
+sent. Every message then carries an HMAC with a key of this connection, the direction and the number of the message, so
+that changed, inserted and repeated messages are refused. Messages are encrypted only if the connection is
+(`Addresses.secured`).
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ __all__ = ["Connection", "answer", "ask", "port_of"]
 
 MAX_MESSAGE_BYTES = 16 << 20
 NUM_PORTS = 16
-"""Ports that an instance tries, since other jobs may have taken some."""
-_FIRST_PORT, _PORTS = 21000, 8000  # below what systems give to clients, above what Ray gives to workers
+"""Number of ports that an instance tries, since other jobs may use some."""
+_FIRST_PORT, _PORTS = 21000, 8000  # below the ports of outgoing connections, above those of Ray's workers
 _RANDOM_BYTES = 32
 _HASH_BYTES = 32
 _HEAD = struct.Struct("!I32s")
 
 
 def port_of(secret: bytes, host: str, number: int) -> int:
-    """The ``number``-th port at which an instance may listen: so no instance has to be told another one's port."""
+    """Return the ``number``-th port at which an instance may listen, which every other instance can compute."""
     return _FIRST_PORT + int.from_bytes(_mac(secret, b"port", host.encode(), str(number).encode())[:4], "big") % _PORTS
 
 
 class Connection:
-    """A connection of which both sides have proved to know the secret.
+    """A connection on which both sides have proved that they know the secret.
 
     Args:
-        raw: The socket; owned.
-        key: Of this connection.
-        own: Direction of the messages sent, ``a`` or ``b``.
+        raw: The socket; closed with the connection.
+        key: Key of this connection.
+        own: Direction of the messages that this side sends, ``a`` or ``b``.
     """
 
     def __init__(self, raw: socket.socket, key: bytes, *, own: bytes) -> None:
@@ -53,7 +54,7 @@ class Connection:
         """Send one message.
 
         Raises:
-            OSError: The other side is gone.
+            OSError: The other side has closed the connection.
         """
         body = json.dumps(content).encode("ascii")
         self.raw.sendall(_HEAD.pack(len(body), self._mac_of(self._own, self._sent, body)) + body)
@@ -63,8 +64,8 @@ class Connection:
         """Receive one message; None at the end of the stream.
 
         Raises:
-            ValueError: What came is no message of the other side.
-            OSError: The other side is gone, or too slow.
+            ValueError: The received bytes are not a message of the other side.
+            OSError: The other side has closed the connection, or is too slow.
         """
         head = _read(self.raw, _HEAD.size, or_end=True)
         if not head:
@@ -80,7 +81,7 @@ class Connection:
         return content
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self.raw.close()
 
@@ -89,11 +90,11 @@ class Connection:
 
 
 def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
-    """Begin as the side that connected to ``host``.
+    """Perform the handshake as the side that connected to ``host``.
 
     Raises:
         ValueError: The other side is not that instance of the job.
-        OSError: It is gone, or too slow.
+        OSError: The other side has closed the connection, or is too slow.
     """
     theirs = _read(raw, _RANDOM_BYTES)
     ours = os.urandom(_RANDOM_BYTES)
@@ -105,11 +106,11 @@ def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
 
 
 def answer(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
-    """Begin as the side that listened as ``host``.
+    """Perform the handshake as the side that listens as ``host``.
 
     Raises:
         ValueError: The other side does not know the job's secret.
-        OSError: It is gone, or too slow.
+        OSError: The other side has closed the connection, or is too slow.
     """
     ours = os.urandom(_RANDOM_BYTES)
     raw.sendall(ours)

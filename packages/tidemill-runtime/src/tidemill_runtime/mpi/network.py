@@ -1,7 +1,7 @@
-"""Instances on several machines reach each other by TCP: each has a `door`, a process that listens for the others.
+"""Connects instances on several machines by TCP: each instance has a `door`, a process that listens for the others.
 
-The door passes on to the supervisor what came from an instance of the job, so the supervisor keeps one thread and never
-waits for the network. A secret of the job grants access (`handshake`); it is in a file of each instance and on no
+The door passes messages from other instances of the job to the supervisor, so the supervisor keeps one thread and never
+waits for the network. A secret of the job grants access (see `handshake`); it is in a file of each instance and on no
 command line.
 """
 
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 __all__ = ["DOOR_OPEN", "DOOR_SOCKET", "Addresses", "NetworkPeers", "call", "was_reached"]
 
 DOOR_SOCKET = "door.sock"
-"""Where a door reaches the supervisor of its instance."""
+"""Socket at which the door reaches the supervisor of its instance."""
 DOOR_OPEN = "open"
-"""First line of a door that listens; else the reason."""
+"""First line that a door writes when it listens; otherwise it writes the reason."""
 _LOOK_S = 0.2
 _CONNECT_S = 3.0
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The file that the platform writes for an instance.
+    """The content of the file that the platform writes for an instance.
 
     Attributes:
         addresses: IP address of each instance by its name.
-        secret: Known to the instances of this attempt of the job.
-        encrypted: Whether what instances send each other is encrypted.
+        secret: Secret of this attempt of the job, known to its instances only.
+        encrypted: Whether the instances encrypt what they send to each other.
     """
 
     addresses: Mapping[str, str]
@@ -74,10 +74,10 @@ class Addresses:
 
     @classmethod
     def read(cls, path: Path) -> Addresses:
-        """Read it.
+        """Read the file.
 
         Raises:
-            ConfigurationError: It is not what the platform writes.
+            ConfigurationError: The file is not valid.
         """
         try:
             value = json.loads(path.read_text(encoding="ascii"))
@@ -91,13 +91,13 @@ class Addresses:
 
 
 class NetworkPeers:
-    """`Peers` by TCP.
+    """`Peers` over TCP.
 
     Args:
-        directory: Of this instance, for sockets and notices.
-        file: See `Addresses`.
+        directory: Directory of this instance, for sockets and notices.
+        file: The file with addresses and secret; see `Addresses`.
         host: Name of this instance.
-        others: Names of the other ones.
+        others: Names of the other instances.
     """
 
     def __init__(self, directory: Path, *, file: Path, host: str, others: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class NetworkPeers:
         keep_notice(self._directory, notice, outcome, teller=self._host)
         if self._door is not None and self._door.stdin is not None:
             line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
-            with contextlib.suppress(OSError):  # without a door the platform alone tells the others
+            with contextlib.suppress(OSError):  # without a door, only the platform informs the other instances
                 self._door.stdin.write(line.encode("ascii"))
                 self._door.stdin.flush()
 
@@ -157,7 +157,7 @@ class NetworkPeers:
         if self._door is not None:
             for stream in (self._door.stdin, self._door.stdout):
                 if stream is not None:
-                    with contextlib.suppress(OSError):  # the door has ended before it read all
+                    with contextlib.suppress(OSError):  # the door has ended before it read everything
                         stream.close()
             self._door.wait()
 
@@ -171,20 +171,20 @@ def call(addresses: Addresses, host: str) -> Connection | None:
         except ConnectionRefusedError:
             continue
         except OSError:
-            return None  # the machine itself does not answer
+            return None  # the machine does not answer
         try:
             raw = addresses.secured(raw, server=False)
             connection = ask(raw, secret=addresses.secret, host=host)
             raw.settimeout(None)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return connection
-        except (OSError, ValueError):  # something else has that port
+        except (OSError, ValueError):  # another program uses that port
             raw.close()
     return None
 
 
 def was_reached(directory: Path, host: str) -> bool:
-    """Whether mpirun, on this instance, has started a daemon on another one."""
+    """Return whether mpirun, on this instance, has started a daemon on another one."""
     return (directory / _mark(host)).exists()
 
 
@@ -193,7 +193,7 @@ def _mark(host: str) -> str:
 
 
 def _output_of(connection: Connection) -> int:
-    """Pass on what a command writes. Return its exit status."""
+    """Pass on the output of a command, and return its exit status."""
     while True:
         message = connection.receive()
         if message is None:

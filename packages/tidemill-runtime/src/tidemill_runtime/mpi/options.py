@@ -1,7 +1,8 @@
-"""``custom_mpi_options``, which SageMaker documents in the spelling of Open MPI 4, for the MPI that is there.
+"""Translates ``custom_mpi_options``, documented by SageMaker in the spelling of Open MPI 4, for the installed MPI.
 
-The text is cut at white space, as SageMaker does: there is no quoting. What sets the size or the places of the job is
-refused, since other parts of the request decide it. What only tunes Open MPI's transports has no effect under MPICH.
+The text is split at white space without quoting, as SageMaker does. Options that set the size of the job or the places
+of ranks are refused, since other members of the request decide these. Options that only tune Open MPI's transports have
+no effect under MPICH.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _DECIDED_ELSEWHERE = {
     "wdir": "the platform: scripts run in the directory of the code",
     "wd": "the platform: scripts run in the directory of the code",
 }
-"""Options, without dashes, and what decides in their place."""
+"""Options, without dashes, with the member of the request that decides instead."""
 
 _EXPORTING = {"x": 1, "genv": 2, "env": 2}
 _DEFAULT_HERE = frozenset({"allow-run-as-root", "oversubscribe", "tag-output", "display-map"})
-"""SageMaker sets them for every job, and so does this platform in its own way."""
+"""Options that SageMaker sets for every job; this platform always behaves as if they were set."""
 
 _TUNING = {"mca": 2, "gmca": 2, "am": 1, "tune": 1}
 _REPORTING = frozenset({"v", "verbose", "q", "quiet", "report-bindings", "display-allocation", "display-topo"})
@@ -60,12 +61,12 @@ _MAPPINGS = ("slot", "hwthread", "core", "socket", "numa", "board")
 
 @dataclass(frozen=True)
 class Options:
-    """What the user's options come to.
+    """The translated options.
 
     Attributes:
-        arguments: Of mpirun.
-        variables: To be set for every rank.
-        ignored: Options that have no effect here, as they were given.
+        arguments: Arguments of mpirun.
+        variables: Variables to set for every rank.
+        ignored: Options without effect, as given.
     """
 
     arguments: tuple[str, ...] = ()
@@ -77,11 +78,14 @@ def translate(text: str, *, vendor: str) -> Options:
     """Translate the options.
 
     Args:
-        text: As the user gave them.
+        text: The options as the user gave them.
         vendor: `MPICH` or `OPEN_MPI`.
 
+    Returns:
+        The options for this MPI.
+
     Raises:
-        ConfigurationError: An option cannot be honoured; the text says which and why.
+        ConfigurationError: An option is not supported; the message names the option and the reason.
     """
     words = text.split()
     arguments: list[str] = []
@@ -124,12 +128,12 @@ def _for_mpich(option: str, name: str, words: list[str]) -> list[str]:
     allowed = {"bind-to": _BINDINGS, "map-by": _MAPPINGS}.get(name)
     if allowed and values[0].partition(":")[0] not in allowed:
         raise _refused(f"{option} {values[0]}", f"with MPICH it takes {', '.join(allowed)}")
-    # Ranks fill one instance after the other, which is what `slot` asks for.
+    # MPICH fills one instance after the other by default, which is what `slot` requests.
     return [] if values == ["slot"] else [f"-{name}", *values]
 
 
 def _for_open_mpi(option: str, name: str, words: list[str]) -> list[str]:
-    """Open MPI 5 has long options with two dashes only; it refuses unknown ones."""
+    """Return a long option with two dashes, which Open MPI 5 requires; it refuses unknown options itself."""
     taken = [words.pop(0) for _ in range(_TUNING.get(name, 0)) if words]
     while words and not words[0].startswith("-"):
         taken.append(words.pop(0))
@@ -137,7 +141,7 @@ def _for_open_mpi(option: str, name: str, words: list[str]) -> list[str]:
 
 
 def _exported(option: str, values: list[str]) -> dict[str, str]:
-    """The variables of ``-x NAME=VALUE`` or ``-genv NAME VALUE``; what ``-x NAME`` asks for happens anyway."""
+    """Return the variable of ``-x NAME=VALUE`` or ``-genv NAME VALUE``; none for ``-x NAME``, which has no effect."""
     if len(values) == 2:
         return {values[0]: values[1]}
     name, equals, value = values[0].partition("=")

@@ -1,4 +1,4 @@
-"""How the supervisors of a job's instances reach each other: by a directory on one machine, else by TCP."""
+"""The interface between the supervisors of a job's instances: a directory on one machine, TCP on several."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ __all__ = ["Peers", "peers_of"]
 
 
 class Peers(Protocol):
-    """The other instances of a job, as the supervisor of one knows them.
+    """The other instances of a job, from the view of one supervisor.
 
-    A notice has a name, e.g. ``failed``, and is an outcome. The first one of a name stays.
+    A notice has a name, e.g. ``failed``, and contains an outcome. The first notice of each name is kept.
     """
 
     def listen(self) -> socket.socket:
         """Return the unix socket at which commands for MPI's daemons arrive, each with its three streams.
 
-        An empty message says that there is a new notice.
+        An empty message announces a new notice.
         """
 
     def tell(self, notice: str, outcome: Outcome) -> None:
-        """Publish a notice to all instances, this one included. It does not wait for them."""
+        """Publish a notice to all instances, including this one, without waiting for them."""
 
     def told(self, notice: str) -> Outcome | None:
         """Return the notice of that name, if any."""
 
     def run(self, host: str, command: str) -> int:
-        """Run a command on another instance, with the output of this process. Return its exit status."""
+        """Run a command on another instance; its output goes to this process's. Return its exit status."""
 
     def close(self) -> None:
-        """Deliver what was told to instances that may wait for it."""
+        """Deliver pending notices to instances that may wait for them."""
 
 
 def peers_of(plan: Plan) -> Peers | None:
-    """The peers of an instance; None if it is the only one."""
+    """Return the peers of an instance; None if it is the only instance."""
     if plan.network:
         return NetworkPeers(Path(plan.shared), file=Path(plan.network), host=plan.host, others=plan.others)
     return DirectoryPeers(Path(plan.shared), host=plan.host, others=plan.others) if plan.shared else None

@@ -1,4 +1,4 @@
-"""What a supervisor is to do, and how it ended: the files between it, its launcher and what mpirun calls."""
+"""The plan and the outcome of a supervisor: files that it shares with its launcher and with what mpirun calls."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 __all__ = ["ENDED", "FAILED", "Outcome", "Plan"]
 
 FAILED = "failed"
-"""The notice of the rank that failed first."""
+"""Name of the notice of the rank that failed first."""
 ENDED = "ended"
-"""The notice that mpirun has ended, for instances without ranks: they have no daemon that tells them."""
+"""Name of the notice that mpirun has ended, for instances without ranks: they have no daemon that reports it."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the supervisor is to do.
+    """The work of a supervisor.
 
     Attributes:
         argv: The script's argument vector, the same for every rank.
-        directory: Its working directory.
-        mpirun: Command line of mpirun up to the program; empty on the instances that mpirun reaches.
+        directory: Working directory of the ranks.
+        mpirun: Command line of mpirun up to the program; empty on instances where mpirun does not run.
         host: Name of this instance.
-        reports: Directory in which each rank gets one for its reports.
-        variables: Set for the ranks besides the supervisor's own environment.
+        reports: Directory in which each rank gets a subdirectory for its reports.
+        variables: Variables set for the ranks in addition to the supervisor's own environment.
         shared: Directory of notices and sockets, which instances of one machine share; empty with one instance.
         network: File with addresses and secret, for instances on several machines; empty on one machine.
         others: Names of the other instances.
@@ -46,24 +46,24 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Read it."""
+        """Read the plan."""
         return cls(**json.loads(path.read_text(encoding="ascii")))
 
     def write(self, path: Path) -> None:
-        """Write it."""
+        """Write the plan."""
         path.write_text(json.dumps(asdict(self)), encoding="ascii")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the job under MPI ended: ``outcome.json`` beside the plan, and what instances tell each other.
+    """How a job under MPI ended: the content of ``outcome.json`` beside the plan, and of notices.
 
     Attributes:
-        exit_code: Of the rank that failed first, negative for a signal; 0 if none did.
-        where: E.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
-        pid: Of that rank.
+        exit_code: Exit code of the rank that failed first, negative for a signal; 0 if none failed.
+        where: The rank that failed, e.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
+        pid: Process id of that rank.
         reports: Directory of its reports.
-        tail: The last of its standard error, or of what mpirun wrote.
+        tail: The end of its standard error, or of the output of mpirun.
     """
 
     exit_code: int
@@ -74,16 +74,16 @@ class Outcome:
 
     @classmethod
     def read(cls, path: Path) -> Outcome:
-        """Read it.
+        """Read the outcome.
 
         Raises:
             OSError: The file does not exist.
-            ValueError: It is not complete.
+            ValueError: The file is not complete.
         """
         return cls(**json.loads(path.read_text(encoding="ascii")))
 
     def write(self, path: Path) -> None:
-        """Write it, whole or not at all."""
+        """Write the outcome atomically."""
         new = path.with_suffix(".tmp")
         new.write_text(json.dumps(asdict(self)), encoding="ascii")
         new.replace(path)

@@ -28,7 +28,7 @@ class MPI:
     """An installed MPI.
 
     Attributes:
-        mpirun: Its launcher.
+        mpirun: Path of its mpirun.
         vendor: `MPICH` or `Open MPI`.
     """
 
@@ -38,19 +38,19 @@ class MPI:
     def command(
         self, *, hosts: Sequence[str], address: str, per_host: int, num_processes: int, options: Options, reach: str
     ) -> list[str]:
-        """mpirun with its options; the program that it starts is to follow.
+        """Return the command line of mpirun with its options, to which the program to start is appended.
 
         Args:
             hosts: Instances that take part, the one of mpirun first.
-            address: Of this instance for those on other machines; empty to let mpirun name it by its host name.
-            per_host: Ranks on each of them.
-            num_processes: Ranks in all.
-            options: The user's.
-            reach: What mpirun calls in place of ssh, for several instances.
+            address: Address of this instance for other machines; empty to let mpirun use the host name.
+            per_host: Ranks on each instance.
+            num_processes: Total number of ranks.
+            options: The user's options.
+            reach: Program that mpirun calls in place of ssh, for several instances.
         """
         command = [self.mpirun, "-np", str(num_processes)]
         if self.vendor == OPEN_MPI:
-            # A rank for each slot, more ranks than processors, and root: as SageMaker's jobs run.
+            # SageMaker's jobs run so: as root, one rank per slot, and possibly more ranks than processors.
             command += ["--allow-run-as-root", "--oversubscribe"]
             if "--bind-to" not in options.arguments:
                 command += ["--bind-to", "none"]
@@ -63,16 +63,16 @@ class MPI:
         return [*command, *options.arguments]
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What leads the ranks' mpi4py to the library that belongs to this mpirun, unless the user has chosen one."""
+        """Return the variables that make mpi4py load the library of this mpirun, unless the user has chosen one."""
         library = Path(self.mpirun).resolve().parent.parent / "lib" / _LIBRARIES[self.vendor]
         return {_CHOICE: str(library)} if library.is_file() and _CHOICE not in given else {}
 
 
 def find_mpi(path: str) -> MPI:
-    """The first mpirun of a search path.
+    """Return the MPI of the first mpirun in a search path.
 
     Raises:
-        ConfigurationError: No mpirun was found, or one of an unknown MPI.
+        ConfigurationError: There is no mpirun, or it belongs to an unknown MPI.
     """
     mpirun = shutil.which("mpirun", path=path)
     if mpirun is None:

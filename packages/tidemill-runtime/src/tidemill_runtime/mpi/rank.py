@@ -1,4 +1,4 @@
-"""A rank: one process of the script, a child of the supervisor, and its output in whole lines."""
+"""A rank: one process of the script, started by the supervisor, and its output as whole lines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CHUNK_BYTES = 1 << 16
 
 
 class Output:
-    """A stream of one rank: passed on in whole lines with the rank's name before each, the last of it kept.
+    """A stream of one rank, passed on in whole lines with the rank's name before each; its end is kept.
 
     Args:
         read_fd: Descriptor of the rank's output; closed with this object.
-        to_fd: Descriptor that the lines are written to; None only keeps the last ones.
-        tag: Before each line.
+        to_fd: Descriptor that the lines are written to; None only keeps the last lines.
+        tag: Text before each line.
     """
 
     def __init__(self, read_fd: int, *, to_fd: int | None, tag: str) -> None:
@@ -41,7 +41,7 @@ class Output:
         self._kept = bytearray()
 
     def pass_on(self) -> bool:
-        """Pass on what there is; False at the end, when the descriptor is closed."""
+        """Pass on the available output; return False at the end, when the descriptor is closed."""
         try:
             data = os.read(self.fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -79,7 +79,7 @@ class Output:
         try:
             write_all(self._to_fd, data)
         except BrokenPipeError:
-            self._to_fd = None  # the reader is gone
+            self._to_fd = None  # the reader has closed the descriptor
 
 
 class Rank:
@@ -87,16 +87,16 @@ class Rank:
 
     Args:
         number: Its rank.
-        tag: Begins the lines of its output, e.g. ``[1,mpirank:0,algo-1]``.
+        tag: Text before the lines of its output, e.g. ``[1,mpirank:0,algo-1]``.
         argv: Argument vector.
         directory: Working directory.
-        variables: Whole environment.
-        cpus: Processors that MPI bound it to.
-        pass_fds: Descriptors that it inherits, under the same numbers.
+        variables: The whole environment.
+        cpus: Processors to which MPI bound the rank.
+        pass_fds: Descriptors that the process inherits, under the same numbers.
         entry: Connection to the process that MPI takes for this rank.
 
     Raises:
-        OSError: The operating system refused.
+        OSError: The operating system refused to start the process.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Rank:
         fresh = begin_afresh(os.getpid())
 
         def begin() -> None:
-            with contextlib.suppress(OSError):  # the processors may have changed since
+            with contextlib.suppress(OSError):  # the processors may have changed since MPI chose them
                 os.sched_setaffinity(0, cpus)
             fresh()
 
@@ -148,15 +148,15 @@ class Rank:
         self.stderr = Output(err_read, to_fd=2, tag=f"{tag}<stderr>:")
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal, when the process has ended; what is left of its group ends with it."""
+        """Return the exit code, negative for a signal, when the process has ended, and kill the rest of its group."""
         if self.exit_code is None and self.has_ended:
-            self.signal(signal.SIGKILL)  # while its number cannot be given to anybody else
+            self.signal(signal.SIGKILL)  # before the process is reaped: then its number may be reused
             self.exit_code = self._process.wait()
         return self.exit_code
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended, be it noted or not."""
+        """Return whether the process has ended, even if `poll` has not reported it yet."""
         if self.exit_code is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

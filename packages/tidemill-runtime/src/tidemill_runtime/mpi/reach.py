@@ -1,6 +1,6 @@
-"""``python -m tidemill_runtime.mpi.reach PLAN [OPTION ...] HOST COMMAND ...``: what mpirun calls in place of ssh.
+"""``python -m tidemill_runtime.mpi.reach PLAN [OPTION ...] HOST COMMAND ...``: mpirun calls this in place of ssh.
 
-The supervisor of that instance runs the command there, with the output of this process (`peers`).
+The supervisor of instance HOST runs the command there; its output goes to the output of this process (see `peers`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(plan: str, arguments: list[str]) -> int:
     """Run the command on the other instance.
 
     Returns:
-        Its exit status.
+        The exit status of the command.
     """
     die_with_parent(os.getppid())()
     while arguments[0].startswith("-"):  # options of ssh

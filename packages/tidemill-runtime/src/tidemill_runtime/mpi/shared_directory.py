@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "DirectoryPeers", "keep_notice", "read_notice"]
 
 PATIENCE_S = 1200.0
-"""How long instances may take to begin, as on SageMaker: some may have to install their requirements."""
+"""Time for all instances to begin, as on SageMaker: some may have to install their requirements."""
 _LOOK_S = 0.1
 
 
@@ -28,9 +28,9 @@ class DirectoryPeers:
     """`Peers` by sockets and files in one directory.
 
     Args:
-        directory: Shared by all instances.
+        directory: The directory that all instances share.
         host: Name of this instance.
-        others: Names of the other ones.
+        others: Names of the other instances.
     """
 
     def __init__(self, directory: Path, *, host: str, others: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class DirectoryPeers:
     def tell(self, notice: str, outcome: Outcome) -> None:
         keep_notice(self._directory, notice, outcome, teller=self._host)
         for host in self._others:
-            with contextlib.suppress(OSError):  # it may not have begun, or have ended
+            with contextlib.suppress(OSError):  # the other instance may not have begun, or may have ended
                 connection = connect(str(self._directory), _socket_name(host))
                 channel.send(connection, {})
                 connection.close()
@@ -72,7 +72,7 @@ class DirectoryPeers:
 
 
 def keep_notice(directory: Path, notice: str, outcome: Outcome, *, teller: str) -> None:
-    """Keep a notice, unless there is one of that name."""
+    """Write a notice, unless there is one of that name."""
     own = directory / f"{notice}.json.{teller}"
     outcome.write(own)
     with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""Unix sockets in directories whose path may be longer than an address."""
+"""Unix sockets in directories whose path may be longer than a socket address allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BACKLOG = 128
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen at a path; a socket that was there is replaced."""
+    """Listen at a path, and replace an existing socket there."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -3,16 +3,16 @@
     runtime ── supervisor ─┬─ mpirun ── process manager ── entry (one for each rank)
                            └─ rank (one for each entry)
 
-MPI starts an `entry` in place of each rank; the entry asks the supervisor for the rank, and lives as long. So the
-supervisor reads each rank's streams through pipes, sees how it ended regardless of MPI's reaction, and signals the
-ranks and never mpirun, which would kill them at once.
+MPI starts an `entry` in place of each rank; the entry requests the rank from the supervisor, and lives as long as the
+rank. So the supervisor reads each rank's streams through pipes, sees how each rank ended regardless of MPI's reaction,
+and can signal the ranks without signalling mpirun, which would kill them at once.
 
 The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after `GRACE_S`. MPI learns of failures last,
-so that it adds no reason to them. A stopped job's ranks have all the time that the platform gives them.
+so that it cannot add reasons of its own. A stopped job's ranks have all the time that the platform gives them.
 
-With several instances each has a supervisor, and the first one has mpirun. It reaches the others by `reach`: their
-supervisors start MPI's daemons, which start entries there. The supervisor that sees a rank fail first tells the others
-(`peers`). They know then that their ranks failed as an effect, and wait to be stopped.
+With several instances each has a supervisor, and the first one runs mpirun. mpirun reaches the other instances through
+`reach`: their supervisors start MPI's daemons, which start entries there. The supervisor that sees the first failure
+notifies the others (`peers`), which then treat failures of their own ranks as effects, and wait to be stopped.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 __all__ = ["Supervisor"]
 
 GRACE_S = 5.0
-"""From SIGTERM to SIGKILL for the ranks of a job in which another one failed."""
+"""Seconds from SIGTERM to SIGKILL for the other ranks after a rank has failed."""
 ABORT_S = 1.0
-"""How long the ranks may take to tell why MPI aborted the job."""
+"""Seconds for the ranks to report why MPI aborted the job."""
 PEERS_S = 20.0
-"""How long an instance waits to be stopped after a failure on another one, before it reports that failure itself."""
+"""Seconds that an instance waits to be stopped after a failure on another one, before it reports the failure itself."""
 MPIRUN_S = 10.0
-"""How long mpirun may take to end when all ranks have."""
+"""Seconds for mpirun to end after all ranks have ended."""
 _STOPPED = 143
 _ABORT = re.compile(r"^Abort\((-?\d+)\) on node .*: application called MPI_Abort\(", re.MULTILINE)
 _WITHOUT_MPI = re.compile(r"PMIU?_\w+ (?:error|returned)|write_line failure")
-"""What a rank of MPICH says if the process manager is gone, which ends when another rank aborts."""
+"""Output of an MPICH rank whose process manager is gone; the process manager ends when another rank aborts."""
 _MPIS_OWN = ("HYDRA_", "MPICH_", "MPIR_", "MPIEXEC_", "FI_", "UCX_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "LC_")
 _BASE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "USER", "LOGNAME")
 
@@ -66,8 +66,8 @@ class Supervisor:
     """The ranks of one instance.
 
     Args:
-        plan: What to do.
-        directory: Of plan, socket and outcome.
+        plan: The work to do.
+        directory: Directory of plan, socket and outcome.
     """
 
     def __init__(self, plan: Plan, *, directory: Path) -> None:
@@ -89,7 +89,7 @@ class Supervisor:
         self._ended_there = self._end_of_mpirun()
 
     def run(self) -> Outcome:
-        """Run mpirun to its end."""
+        """Run mpirun until it ends."""
         with signal_numbers() as signals_fd:
             self._selector.register(signals_fd, selectors.EVENT_READ, lambda: self._hear(os.read(signals_fd, 4096)))
             if self._plan.mpirun:
@@ -102,7 +102,7 @@ class Supervisor:
             return self._outcome()
 
     def tell_others(self, outcome: Outcome) -> None:
-        """Notify the instances that wait for mpirun that it has ended; one may not have begun yet."""
+        """Notify the instances that wait for mpirun that it has ended; some may not have begun yet."""
         if self._peers is None:
             return
         if self._plan.mpirun:
@@ -110,7 +110,7 @@ class Supervisor:
         self._peers.close()
 
     def _wait(self, deadline: float | None) -> None:
-        """Do what comes next, or nothing until the deadline."""
+        """Handle the next events, or return at the deadline."""
         patience_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         for key, _ in self._selector.select(patience_s):
             key.data()
@@ -130,11 +130,11 @@ class Supervisor:
             )
         finally:
             os.close(write_fd)
-        self._mpirun_output = Output(read_fd, to_fd=None, tag="")  # its words about failed ranks would hide theirs
+        self._mpirun_output = Output(read_fd, to_fd=None, tag="")  # not shown: it would hide the ranks' own messages
         self._follow(self._mpirun_output)
 
     def _poll(self) -> bool:
-        """Note the ranks that have ended; whether anything still runs."""
+        """Record the ranks that have ended; return whether anything still runs."""
         ended = [rank for rank in self._ranks if rank.exit_code is None and rank.poll() is not None]
         for rank in ended:
             for output in (rank.stdout, rank.stderr):
@@ -150,14 +150,14 @@ class Supervisor:
 
     @property
     def _mpi_runs(self) -> bool:
-        """Whether mpirun, or on other instances its daemon, runs or is still to come."""
+        """Return whether mpirun (on other instances: its daemon) runs or has yet to start."""
         ends = [daemon.poll() for daemon in self._daemons]
         if self._mpirun is not None:
             return self._mpirun.poll() is None
         return None in ends if ends else self._ended_there is None and not self._stopping
 
     def _end_of_mpirun(self) -> int | None:
-        """Exit code of mpirun on another instance, if it has ended."""
+        """Return the exit code of mpirun on another instance, if it has ended."""
         told = self._told(ENDED)
         return told.exit_code if told else None
 
@@ -179,17 +179,17 @@ class Supervisor:
             self._failures.append(rank)
             if not self._stopping and not _is_effect(rank):
                 self._blame(rank)
-        # What seems to have failed with MPI has a cause that is about to show.
+        # A rank that seems to have failed because of MPI has a cause that is about to be reported.
         self._end(after_s=ABORT_S if _is_effect(rank) else 0.0)
 
     def _end(self, *, after_s: float) -> None:
-        """End the ranks that are left, because one failed or MPI gave up."""
+        """End the remaining ranks, because one failed or MPI gave up."""
         if not self._stopping and not self._ending:
             deadline = time.monotonic() + after_s
             self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def _look(self) -> None:
-        """Do what the time asks for: SIGTERM, then SIGKILL, to the ranks that are left, or to mpirun without any."""
+        """Send due signals: SIGTERM, then SIGKILL, to the remaining ranks, or to mpirun if no rank remains."""
         if not self._mpi_runs:
             self._end(after_s=ABORT_S)
         others_may_run = self._peers is not None and not self._failures
@@ -222,7 +222,7 @@ class Supervisor:
                 os.killpg(self._mpirun.pid, number)
 
     def _open(self, listener: socket.socket, start: Callable[[socket.socket, channel.Message], None]) -> None:
-        """Start something for everyone who connects to a socket."""
+        """Accept all connections of a socket, and call `start` with each and its message."""
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener, start))
 
     def _accept(self, listener: socket.socket, start: Callable[[socket.socket, channel.Message], None]) -> None:
@@ -272,7 +272,7 @@ class Supervisor:
         self._selector.register(entry, selectors.EVENT_READ, lambda: self._left_by_mpi(rank))
 
     def _variables(self, message: channel.Message) -> dict[str, str]:
-        """The rank's environment: this instance's, what MPI adds to it, and the names that Open MPI would use."""
+        """Return the rank's environment: this instance's, MPI's additions, and the names that Open MPI would use."""
         own = {*_base_variables(), DIRECTORY}
         given = message.content["variables"]
         variables = {**os.environ, **{name: value for name, value in given.items() if name not in own}}
@@ -297,7 +297,7 @@ class Supervisor:
         }
 
     def _left_by_mpi(self, rank: Rank) -> None:
-        """MPI has ended an entry whose rank runs: it aborts the job."""
+        """Handle that MPI has ended an entry whose rank still runs: MPI aborts the job."""
         self._selector.unregister(rank.entry)
         rank.left_by_mpi = not rank.has_ended
         self._end(after_s=ABORT_S)
@@ -310,12 +310,12 @@ class Supervisor:
         self._selector.register(output.fd, selectors.EVENT_READ, pass_on)
 
     def _forget(self, thing: int | socket.socket) -> None:
-        """Stop following, if it is still followed."""
+        """Stop watching a descriptor or socket, if it is still watched."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(thing)
 
     def _answer(self, rank: Rank) -> None:
-        """Let MPI see that a rank ended, by its entry. How is left out: MPI would only add its own words to it."""
+        """Tell MPI through the entry that a rank ended, without its exit code: MPI would only add its own messages."""
         if rank.entry.fileno() < 0:
             return
         self._forget(rank.entry)
@@ -330,7 +330,7 @@ class Supervisor:
             write_all(2, f"{said}\n".encode())
         manager = self._mpirun or (self._daemons[0] if self._daemons else None)
         status = (manager.poll() if manager else self._ended_there) or 0
-        some = self._ranks or self._ended_there is not None  # there may be fewer ranks than instances
+        some = self._ranks or self._ended_there is not None  # an instance may have no ranks
         if some and all(rank.exit_code == 0 for rank in self._ranks) and status in (0, -signal.SIGKILL):
             return Outcome(0)
         cause = self._cause_elsewhere()
@@ -358,9 +358,9 @@ class Supervisor:
             self._peers.tell(FAILED, replace(self._outcome_of(rank), reports=""))
 
     def _cause_elsewhere(self) -> Outcome | None:
-        """The failure on another instance that ended the ranks of this one; None if they ended by themselves.
+        """Return the failure on another instance that ended the ranks of this one; None if they ended by themselves.
 
-        The platform stops this instance when the other one has reported. Only if it does not is it this one's to tell.
+        The platform stops this instance after the other one has reported. Only if it does not, this instance reports.
         """
         if self._peers is None or self._stopping:
             return None
@@ -377,7 +377,7 @@ class Supervisor:
 
 
 def _is_effect(rank: Rank) -> bool:
-    """Whether a rank seems to have failed because MPI was gone: without it, MPICH's ranks crash or give up."""
+    """Return whether a rank seems to have failed because MPI was gone: MPICH's ranks then crash or give up."""
     text = rank.stderr.text()
     if rank.exit_code == -signal.SIGKILL or _ABORT.search(text):
         return False
@@ -385,25 +385,28 @@ def _is_effect(rank: Rank) -> bool:
 
 
 def _likely_cause(rank: Rank) -> int:
-    """Order of ranks that ended at one time. No process here sends SIGKILL; an abort makes the other ranks crash."""
+    """Return a sort key for ranks that ended at the same time, most likely cause first.
+
+    No process here sends SIGKILL, and an abort makes the other ranks crash.
+    """
     if rank.exit_code == -signal.SIGKILL:
         return 0
     return 1 if _ABORT.search(rank.stderr.text()) else 2 if (rank.exit_code or 0) < 0 else 3
 
 
 def _before_abort(exit_code: int, tail: str) -> tuple[int, str]:
-    """Code and last words of a rank, without what MPICH's MPI_Abort does after it has named the code: it may crash."""
+    """Return exit code and last output of a rank as they were before MPICH's MPI_Abort, which may itself crash."""
     aborted = _ABORT.search(tail)
     return (int(aborted[1]) or exit_code, tail[: aborted.start()]) if aborted else (exit_code, tail)
 
 
 def _base_variables() -> dict[str, str]:
-    """The environment of mpirun: what it needs itself. The ranks get theirs from the supervisor."""
+    """Return the environment of mpirun: only its own needs. The ranks get theirs from the supervisor."""
     return {name: value for name, value in os.environ.items() if name in _BASE or name.startswith(_MPIS_OWN)}
 
 
 def main(path: Path) -> int:
-    """Do what a plan says.
+    """Carry out a plan.
 
     Returns:
         0 if all ranks succeeded, else 1; the outcome is in a file.

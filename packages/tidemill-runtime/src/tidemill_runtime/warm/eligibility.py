@@ -1,4 +1,4 @@
-"""Which variables an imported TensorFlow, or a running interpreter, cannot change any more."""
+"""Variables that have no effect any more once TensorFlow is imported, or the interpreter runs."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ FROZEN_PREFIXES = (
     *("MKL_", "MKLDNN_", "NCCL_", "NPY_", "NUMPY_", "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENSSL_"),
     *("PROTOCOL_BUFFERS_", "PYTHON", "SCIPY_", "TF2_", "TF_", "TPU_", "XLA_"),
 )
-"""Read while a library is imported, or once and for all by C++ code."""
+"""Prefixes of variables that are read while a library is imported, or read once by C++ code."""
 
 MADE_ANEW = frozenset({"PYTHONPATH", "TF_CONFIG"})
-"""Those that the script's process applies again, or that are read at run time."""
+"""Variables that the script's process applies again, or that are read at run time."""
 
 LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
-def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, settled: Collection[str] = ()) -> str:
-    """Return the first variable that a fresh interpreter would have read differently; empty without one.
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, also: Collection[str] = ()) -> str:
+    """Return the first variable that a fresh interpreter would have read differently; empty if there is none.
 
     Args:
-        ours: What the zygote was started with.
-        theirs: What the script is to have.
-        settled: Further names that count: the imports have looked at them and set them.
+        ours: Environment with which the zygote was started.
+        theirs: Environment that the script must have.
+        also: Further names to compare: variables that the imports have set.
     """
-    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in settled} - MADE_ANEW
+    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in also} - MADE_ANEW
     for name in sorted(names):
         if ours.get(name) != theirs.get(name):
             return f"{name} is {theirs.get(name)!r} in the job and {ours.get(name)!r} where TensorFlow was imported"

@@ -1,4 +1,4 @@
-"""Make a forked interpreter look as if ``python -- train.py`` had just started it, and run the script in it."""
+"""Makes a forked interpreter look as if ``python -- train.py`` had just started it, and runs the script in it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ OPENBLAS_SETTERS = (
 
 
 class Interpreter:
-    """The state of a fresh interpreter, remembered before anything was imported.
+    """The state of a fresh interpreter, saved before anything was imported.
 
     Args:
-        variables: The environment that the zygote was started with.
+        variables: Environment with which the zygote was started.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
@@ -46,20 +46,20 @@ class Interpreter:
         self.variables = dict(variables)
 
     def imported(self) -> None:
-        """Remember which variables the imports have set: a script that imports the same would set them as well."""
+        """Save which variables the imports have set: a script with the same imports would set them as well."""
         before = {**self.variables, "OPENBLAS_NUM_THREADS": os.environ["OPENBLAS_NUM_THREADS"]}
         self._set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
 
     def difference(self, variables: Mapping[str, str]) -> str:
-        """Return the first variable that a fresh interpreter would have read differently; empty without one."""
-        return difference(self.variables, variables, settled=self._set_by_imports)
+        """Return the first variable that a fresh interpreter would have read differently; empty if there is none."""
+        return difference(self.variables, variables, also=self._set_by_imports)
 
     def become_fresh(self, *, argv: Sequence[str], variables: Mapping[str, str], directory: str) -> None:
-        """Replace everything that a script can see of its process.
+        """Reset everything that a script can see of its process.
 
         Args:
-            argv: The cold command line: interpreter, ``--``, script, arguments.
-            variables: Whole environment.
+            argv: The command line of a cold start: interpreter, ``--``, script, arguments.
+            variables: The whole environment.
             directory: Working directory.
         """
         _reset_signals()
@@ -81,11 +81,11 @@ class Interpreter:
             startup.install(variables["TIDEMILL_REPORTS"])
 
     def run(self, file: str) -> None:
-        """Run a script as ``__main__``. Ends as a script ends: by returning, or by the exception for the interpreter.
+        """Run a script as ``__main__``; return when it ends, or raise its exception.
 
         Raises:
-            SystemExit: The script raised it, or an exception that has been reported by now.
-            KeyboardInterrupt: It was interrupted; already reported.
+            SystemExit: The script raised it, or raised an exception that has already been reported.
+            KeyboardInterrupt: The script was interrupted; already reported.
         """
         path = str(Path.cwd() / file)
         main = _main_module(path)
@@ -105,7 +105,7 @@ class Interpreter:
 
 
 def _reset_signals() -> None:
-    """What a fresh interpreter has: SIGPIPE and SIGXFSZ ignored, its own handler for SIGINT, defaults else."""
+    """Set a fresh interpreter's signal handlers: SIGPIPE and SIGXFSZ ignored, its own for SIGINT, else defaults."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         ignored = number in (signal.SIGPIPE, signal.SIGXFSZ)
         try:
@@ -117,7 +117,7 @@ def _reset_signals() -> None:
 
 
 def _reseed() -> None:
-    """Random state that a fresh interpreter would draw from the system."""
+    """Draw new random state from the system, as a fresh interpreter does."""
     random.seed()
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
@@ -125,7 +125,7 @@ def _reseed() -> None:
 
 
 def _forget_the_process_before() -> None:
-    """State that modules keep per process."""
+    """Reset state that modules keep per process."""
     tempfile: Any = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = None
@@ -164,11 +164,11 @@ def _main_module(path: str) -> types.ModuleType:
 
 
 def _report(error: BaseException, trace: types.TracebackType | None) -> NoReturn:
-    """Do what the interpreter does about an uncaught exception, without the frames below the script.
+    """Report an uncaught exception as the interpreter does, without the frames below the script.
 
     Raises:
-        SystemExit: Always, but for
-        KeyboardInterrupt: which makes the interpreter end by SIGINT.
+        SystemExit: Always, except after an interrupt.
+        KeyboardInterrupt: After an interrupt; it makes the interpreter end by SIGINT.
     """
     error = error.with_traceback(trace)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace

@@ -1,4 +1,4 @@
-"""Join the namespaces of another process, as ``nsenter`` does, from a process with one thread."""
+"""Joins the namespaces of another process, as ``nsenter`` does, from a process with one thread."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["differing", "join"]
 
 NS_GET_USERNS = 0xB701
 KINDS = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
-"""Joined in this order: after ``mnt`` nothing outside can be opened any more."""
+"""The order in which namespaces are joined: after ``mnt`` no file outside can be opened."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def differing(peer: Peer) -> frozenset[str]:
-    """Namespaces in which the peer is elsewhere than this process."""
+    """Return the kinds of namespaces that differ between the peer and this process."""
     return frozenset(kind for kind in (*KINDS, "user") if _identity(peer, kind) != _own(kind))
 
 
 def join(peer: Peer, kinds: frozenset[str]) -> None:
-    """Move this process into the peer's namespaces and root directory; children also into its pid namespace.
+    """Move this process into the peer's namespaces and root directory; its children also enter the pid namespace.
 
     Raises:
         Refused: The kernel does not allow it.
@@ -40,8 +40,8 @@ def join(peer: Peer, kinds: frozenset[str]) -> None:
     try:
         here = _own("user")
         if "mnt" in handles and "user" in handles:
-            # A sandbox may have entered a second user namespace after it made its mounts: rights over these come
-            # from the first one.
+            # A sandbox may have entered a second user namespace after it created its mounts. The rights over the
+            # mounts come from the first one.
             owner = fcntl.ioctl(handles["mnt"], NS_GET_USERNS)
             here = _enter_user(owner, here)
             os.close(owner)

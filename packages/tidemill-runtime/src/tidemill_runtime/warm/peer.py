@@ -19,16 +19,16 @@ LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name
 
 
 class Refused(Exception):
-    """This script cannot be started warm; the text says why."""
+    """The script cannot be started warm; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A process, held by a descriptor of its /proc directory, so that its number cannot come to mean another one.
+    """A process, held by a descriptor of its /proc directory, so that a reused process id is noticed.
 
     Attributes:
-        pid: In the zygote's pid namespace.
-        directory_fd: ``/proc/PID``.
+        pid: Process id in the zygote's pid namespace.
+        directory_fd: Descriptor of ``/proc/PID``.
     """
 
     pid: int
@@ -36,10 +36,10 @@ class Peer:
 
     @classmethod
     def of(cls, connection: socket.socket) -> Peer:
-        """The process at the other end.
+        """Return the process at the other end of a connection.
 
         Raises:
-            Refused: It belongs to another user, or has exited.
+            Refused: The process belongs to another user, or has exited.
         """
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
         pid, uid, _ = CREDENTIALS.unpack(data)
@@ -51,24 +51,24 @@ class Peer:
             raise Refused(f"process {pid} cannot be examined: {error.strerror}") from error
 
     def confirm(self, sender_pid: int) -> None:
-        """Make sure that the request came from the held process, and that this one is still alive.
+        """Check that the held process sent the request and is still alive.
 
         Raises:
-            Refused: A number was used twice; going on could leave the sandbox.
+            Refused: The process id was reused; continuing could leave the sandbox.
         """
         if sender_pid != self.pid:
             raise Refused(f"process {sender_pid} asked over a connection of process {self.pid}")
         self.status()
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file of its /proc directory."""
+        """Open a file of the process's /proc directory."""
         try:
             return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.directory_fd)
         except OSError as error:
             raise Refused(f"{name} of process {self.pid} cannot be opened: {error.strerror}") from error
 
     def read(self, name: str) -> str:
-        """Read a file of its /proc directory."""
+        """Read a file of the process's /proc directory."""
         fd = self.open(name)
         try:
             with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
@@ -77,7 +77,7 @@ class Peer:
             raise Refused(f"{name} of process {self.pid} cannot be read: {error.strerror}") from error
 
     def status(self) -> Mapping[str, str]:
-        """Its ``status``, by field."""
+        """The fields of its ``status`` file."""
         lines = (line.partition(":") for line in self.read("status").splitlines())
         return {name: value.strip() for name, _, value in lines}
 

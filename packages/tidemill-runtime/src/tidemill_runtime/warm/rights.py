@@ -1,4 +1,4 @@
-"""Assume the rights and limits of another process, and never more than that process has."""
+"""Takes over the rights and limits of another process, and never more rights than that process has."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class _Data(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Rights:
-    """What a process may do and use, read before its sandbox is joined and applied inside.
+    """Rights and limits of a process, read before its sandbox is joined and applied inside.
 
     Attributes:
         umask: File mode creation mask.
         limits: Resource limits by kind.
         cpus: Processors that it may run on.
         niceness: Scheduling priority.
-        no_new_privileges: Whether exec gives no rights.
+        no_new_privileges: Whether exec cannot grant privileges.
         capabilities: CapInh, CapPrm, CapEff, CapBnd as bit masks.
     """
 
@@ -63,7 +63,7 @@ class Rights:
 
     @classmethod
     def of(cls, peer: Peer) -> Rights:
-        """Read them.
+        """Read the rights of a process.
 
         Raises:
             Refused: It has a system call filter, which cannot be copied.
@@ -81,7 +81,7 @@ class Rights:
         )
 
     def take_on(self) -> None:
-        """Make them this process's own, and die with the parent.
+        """Apply the rights to this process, and make it die with its parent.
 
         Raises:
             OSError: The kernel does not allow it.
@@ -114,10 +114,10 @@ class Rights:
 
 
 def enter_cgroup(peer: Peer) -> None:
-    """Move this process into the peer's control group, whose limits hold for its script.
+    """Move this process into the peer's control group, whose limits then apply to the script.
 
     Raises:
-        Refused: It cannot be moved.
+        Refused: The process cannot be moved.
     """
     theirs = peer.read("cgroup")
     if theirs == Path("/proc/self/cgroup").read_text(encoding="utf-8"):

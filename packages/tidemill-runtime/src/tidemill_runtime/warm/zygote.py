@@ -1,8 +1,8 @@
-"""The process that has TensorFlow imported, and the guards that it forks.
+"""The process that has imported TensorFlow, and the guards that it forks.
 
-The zygote accepts and forks, nothing else. A guard talks to the runtime that asked, joins its sandbox, forks the
+The zygote only accepts connections and forks. A guard talks to the requesting runtime, joins its sandbox, forks the
 script, and waits. ``serve`` returns in the script's process only, so that the script runs at the bottom of an
-interpreter that ends in the ordinary way: threads joined, atexit handlers called, streams flushed.
+interpreter that ends as usual: threads joined, atexit handlers called, streams flushed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ PROTOCOL = 1
 
 @dataclass(frozen=True)
 class WarmScript:
-    """What remains to be done in the script's process.
+    """The script, to be run in its own process.
 
     Attributes:
-        interpreter: Already like a fresh one.
+        interpreter: The interpreter, already reset.
         file: The script.
     """
 
@@ -51,10 +51,10 @@ class WarmScript:
     file: str
 
     def run(self) -> int:
-        """Run it.
+        """Run the script.
 
         Returns:
-            0, the exit status of a script that comes to its end.
+            0, the exit status of a script that ends without an exception.
         """
         self.interpreter.run(self.file)
         return 0
@@ -64,25 +64,25 @@ def serve(path: Path, *, modules: Sequence[str], variables: Mapping[str, str]) -
     """Import, listen, and fork a script per request.
 
     Args:
-        path: The unix socket; mode 0600.
-        modules: What to import.
-        variables: The environment that a job would have to have for this process to serve it.
+        path: The unix socket to create; mode 0600.
+        modules: Modules to import.
+        variables: Environment that a job must have to be served by this process.
 
     Returns:
         The script, in its own process. In the zygote this function does not return.
 
     Raises:
-        ConfigurationError: The imports leave threads or a GPU behind, so that forking is not safe.
+        ConfigurationError: The imports leave threads or a GPU open, so that forking is not safe.
     """
     interpreter = Interpreter(variables)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # close inherited descriptors: scripts must not have them
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads would be lost; every script gets its own
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork would lose its threads; every script gets its own
     for module in modules:
         importlib.import_module(module)
     interpreter.imported()
     _check_forkable()
     gc.collect()
-    gc.freeze()  # or the first collection in a child would copy every page that holds an object
+    gc.freeze()  # otherwise the first collection in a child would copy every page that holds an object
     listener = _listen(path)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are reaped by the kernel
     emit("warm.ready", socket=str(path), pid=os.getpid(), modules=list(modules))
@@ -120,9 +120,9 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _guard(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
-    """Start one script. Returns in the script's process; the guard itself ends here."""
+    """Start one script. Returns in the script's process only; in the guard the process ends here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()  # a signal to the zygote's group ends no job
+    os.setsid()  # so that a signal to the zygote's process group does not end jobs
     try:
         connection.settimeout(REQUEST_TIMEOUT_S)
         script = _start(connection, interpreter)
@@ -142,7 +142,7 @@ def _start(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
     channel.send(connection, {"protocol": PROTOCOL, "executable": sys.executable, "prefix": sys.prefix})
     request = channel.receive(connection)
     if request is None:
-        os._exit(0)  # it thought better of it
+        os._exit(0)  # the runtime closed the connection without a request
     peer.confirm(request.sender_pid)
     content = request.content
     unlike = interpreter.difference(content["variables"])
@@ -172,7 +172,7 @@ def _become_script(
     *,
     ready_fd: int,
 ) -> WarmScript:
-    """Turn this fork into the script's process. The guard learns of it by the pid that is written last."""
+    """Turn this fork into the script's process. Writes the pid last, which informs the guard."""
     os.setsid()
     rights.take_on()
     for number, fd in enumerate(descriptors):
@@ -202,9 +202,9 @@ def _watch(connection: socket.socket, pid: int, ready_fd: int, *, own_pid_namesp
         break
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # what is left of its group, while its number is still taken
+        os.killpg(pid, signal.SIGKILL)  # the rest of its group, before the number may be reused
     _, status = os.waitpid(pid, 0)
-    if own_pid_namespace:  # else /proc shows the job's processes under other numbers; its sandbox ends them
+    if own_pid_namespace:  # otherwise /proc shows other numbers for the job's processes; the sandbox ends them
         kill_descendants()
     with contextlib.suppress(OSError):
         channel.send(connection, {"exit_code": exit_code_of(status)})

@@ -30,11 +30,15 @@ def open_engine(
 
     Args:
         name: ``c_api``, ``session``, or ``auto``: the first of them that works with the installed TensorFlow.
-        parallelism: TensorFlow's thread counts; by default TensorFlow chooses them.
+        parallelism: TensorFlow's thread counts. Default: TensorFlow chooses them.
         op_libraries: Shared libraries of custom operations, loaded before any model. Default: none.
 
+    Returns:
+        The engine.
+
     Raises:
-        StartFailed: No such engine, TensorFlow is missing or unusable, or a library of operations cannot be loaded.
+        StartFailed: There is no such engine, TensorFlow is missing or unusable, or a library of operations cannot be
+            loaded.
     """
     engine = _open(name, parallelism=parallelism or Parallelism())
     for library in op_libraries:

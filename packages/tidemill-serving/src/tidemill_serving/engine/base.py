@@ -1,4 +1,4 @@
-"""The seam between the server and TensorFlow: load a SavedModel, run one of its signatures on arrays."""
+"""The interface between the server and TensorFlow: load a SavedModel, run one of its signatures on arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,11 @@ class TensorSpec:
     shape: tuple[int, ...] | None
 
     def admits(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array of that shape agrees with the declared shape."""
+        """Return whether an array agrees with the declared shape.
+
+        Args:
+            shape: Shape of the array.
+        """
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(
@@ -58,7 +62,7 @@ class Signature:
     Attributes:
         key: Name in the SavedModel, e.g. ``serving_default``.
         method_name: e.g. ``tensorflow/serving/predict``.
-        json_fault: Why JSON cannot carry its tensors, so that only gRPC serves it; None if JSON can.
+        json_fault: Why JSON cannot represent its tensors, so that only gRPC serves it; None if JSON can.
         output_dtypes: NumPy types of the outputs, precomputed for the check of each run's results.
     """
 
@@ -133,11 +137,14 @@ class Engine(Protocol):
 
     @property
     def description(self) -> str:
-        """What runs the models, for the log."""
+        """Library and version that run the models, for the log."""
         ...
 
     def load_operations(self, library: Path) -> None:
         """Load a shared library of custom operations for the models that are loaded after it.
+
+        Args:
+            library: File of the library.
 
         Raises:
             StartFailed: TensorFlow cannot load it.
@@ -149,7 +156,13 @@ class Engine(Protocol):
         ...
 
     def load(self, path: Path) -> LoadedModel:
-        """Load the SavedModel in the directory ``path``.
+        """Load a SavedModel.
+
+        Args:
+            path: Directory of the SavedModel.
+
+        Returns:
+            The model in memory.
 
         Raises:
             StartFailed: The directory is not a SavedModel, has no serving graph, or TensorFlow refuses it.

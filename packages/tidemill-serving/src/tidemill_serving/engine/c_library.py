@@ -118,7 +118,7 @@ class CLibrary:
 
     @property
     def files(self) -> list[Path]:
-        """Return the files of the library: the wheel splits it in two."""
+        """Return the files of the library: the wheel splits the library in two."""
         return [self.path, *self.path.parent.glob("libtensorflow_framework.*")]
 
     @contextmanager

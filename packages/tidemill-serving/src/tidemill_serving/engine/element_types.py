@@ -1,6 +1,6 @@
 """The element types that requests and answers support, and advice for models that use other types.
 
-Complex numbers travel by gRPC alone, since JSON has no form for them.
+Complex numbers are served through gRPC only, since JSON cannot represent them.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def short_name(name: str) -> str:
 def element_type(name: str) -> "np.dtype[Any] | None":
     """Return the NumPy type of a DataType member, or None without an equivalent."""
     if name == _BFLOAT16:
-        # Imported on demand, since few models need it: NumPy knows bfloat16 only through this package of TensorFlow's.
+        # Imported only when needed, since few models use it: this package of TensorFlow's adds bfloat16 to NumPy.
         import ml_dtypes  # pyrefly: ignore[missing-import]
 
         return np.dtype(ml_dtypes.bfloat16)
@@ -57,5 +57,5 @@ def element_type(name: str) -> "np.dtype[Any] | None":
 
 
 def advice(type_name: str) -> str:
-    """Return advice on what to export instead of a type, given by its short name, that JSON has no form for."""
+    """Return advice on what to export instead of a type, given by its short name, that JSON cannot represent."""
     return _ADVICE.get(type_name, _CAST)

@@ -1,11 +1,10 @@
 """Recognize models so small that several threads inside one operation cost more than they save.
 
-TensorFlow splits a product of matrices over all cores. With little work in it, waking the threads, waiting for the last
-one and reading the weights into several caches takes longer than the product: a perceptron of 0.7 million weights used
-1.5 times the CPU time with two threads, and answered a quarter fewer requests a second. The number of threads is fixed
-for the process when TensorFlow starts, so it has to be known before a model is loaded and measured. Hence the graph is
-looked at: it qualifies if it contains only operations of dense networks, whose work for a row is bounded by the number
-of weights.
+TensorFlow splits a matrix product over all cores. For a small product, waking the threads, waiting for the last one and
+reading the weights into several caches takes longer than the product: a perceptron of 0.7 million weights used 1.5
+times the CPU time with two threads, and answered a quarter fewer requests per second. TensorFlow fixes the number of
+threads when it starts, before a model can be loaded and measured. So this module inspects the graph: a model qualifies
+if it contains only operations of dense networks, whose work per row is bounded by the number of weights.
 """
 
 import math
@@ -21,7 +20,7 @@ __all__ = ["suffices_one_thread"]
 _MAX_WEIGHTS = 2_000_000  # 32 rows then take about a millisecond of one core
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# Without Reshape, which turns the positions of a sequence into rows.
+# Without Reshape, which turns the positions of a sequence into rows, so that one request has many.
 # fmt: off
 _DENSE_OPS = _CALLS | _VARIABLES | {
     "Add", "AddN", "AddV2", "BiasAdd", "Cast", "ConcatV2", "Const", "Elu", "Erf", "Erfc", "Exp", "ExpandDims",
@@ -35,8 +34,11 @@ _DENSE_OPS = _CALLS | _VARIABLES | {
 def suffices_one_thread(paths: Sequence[Path]) -> bool:
     """Return whether all these SavedModels are small dense networks.
 
+    Args:
+        paths: Directories of the SavedModels.
+
     Raises:
-        StartFailed: One of them cannot be read, or TensorFlow is not installed.
+        StartFailed: A SavedModel cannot be read, or TensorFlow is not installed.
     """
     try:
         wheel = open_wheel()
@@ -62,7 +64,7 @@ def _is_small(path: Path, wheel: Wheel) -> bool:
 
 
 def _nodes_behind(outputs: Sequence[str], graph: Any) -> Iterator[Any]:
-    """Yield the nodes that compute these tensors, and those of the functions that they call."""
+    """Yield the nodes that compute these tensors, including those in called functions."""
     nodes = {node.name: node for node in graph.node}
     functions = {function.signature.name: function for function in graph.library.function}
     names = [_node_name(output) for output in outputs]
@@ -92,6 +94,6 @@ def _node_name(tensor: str) -> str:
 
 
 def _size(shape: Any) -> int:
-    """Return the number of elements; a shape that is not known counts as too large."""
+    """Return the number of elements; an unknown shape counts as too large."""
     sizes = [dimension.size for dimension in shape.dim]
     return _MAX_WEIGHTS + 1 if shape.unknown_rank or min(sizes, default=0) < 0 else math.prod(sizes)

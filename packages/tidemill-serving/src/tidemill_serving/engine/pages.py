@@ -1,4 +1,4 @@
-"""Release memory that loading a shared library, and a model, has taken and that is not needed later.
+"""Release memory that is needed only while a shared library or a model is loaded.
 
 The dynamic linker and the library's initializers touch about 260 MB of TensorFlow's 750 MB, most of which is never used
 again. Since they are unmodified pages of a file, the kernel can drop them and reload one on access with a page fault of
@@ -44,7 +44,7 @@ def release_file_pages(library: Path) -> int:
 
 def release_free_memory() -> None:
     """Return memory that was freed, and that the C library keeps for later, to the system."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
     if trim is not None:
         trim(0)
 

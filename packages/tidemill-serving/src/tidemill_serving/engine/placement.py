@@ -1,8 +1,8 @@
-"""Choose the thread that runs a signature, by measurements during the warm-up of its model.
+"""Choose the thread that runs a signature, from measurements during the warm-up of its model.
 
-A run on the event loop needs no hand-over to another thread, and while it takes, requests arrive that share the next
-run: for small models both cost less and answer sooner. It also delays ``/ping`` and other connections. So a signature
-runs on the loop if one row takes 0.3 ms at most, or a full batch 2 ms; otherwise on a batch thread. Graphs with loops
+A run on the event loop needs no hand-over to another thread, and requests that arrive meanwhile share the next run; for
+small models both reduce cost and latency. But it delays ``/ping`` and other connections. So a signature runs on the
+loop if one row takes at most 0.3 ms, or a full batch at most 2 ms; otherwise on a batch thread. Graphs with loops
 always run on batch threads, because a run on one row of zeros does not predict their time. Running operations on the
 calling thread saves hand-overs but loses parallelism in wide graphs, so both ways are timed and the faster one is used.
 """
@@ -23,7 +23,7 @@ _BATCH_LIMIT_S = 0.002
 _BATCH_ROWS = 32
 _REPEATS = 7
 _BUDGET_S = 0.2
-_POOL_ADVANTAGE = 0.8  # the pool must be clearly faster: measured on an idle machine, it is at its best
+_POOL_ADVANTAGE = 0.8  # required ratio of times: on the idle machine of the measurement the pool is at its best
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def measure(model: LoadedModel, signature: Signature) -> Placement:
         feeds = [_blank(spec.shape, spec.dtype) for spec in signature.inputs.values()]
         inline_s = _time(model, signature, feeds, pooled=False)
         pooled_s = _time(model, signature, feeds, pooled=True)
-    except (RequestError, MemoryError):  # e.g. an empty string where the model parses an image
+    except (RequestError, MemoryError):  # e.g. for an empty string that the model parses as an image
         return Placement(on_loop=False, pooled=False, one_row_s=None)
     pooled = pooled_s < inline_s * _POOL_ADVANTAGE
     on_loop = not pooled and not model.has_loops and _is_short(model, signature, one_row_s=inline_s)
@@ -64,7 +64,7 @@ def _is_short(model: LoadedModel, signature: Signature, *, one_row_s: float) -> 
     try:
         batch = [_blank((_BATCH_ROWS, *(spec.shape or ())[1:]), spec.dtype) for spec in signature.inputs.values()]
         return _time(model, signature, batch, pooled=False) <= _BATCH_LIMIT_S
-    except (RequestError, MemoryError):  # the model takes single rows only
+    except (RequestError, MemoryError):  # the model accepts single rows only
         return False
 
 

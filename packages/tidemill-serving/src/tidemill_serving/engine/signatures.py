@@ -1,7 +1,8 @@
 """The signatures of a SavedModel: those that can be served, and the reasons why others cannot.
 
-A signature is served if all its inputs and outputs are dense tensors of types that have NumPy arrays; if one of them is
-complex, by gRPC alone. For any other signature, the reason is logged when the model is loaded, and returned to callers.
+A signature is served if all its inputs and outputs are dense tensors of types that NumPy has; if one of them is
+complex, only through gRPC. For any other signature, the reason is logged when the model is loaded, and returned to
+callers.
 """
 
 from collections.abc import Mapping
@@ -72,7 +73,7 @@ def _spec(info: Any, *, alias: str, role: str, wheel: Wheel) -> TensorSpec:
 
 
 def _json_fault(specs: Mapping[str, TensorSpec], *, role: str) -> str | None:
-    """Return why JSON cannot carry one of the tensors."""
+    """Return why JSON cannot represent one of the tensors; None if it can represent all."""
     for alias, spec in specs.items():
         if spec.dtype.kind == "c":
             return _without_json(spec.type_name, role=role, alias=alias)
@@ -86,9 +87,9 @@ def _without_json(type_name: str, *, role: str, alias: str) -> str:
 def _type_name(number: int, *, wheel: Wheel) -> str:
     try:
         name: str = wheel.types.DataType.Name(number)
-    except ValueError:  # a type of a later TensorFlow
+    except ValueError:  # a type that only a later TensorFlow has
         return f"DT_{number}"
-    return name.removesuffix("_REF")  # a reference of TensorFlow 1 is fetched as its value
+    return name.removesuffix("_REF")  # fetching a reference of TensorFlow 1 returns its value
 
 
 def _composite_text(info: Any) -> str:

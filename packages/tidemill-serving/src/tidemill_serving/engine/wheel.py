@@ -48,7 +48,7 @@ def open_wheel() -> Wheel:
 
     Raises:
         StartFailed: TensorFlow is not installed in this environment.
-        ImportError: The files of this TensorFlow are arranged differently.
+        ImportError: The installed TensorFlow has another layout of files.
     """
     if "tensorflow" not in sys.modules:
         _install_hollow_package()

@@ -22,7 +22,7 @@ __all__ = ["HandlerPool", "PoolSize"]
 _ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
-_STEADY_S = 5.0
+_LONG_RUN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +183,8 @@ class HandlerPool:
                 status = await worker.ended()
                 self._lose(member, worker, status)
                 await worker.close()
-                steady = self._loop.time() - since_s > _STEADY_S
-                member.pauses_s = 0.0 if steady else min(max(_FIRST_PAUSE_S, 2 * member.pauses_s), _LONGEST_PAUSE_S)
+                ran_long = self._loop.time() - since_s > _LONG_RUN_S
+                member.pauses_s = 0.0 if ran_long else min(max(_FIRST_PAUSE_S, 2 * member.pauses_s), _LONGEST_PAUSE_S)
             await asyncio.sleep(member.pauses_s)
             worker = self._new_worker()
             try:

@@ -8,7 +8,7 @@ __all__ = ["decode_body", "too_large"]
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _GZIP_NAMES = (b"gzip", b"x-gzip")
-_MAX_MEMBERS = 10_000  # an empty member takes 20 bytes and adds no output, so the limit on bytes does not stop them
+_MAX_MEMBERS = 10_000  # an empty member takes 20 bytes and has no output, so the limit on bytes does not count it
 _INPUT_BYTES = 65_536
 
 

@@ -122,7 +122,7 @@ def _load_request(body: bytes) -> LoadRequest:
         raise invalid("the body of a load request must be an object with model_name and url")
     for key in ("model_name", "url"):
         if not isinstance(document.get(key), str) or not document[key]:
-            # SageMaker's container fails with this status, which clients expect.
+            # SageMaker's container fails with this status, and clients rely on it.
             raise RequestError(Code.INTERNAL, f"'{key}': missing in the load request, or no text")
     name = document["model_name"]
     if "/" in name or ":" in name:

@@ -69,11 +69,22 @@ class Api:
             self.guarded(self._route, request, reply)
 
     def models_only(self, request: Request, reply: Reply) -> None:
-        """Answer only TF Serving's own routes: the `Application` of the port that handlers use."""
+        """Answer only TF Serving's own routes: the `Application` of the port that handlers use.
+
+        Args:
+            request: The request.
+            reply: Called with the answer.
+        """
         self.guarded(self._route_models, request, reply)
 
     def guarded(self, route: Callable[[Request, Reply], None], request: Request, reply: Reply) -> None:
-        """Call a route; answer with the error that it raises."""
+        """Call a route, and answer with the error if it raises one.
+
+        Args:
+            route: The route.
+            request: The request.
+            reply: Called with the answer.
+        """
         try:
             route(request, reply)
         except RequestError as error:
@@ -166,7 +177,7 @@ class Api:
             self.call(servable, target.verb, request.body, reply)
 
     def _open_lane(self, request_target: bytes, target: ModelTarget) -> None:
-        """Let further predict requests at this target be answered together."""
+        """Make later predict requests for this target share their runs and their JSON calls."""
         self._lanes[request_target] = PredictLane(
             target,
             self._registry,
@@ -192,7 +203,14 @@ class Api:
             reply_as_accepted(error_response(error))
 
     def call(self, servable: Servable, verb: str, body: bytes, reply: Reply) -> None:
-        """Run a method of a model; the answer may come later."""
+        """Run a method of a model; the answer may come after the call returns.
+
+        Args:
+            servable: The version.
+            verb: ``predict``, ``classify`` or ``regress``.
+            body: The JSON body.
+            reply: Called with the answer.
+        """
         begin_s = time.perf_counter()
         name, api = servable.version.name, verb.capitalize()
 
@@ -226,7 +244,7 @@ class Api:
             reply(_response(result, to_body, headers, record))
 
         job = Job(feeds, done)
-        rows = job.rows  # with the job itself in `done` each request would leave a cycle to the garbage collector
+        rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
         servable.runners[key].submit(job)
 
 
@@ -252,7 +270,11 @@ def _response(
 
 
 def internal_error(error: Exception) -> RequestError:
-    """Log the traceback of a server error, and return the error for the client."""
+    """Log the traceback of a server error, and return the error for the client.
+
+    Args:
+        error: The exception.
+    """
     traceback.print_exception(error, file=sys.stderr)
     return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
 

@@ -1,7 +1,7 @@
 """The JSON of several predict requests at once: one native call reads all bodies, and one writes all answers.
 
-A call into the native library costs about as much as reading a small body. So requests that share a run of the model
-share these calls as well. What the native reader does not take is left to `predict`, as is the text of every error.
+A call into the native library costs about as much as reading a small body, so requests that share a run of the model
+share these calls as well. `predict` reads the bodies that the native reader does not support, and writes all errors.
 """
 
 import ctypes
@@ -28,10 +28,10 @@ class ReadBatch:
     """The rows of several bodies.
 
     Attributes:
-        feeds: One array per input of the signature, with the rows of all bodies that were read; None without any row.
-            The next batch is read into the same memory.
-        rows: For each body that was looked at, its number of rows; -1 if `predict` has to read it.
-        num_rows: Rows of all bodies together.
+        feeds: One array per input of the signature, with the rows of all bodies that were read; None if there are no
+            rows. The next batch reuses the memory.
+        rows: Number of rows of each examined body; -1 if `predict` has to read the body.
+        num_rows: Total number of rows.
         row_form: Whether the bodies have the row form.
     """
 
@@ -42,7 +42,7 @@ class ReadBatch:
 
 
 def reads_batches(signature: Signature) -> bool:
-    """Return whether all inputs and the only output of a signature are numbers that the native library knows."""
+    """Return whether all inputs and the only output of a signature have types that the native library supports."""
     if signature.json_fault is not None or not signature.batchable or BYTES_KEY in signature.inputs:
         return False
     outputs = [spec.dtype in NATIVE_KINDS for spec in signature.outputs.values()]
@@ -71,11 +71,14 @@ class BatchJson:
         self._text = np.empty(_TEXT_BYTES, np.uint8)
 
     def read(self, bodies: Sequence[bytes], *, max_rows: int) -> ReadBatch:
-        """Read bodies from the first one on, up to ``max_rows`` rows, or one body that has more.
+        """Read bodies in order, up to ``max_rows`` rows in total, or a single body with more rows.
 
         Args:
             bodies: At least one body.
-            max_rows: Maximum rows of the batch. Bodies that do not fit into it are not looked at.
+            max_rows: Maximum rows of the batch. Bodies after the limit are not examined.
+
+        Returns:
+            The rows.
         """
         count = len(bodies)
         sizes = [len(body) for body in bodies]
@@ -95,12 +98,13 @@ class BatchJson:
 
         Args:
             array: The rows of all requests.
-            rows: Number of rows of each request; together those of the array.
-            head: What each text begins with, before the list of its rows.
-            tail: What each text has in place of the bracket that ends the list.
+            rows: Number of rows of each request; their sum is the number of rows of the array.
+            head: Beginning of each text, before the list of its rows.
+            tail: End of each text, which replaces the closing bracket of the list.
 
         Returns:
-            None if the output has another number of rows, or a type that the library does not write.
+            One text per request; None if the output has another number of rows, or a type that the library does not
+            support.
         """
         kind = NATIVE_KINDS.get(array.dtype)
         if kind is None or not array.ndim or array.shape[0] != sum(rows):

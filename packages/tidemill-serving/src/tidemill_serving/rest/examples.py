@@ -156,7 +156,7 @@ def _serialize(features: Mapping[str, Any]) -> bytes:
         feature = example.features.feature[name]
         values = value if isinstance(value, list) else [value]
         if not values:
-            continue  # a feature without values has no kind, which every parser accepts
+            continue  # a feature without values has no kind, and every parser accepts that
         kind = _kind_of(values[0], name=name)
         getattr(feature, _FIELDS[kind]).value.extend([_checked(item, kind, name=name) for item in values])
     return bytes(example.SerializeToString())

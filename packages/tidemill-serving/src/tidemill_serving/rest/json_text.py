@@ -1,4 +1,4 @@
-"""Parse request JSON with orjson, and report errors in TF Serving's words.
+"""Parse request JSON with orjson, and report errors in TF Serving's wording.
 
 orjson refuses NaN and Infinity, which TF Serving accepts in predict bodies. So a body that orjson refuses is parsed
 again by the standard library, whose errors have a position and a reason; they are translated to the messages of TF
@@ -27,9 +27,9 @@ _DEPTH_STEP[list(b"[{")] = 1
 _DEPTH_STEP[list(b"]}")] = -1
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)")
 _ESCAPE_LENGTH = len("\\ud800")
-_HIGH, _LOW, _END = 0xD800, 0xDC00, 0xE000  # where the two halves of surrogate pairs begin and end
+_HIGH, _LOW, _END = 0xD800, 0xDC00, 0xE000  # first halves of surrogate pairs begin at _HIGH, second at _LOW
 _LONG_INTEGER = re.compile(rb"\d{19}")
-_DOUBLE_DIGITS = 310  # of the longest integer that a double holds, with its sign
+_DOUBLE_DIGITS = 310  # digits, with the sign, of the longest integer that a double can represent
 _WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _REASONS = {
     "Expecting value": "Invalid value.",
@@ -68,7 +68,7 @@ def parse(body: bytes, *, keep_integers: bool = False) -> Any:
 def shown(value: Any) -> str:
     """Return a value as JSON for an error message, truncated to 256 characters."""
     text = ""
-    for part in _WRITER.iterencode(value):  # part by part: the value may be as large as a body
+    for part in _WRITER.iterencode(value):  # in parts: the value may be as large as a body
         text += part[:_SHOWN_CHARACTERS]
         if len(text) >= _SHOWN_CHARACTERS:
             break
@@ -76,7 +76,7 @@ def shown(value: Any) -> str:
 
 
 def json_type(value: Any) -> str:
-    """JSON's name of the type of a parsed value."""
+    """Return JSON's name of the type of a parsed value."""
     if value is None:
         return "Null"
     if isinstance(value, bool):
@@ -156,7 +156,7 @@ def _refused(reason: str, offset: int) -> RequestError:
 
 
 def _offset(text: str, position: int) -> int:
-    """A position in characters as one in bytes."""
+    """Convert a position in characters to one in bytes."""
     return len(text[:position].encode())
 
 
@@ -183,7 +183,7 @@ def _check_depth(body: bytes) -> None:
 
 
 def _brackets(body: bytes) -> bytes:
-    """The brackets of a text, without those in its strings."""
+    """Return the brackets of a text, without those inside strings."""
     if b'"' in body:
         if b"\\" in body:
             body = body.replace(b"\\\\", b"").replace(b'\\"', b"")

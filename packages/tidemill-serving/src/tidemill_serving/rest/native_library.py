@@ -16,15 +16,15 @@ __all__ = ["JSON_LIBRARY", "KINDS", "MAX_RANK", "Input", "NativeJson", "Request"
 
 JSON_LIBRARY = NativeSources("json", Path(__file__).resolve().with_name("native"))
 MAX_RANK = 32
-"""Deeper lists are left to Python."""
+"""Maximum depth of lists for the native library; Python reads deeper ones."""
 KINDS = {
     name: number
     for number, name in enumerate(
         ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
     )
 }
-"""The library's numbers of element types, by NumPy's names."""
-_HELD_BYTES = 65_536  # up to that the interpreter's lock is held
+"""The library's numbers of element types, by NumPy's type names."""
+_HELD_BYTES = 65_536  # texts up to this size are processed while the interpreter's lock is held
 
 
 class Input(ctypes.Structure):
@@ -41,7 +41,7 @@ class Input(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    """What is read of a body; see `native/request.h`."""
+    """The values that the library reads from a body; see `native/request.h`."""
 
     _fields_ = (
         ("inputs", ctypes.POINTER(Input)),
@@ -56,7 +56,7 @@ class Request(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class NativeJson:
-    """The library's functions, each twice: with the interpreter's lock held, and without.
+    """The library's functions, each in two forms: with the interpreter's lock held, and without.
 
     Attributes:
         source: ``wheel`` or ``compiled``.

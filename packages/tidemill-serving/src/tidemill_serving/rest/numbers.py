@@ -20,18 +20,18 @@ from tidemill_serving.rest.native_library import KINDS, NativeJson, load_native_
 __all__ = ["EXACT_TEXT_VALUES", "LIST_BYTES", "NATIVE_KINDS", "VALUE_BYTES", "list_text", "python_text"]
 
 EXACT_TEXT_VALUES = 65_536
-"""Without the native library, orjson writes larger float arrays: the shortest text that reads back as the same number,
-not TF Serving's."""
+"""Without the native library, orjson writes float arrays larger than this: the shortest text that reads back as the
+same number, not TF Serving's."""
 _LOOP_VALUES = 48
 _SINGLE_STEP = 2.0**-23
 _SMALLEST_SINGLE = 2.0**-149
 _HALF_BYTES = 2
 NATIVE_KINDS = {np.dtype(name): KINDS[name] for name in ("float32", "float64", "int32", "int64")}
-"""The types that the native library writes, with its numbers of them."""
+"""The types that the native library supports, with its numbers for them."""
 VALUE_BYTES = 26
-"""Room that the library needs for a value; see native/lists.h."""
+"""Bytes that the library may need for a value; see native/lists.h."""
 LIST_BYTES = 4
-"""Room that the library needs for a list beside its values."""
+"""Bytes that the library may need for a list in addition to its values."""
 _SCRATCH_BYTES = 32_768
 _scratch_array = np.empty(_SCRATCH_BYTES, np.uint8)
 _scratch, _scratch_address = memoryview(_scratch_array), _scratch_array.ctypes.data
@@ -45,7 +45,7 @@ def list_text(array: Array, *, as_bytes: bool) -> bytes:
         as_bytes: Write strings as ``{"b64": ...}``.
     """
     if array.dtype.itemsize == _HALF_BYTES and array.dtype.kind not in "iu":
-        array = array.astype(np.float32)  # half and bfloat16 read back as themselves from their float form
+        array = array.astype(np.float32)  # exact: half and bfloat16 values are float32 values
     kind = NATIVE_KINDS.get(array.dtype)
     if kind is not None:
         library = load_native_json()
@@ -113,7 +113,7 @@ def _float_text(number: float, *, is_single: bool) -> str:
 
 
 def _same_single(back: float, number: float) -> bool:
-    """Whether a number next to a float32 rounds to it; most are too far away for that to need a conversion."""
+    """Return whether a nearby number rounds to a given float32; most are too far away to need the conversion."""
     if abs(back - number) > abs(number) * _SINGLE_STEP + _SMALLEST_SINGLE:
         return False
     return bool(np.float32(back) == number)
@@ -128,7 +128,7 @@ def _with_point(text: str) -> str:
 
 
 def _reads_back_from_6_digits(values: Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """For each number, whether its 6-digit decimal is the same number again; exact for float32."""
+    """Return for each number whether its 6-digit decimal reads back as the same number; exact for float32."""
     with np.errstate(all="ignore"):
         wide = values.astype(np.float64)
         exponent = np.floor(np.log10(np.abs(wide)))
@@ -143,5 +143,5 @@ def _string_text(value: bytes, *, as_bytes: bool) -> str:
         try:
             return json.dumps(value.decode("utf-8"), ensure_ascii=False)
         except UnicodeDecodeError:
-            pass  # no text: bytes have one JSON form only
+            pass  # no text: bytes have a single JSON form
     return '{"b64": "' + base64.b64encode(value).decode() + '"}'

@@ -1,7 +1,7 @@
 """The fast path for numbers: a native parser writes the values of a predict body directly into the input arrays.
 
 It only accepts valid bodies for signatures with numbers and booleans. `tidemill_serving.rest.predict` parses all other
-bodies and reports their errors; for the bodies accepted here it would return the same values.
+bodies and reports their errors; for the accepted bodies it would return the same values.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ from tidemill_serving.rest.tensors import FLOAT_TYPES
 
 __all__ = ["BYTES_KEY", "NumericReader", "PredictRequest"]
 
-_SCRATCH_BYTES = 32_768  # bodies up to that size are read into arrays that are there already
+_SCRATCH_BYTES = 32_768  # bodies up to this size are read into preallocated arrays
 _READ, _OTHER_SIGNATURE = 0, 2
 BYTES_KEY = "b64"
-"""An object with this key alone holds bytes, so a signature with an input of that name is left to Python."""
+"""An object with only this key represents bytes, so Python reads signatures with an input of that name."""
 _WORD_BYTES = 8
 
 
@@ -81,7 +81,7 @@ class _Lane:
         self._scratch: _Target | None = None
 
     def target(self, body_bytes: int) -> "_Target":
-        """Return arrays that have room for all values of a body."""
+        """Return arrays with room for all values of a body."""
         if body_bytes > _SCRATCH_BYTES:
             return self._new_target(body_bytes, is_scratch=False)
         if self._scratch is None:
@@ -111,12 +111,12 @@ class _Target:
         self.address = ctypes.addressof(self.request)
 
     def arrays(self) -> list[Array]:
-        """Return what was read."""
+        """Return the arrays that were read."""
         return [each.array() for each in self._inputs]
 
 
 class _InputTarget:
-    """The array of one input, larger than what will be in it."""
+    """The array of one input, at least as large as the values that are read into it."""
 
     def __init__(self, alias: str, values: Array, spec: TensorSpec, *, is_scratch: bool) -> None:
         self.name = alias.encode()
@@ -141,7 +141,7 @@ class _InputTarget:
 
 
 def _read_dtype(spec: TensorSpec) -> "np.dtype[np.generic] | None":
-    """The type in which the values of an input are read; None if Python has to read them."""
+    """Return the dtype in which the values of an input are read; None if Python has to read them."""
     if spec.dtype.name in KINDS:
         return spec.dtype
     return np.dtype(np.float64) if spec.type_name in FLOAT_TYPES else None

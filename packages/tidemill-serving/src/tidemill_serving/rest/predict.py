@@ -34,7 +34,7 @@ _COLUMNS = "inputs"
 _BYTES_SUFFIX = "_bytes"
 _ROWS_BEGIN = b'{\n    "predictions": '
 _COLUMNS_BEGIN = b'{\n    "outputs": '
-_Member = tuple[bytes, Array, bool]  # of an object in the answer: its name up to the colon, its value, bytes as b64
+_Member = tuple[bytes, Array, bool]  # member of an answer: name with quotes and colon, value, whether bytes are b64
 
 # Readers reuse their buffers. That is safe because only the event loop's thread parses requests.
 _readers: MutableMapping[LoadedModel, NumericReader] = WeakKeyDictionary()

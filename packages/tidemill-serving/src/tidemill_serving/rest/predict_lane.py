@@ -1,9 +1,9 @@
 """Predict requests that arrive in one turn of the event loop, read, run and answered together.
 
-`batching` lets such requests share a run of the model. For a small model the rest costs more than the run: calls into
-the native library, jobs, callbacks. A lane shares that too. It takes what is common: numbers, for the default
-signature of a model that runs on the event loop. Everything else goes the general way, and so does every request of a
-batch whose run failed, so that errors have one source.
+`batching` lets such requests share a run of the model. For a small model everything around the run costs more than the
+run itself: calls into the native library, jobs, callbacks. A lane shares these too. It supports the common case:
+numbers, for the default signature of a model that runs on the event loop. All other requests take the general way, and
+so do all requests of a batch whose run failed, so that each error has one source.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tidemill_serving.rest.target import ModelTarget
 
 __all__ = ["PredictLane"]
 
-_BODY_BYTES = 16_384  # a larger body may hold more values than the event loop should spend its time on
+_BODY_BYTES = 16_384  # reading the values of a larger body could block the event loop too long
 _API = "Predict"
 _Waiting = list[tuple[Request, Reply]]
 _Headers = tuple[tuple[bytes, bytes], ...]
@@ -39,8 +39,8 @@ class PredictLane:
         registry: The models.
         metrics: Records the requests that the lane answers.
         loop: The event loop.
-        general: Answers a request that the lane does not take.
-        headers: Returns the headers of an answer, for a version's number.
+        general: Answers requests that the lane does not support.
+        headers: Returns the headers of an answer, given the version's number.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PredictLane:
         self._version: _Version | None = None
 
     def add(self, request: Request, reply: Reply) -> None:
-        """Answer a request, which is a POST, after the loop has read everything that arrived in this turn."""
+        """Queue a POST request; it is answered after the loop has read everything that arrived in this turn."""
         if not self._waiting:
             self._since_s = time.perf_counter()
             self._loop.call_soon(self._flush)
@@ -75,7 +75,7 @@ class PredictLane:
     def _flush(self) -> None:
         waiting = self._waiting
         if 1 + self._seen < len(waiting) < DEFAULT_MAX_ROWS:
-            # Clients that got their answers together send their next requests together: the next turn brings more.
+            # Clients that got their answers together also send their next requests together, in the next turn.
             self._seen = len(waiting)
             self._loop.call_soon(self._flush)
             return
@@ -139,10 +139,10 @@ class _Version:
 
         Args:
             waiting: At least one request.
-            since_s: When the first one arrived.
+            since_s: Time when the first request arrived.
 
         Returns:
-            How many requests were looked at, and those of them that have to go the general way.
+            The number of examined requests, and those of them that have to take the general way.
         """
         max_rows = self._runner.shared_rows
         batch = self._json.read([request.body for request, _reply in waiting[:max_rows]], max_rows=max_rows)
@@ -155,7 +155,7 @@ class _Version:
         return len(looked_at), [each for each, rows in zip(looked_at, batch.rows, strict=True) if rows <= 0]
 
     def _run(self, batch: ReadBatch, feeds: list[Array], taken: _Waiting, since_s: float) -> bool:
-        """Run the model and answer; return False if each request has to run alone to get its own error."""
+        """Run the model and answer; return False if each request has to run separately to get its own error."""
         rows = [each for each in batch.rows if each > 0]
         begin_s = time.perf_counter()
         outputs = self._runner.run_shared(feeds)

@@ -35,7 +35,7 @@ def model_list_body(models: dict[str, list[VersionStatus]]) -> bytes:
 
 def metadata_body(servable: Servable) -> bytes:
     """Return all signatures of a version, with every field, as a response body."""
-    # Comes with TensorFlow; imported late because nothing at start-up needs it.
+    # Part of TensorFlow's environment; imported here because nothing at start-up needs it.
     from google.protobuf.json_format import MessageToDict  # pyrefly: ignore[missing-import]
 
     signatures = {

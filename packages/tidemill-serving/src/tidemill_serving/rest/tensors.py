@@ -20,7 +20,7 @@ __all__ = ["FLOAT_TYPES", "cast", "failed_row", "is_bytes_object", "string_value
 
 _BYTES_KEY = "b64"
 FLOAT_TYPES = frozenset({"float", "double", "half", "bfloat16"})
-"""TensorFlow's names of the types that take any JSON number."""
+"""TensorFlow's names of the types that accept any JSON number."""
 _MAX_RANK = 60
 _NUMBERS = frozenset({int, float})
 _BOOLEANS = frozenset({bool})
@@ -47,7 +47,7 @@ def tensor(value: Any, spec: TensorSpec) -> Array:
 
 
 def tensor_of_rows(rows: list[Any], spec: TensorSpec, *, key: str | None = None) -> Array:
-    """Make the array of a list of rows; an error names the row (and the key, where rows are objects).
+    """Convert a list of rows to an array; an error names the row (and the key, if rows are objects).
 
     Raises:
         RequestError: INVALID_ARGUMENT, ``Failed to process element: I of 'instances' list. Error: ...``.
@@ -68,16 +68,16 @@ def tensor_of_rows(rows: list[Any], spec: TensorSpec, *, key: str | None = None)
 
 
 def failed_row(index: int, error: RequestError, *, key: str | None = None) -> RequestError:
-    """The error of one row (and of one key of it, where rows are objects)."""
+    """Return the error of one row (and of one of its keys, if rows are objects)."""
     where = f"element: {index}" + (f" key: {key}" if key is not None else "")
     return invalid(f"Failed to process {where} of 'instances' list. Error: {error.code.name}: {error.message}")
 
 
 def cast(array: Array, spec: TensorSpec) -> Array | None:
-    """Cast numbers from JSON to the dtype of an input; None for a value that needs a check."""
+    """Cast numbers from JSON to the dtype of an input; None for a value that has to be checked first."""
     kind = array.dtype.kind
     if spec.type_name in FLOAT_TYPES:
-        # Through double, as single numbers are read: a large integer is rounded twice on all ways, or on none.
+        # By way of double, as single numbers are: then large integers are rounded in the same way on all paths.
         return array.astype(np.float64, copy=False).astype(spec.dtype, copy=False) if kind in "fiu" else None
     if spec.dtype.kind in "iu":
         return array.astype(spec.dtype) if kind in "iu" and _within(array, spec.dtype) else None
@@ -91,7 +91,7 @@ def _quickly(value: Any, spec: TensorSpec) -> Array | None:
         return None
     try:
         array = np.asarray(value)
-    except (ValueError, OverflowError):  # ragged, or deeper than NumPy goes
+    except (ValueError, OverflowError):  # ragged, or deeper than NumPy supports
         return None
     return cast(array, spec) if array.size and array.ndim <= _MAX_RANK else None
 
@@ -111,7 +111,7 @@ def _within(array: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
-    """The shape by first elements; deeper lists must agree with it."""
+    """Return the shape given by the first elements; deeper lists must agree with it."""
     shape: list[int] = []
     while isinstance(value, list):
         shape.append(len(value))

@@ -17,7 +17,7 @@ _OTHER_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which of the found versions are served: the listed ones, or the ``latest`` highest, or all.
+    """Selects the versions to serve: the listed ones, or the ``latest`` highest, or all.
 
     Attributes:
         latest: Number of the highest versions to serve; 0 means all.
@@ -65,14 +65,14 @@ def read_config_file(path: Path) -> tuple[ModelConfig, ...]:
 
 
 def read_text_message(path: Path, name: str) -> Any:
-    """Read a file that holds a message in protobuf's text form.
+    """Read a file with a message in protobuf's text form.
 
     Args:
         path: The file.
         name: Type of the message, one of `messages`.
 
     Raises:
-        StartFailed: The file cannot be read, or holds something else.
+        StartFailed: The file cannot be read, or does not contain such a message.
     """
     text_format = importlib.import_module("google.protobuf.text_format")
     try:

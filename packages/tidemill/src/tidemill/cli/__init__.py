@@ -54,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run_and_exit(run: Callable[[], object]) -> NoReturn:
-    """Call ``run`` and exit; turn an expected error into one line and an exit code."""
+    """Call ``run`` and exit; turn an expected error into one line and an exit code.
+
+    Args:
+        run: The command.
+    """
     try:
         run()
     except KeyboardInterrupt:

@@ -258,7 +258,7 @@ def _pipe_mode(_settings: "Settings") -> Finding:
     try:
         version = importlib.metadata.version("sagemaker_tensorflow")
     except importlib.metadata.PackageNotFoundError:
-        return Finding("sagemaker_tensorflow", Level.OK, "no foreign distribution in this environment")
+        return Finding("sagemaker_tensorflow", Level.OK, "no other distribution of this name in this environment")
     text = f"AWS's sagemaker_tensorflow {version} is installed beside tidemill: it fits one TensorFlow version only"
     return Finding("sagemaker_tensorflow", Level.WARN, text, f"{sys.executable} -m pip uninstall sagemaker_tensorflow")
 

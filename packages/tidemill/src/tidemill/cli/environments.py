@@ -64,7 +64,7 @@ def build(
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME|KEY", help="A name removes each environment of that name.")],
 ) -> None:
-    """Remove an environment; the next job that needs it builds it again. A job that runs in it will fail."""
+    """Remove an environment; the next job that needs it builds it again. Jobs that run in it will fail."""
     environments = _environments()
     keys = [each.key for each in environments.built() if name in (each.name, each.key)]
     for key in keys or [name]:
@@ -90,7 +90,7 @@ def _environments() -> "Environments":
 
 
 def _size_bytes(directory: Path) -> int:
-    """Return the size on disk. Files shared with the package cache count, since other users of a file are unknown."""
+    """Return the size on disk. Files shared with the package cache count, since it is unknown who else uses them."""
     total = 0
     for parent, _, names in os.walk(directory):
         total += sum(os.lstat(os.path.join(parent, name)).st_blocks for name in names) * 512  # noqa: PTH118

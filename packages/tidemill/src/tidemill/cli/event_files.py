@@ -1,6 +1,6 @@
-"""The event files of one training job, copied to a directory of this process, where TensorBoard reads them.
+"""The event files of one training job, copied to a directory of this process, from which TensorBoard reads them.
 
-A copy outlives what it was made of: the files of a job's instance are removed when the job has ended.
+The copies outlive the originals: the files of a job's instance are removed when the job has ended.
 """
 
 import os
@@ -26,7 +26,7 @@ _ENDED = ("Completed", "Failed", "Stopped")
 _LIVE = ("output/tensorboard", "output/data", "model")
 """Directories of an instance in which event files are looked for."""
 _ARCHIVES = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
-"""What becomes of two of them when the job has ended."""
+"""Archives that contain the content of two of them when the job has ended."""
 _MARK = "tfevents"  # part of the name of every event file
 
 
@@ -76,7 +76,7 @@ class EventFiles:
             except (BotoCoreError, ClientError, OSError):
                 if not self._copied:
                     raise
-                # The service is unreachable or a file was removed: keep the copies, the next call gets the rest.
+                # The service is unreachable or a file was removed: keep the copies; the next call copies the rest.
         return bool(self._copied)
 
     def _look(self) -> None:
@@ -109,7 +109,7 @@ class EventFiles:
                 try:
                     fd = open_beneath(instance.ml, relative)
                 except OSError:
-                    continue  # removed or replaced meanwhile
+                    continue  # removed or replaced in the meantime
                 with os.fdopen(fd, "rb") as file:
                     status = os.fstat(fd)
                     stamp = status.st_ino, status.st_size, status.st_mtime_ns

@@ -105,7 +105,7 @@ def _ended_jobs(state_dir: Path, *, before_s: float) -> Iterator[Garbage]:
     for path in _subdirectories(state_dir / "jobs"):
         record = read_json(path / "published.json")
         if record is not None and record["ended_ms"] / 1000 < before_s:
-            # First what the machines of a cluster have reported of it: the mark that it is finished goes last.
+            # First what the machines of a cluster have reported: the mark that the job has finished is removed last.
             on_cluster = state_dir / "cluster" / "jobs" / path.name
             if on_cluster.is_dir():
                 what = f"reports on job {record['name']}"
@@ -114,7 +114,7 @@ def _ended_jobs(state_dir: Path, *, before_s: float) -> Iterator[Garbage]:
 
 
 def _unused_decisions(directory: Path, *, before_s: float) -> Iterator[Garbage]:
-    """Decisions of the training compiler; jobs write there, so nothing in it is opened. A lost one is taken again."""
+    """Yield directories of unused compiler decisions. Jobs can write there, so files in them are not opened."""
     for path in _subdirectories(directory):
         times_s = [entry.stat(follow_symlinks=False).st_mtime for entry in (path, *path.iterdir())]
         if max(times_s) < before_s:

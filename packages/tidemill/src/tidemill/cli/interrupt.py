@@ -1,4 +1,4 @@
-"""`tidemill interrupt`: what happens to a job on spot instances when they are taken away."""
+"""`tidemill interrupt`: interrupt a job as if its spot instances were reclaimed."""
 
 from typing import Annotated
 

@@ -100,7 +100,7 @@ class _Log:
 def _shown(message: str) -> str:
     if message.isprintable():  # cheap, and true for most messages
         return message
-    return printable(message) + ("\r" if message.endswith("\r") else "")  # of a progress bar's state
+    return printable(message) + ("\r" if message.endswith("\r") else "")  # marks the state of a progress bar
 
 
 def _find(service: "LocalService", name: str) -> _Log:

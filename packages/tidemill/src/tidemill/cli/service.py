@@ -106,7 +106,7 @@ class LocalService:
         return [message for message in events if message.startswith(_COMPILER_LINE)]
 
     def stop_job(self, name: str) -> None:
-        """Ask the training job of that name to stop; the batch transform job if there is no such training job.
+        """Stop the training job of that name, or else the batch transform job of that name.
 
         Raises:
             CommandFailed: There is no job of that name.
@@ -121,7 +121,7 @@ class LocalService:
             raise CommandFailed(f"{name} is an endpoint; `tidemill delete {name}` deletes it")
 
     def interrupt_job(self, name: str) -> None:
-        """Interrupt a training job as if its spot instances were taken away.
+        """Interrupt a training job as if its spot instances were reclaimed.
 
         Raises:
             ClientError: There is no such job, it is not on spot instances, or it has ended.
@@ -140,7 +140,7 @@ class LocalService:
         return [endpoint for page in pages for endpoint in page["Endpoints"]]
 
     def find(self, name: str) -> tuple[str, dict[str, Any]]:
-        """Return what has that name, and its description: a ``job``, else a ``transform job``, else an ``endpoint``.
+        """Return the kind of a name (the first that exists of job, transform job and endpoint) and its description.
 
         Raises:
             CommandFailed: There is no job or endpoint of that name.

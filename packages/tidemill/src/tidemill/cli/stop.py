@@ -16,7 +16,7 @@ def stop(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training or transform job.")],
     state_dir: StateDirOption = None,
 ) -> None:
-    """Ask a job to stop. A training job gets SIGTERM and time to save; a transform job keeps the results it has."""
+    """Stop a job. A training job gets SIGTERM and time to save; a transform job keeps the results stored so far."""
     from tidemill.cli.service import require_service
 
     service = require_service(load_settings(state_dir=state_dir))

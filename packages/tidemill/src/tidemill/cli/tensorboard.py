@@ -87,7 +87,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _serve(environment: "Environment", directory: Path, found: "list[EventFiles]", *, port: int | None) -> None:
     """Run TensorBoard on the directory of the copies until it exits, and keep the copies up to date."""
     command = [environment.python, "-P", "-m", "tensorboard.main", "--logdir", directory, "--host", "127.0.0.1"]
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # TensorFlow, which it reads files with, tells what the CPU can do
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # TensorBoard reads files with TensorFlow, which would print CPU features
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     # In its own process group Ctrl-C does not reach TensorBoard directly: a second signal would cut its exit short.

@@ -1,4 +1,4 @@
-"""An endpoint instance in this terminal: no service or object store, log lines on the screen, Ctrl-C to end.
+"""An instance of an endpoint in this terminal, without service and object store: logs on the screen, Ctrl-C ends it.
 
 The shim's code runs it in this process, with the same environment, sandbox, packages and model server as an endpoint.
 """
@@ -50,7 +50,7 @@ class TerminalLog:
         self._models: list[str] = []
 
     def note(self, text: str) -> None:
-        """Print a text of tidemill's own, of one or more lines."""
+        """Print one or more of tidemill's own lines."""
         self.write(text.encode(errors="replace").split(b"\n"))
 
     def write(self, lines: Iterable[bytes]) -> None:

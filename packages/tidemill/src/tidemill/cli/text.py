@@ -1,4 +1,4 @@
-"""Format output of commands: tables, ages, sizes, and foreign text made safe for a terminal."""
+"""Format output of commands: tables, ages, sizes, and untrusted text made safe for a terminal."""
 
 import json
 import re
@@ -18,9 +18,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Return ``text`` without escape sequences and control characters except tabs, so that it cannot drive a terminal.
+    """Return ``text`` without escape sequences and control characters other than tabs, which could control a terminal.
 
-    Of text with carriage returns, as progress bars write it, the part that a terminal would show last is kept.
+    If the text contains carriage returns, as from progress bars, only the part that a terminal would show last is kept.
     """
     shown = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
     return _CONTROLS.sub("", shown)

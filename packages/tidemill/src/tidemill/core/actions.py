@@ -1,4 +1,4 @@
-"""The IAM actions that requests to this service can need."""
+"""The IAM actions that requests to this service may need."""
 
 __all__ = ["ACTIONS"]
 

@@ -1,4 +1,4 @@
-"""One request of an asynchronous endpoint, as it is kept until its result is stored."""
+"""One request of an asynchronous endpoint, in the form in which it is stored until its result is stored."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,11 +12,11 @@ class AsyncInvocation:
     """A queued InvokeEndpointAsync.
 
     Attributes:
-        invocation_id: Hexadecimal; names the result unless the client does.
-        inference_id: The client's InferenceId, or one that was made up.
+        invocation_id: Hexadecimal id; names the result unless the client does.
+        inference_id: The client's InferenceId, or a generated one.
         endpoint: Name of the endpoint.
-        endpoint_id: Tells the endpoint from a later one of its name.
-        headers: Of the request to the model.
+        endpoint_id: Id of the endpoint, which distinguishes it from a later one of the same name.
+        headers: Headers of the request to the model.
         input: S3 URI of the body.
         output: S3 URI of the result.
         failure: S3 URI of the error, if the request fails; empty without S3FailurePath.
@@ -42,5 +42,5 @@ class AsyncInvocation:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "AsyncInvocation":
-        """Return the invocation that `to_document` wrote."""
+        """Parse the output of `to_document`."""
         return cls(**document)

@@ -1,4 +1,4 @@
-"""Time as a seam: wall time for what users read, monotonic time for every duration."""
+"""The interface to time: wall time for users, monotonic time for durations."""
 
 import time
 from typing import Protocol
@@ -7,14 +7,14 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now_ms(self) -> int:
-        """Wall time in milliseconds since the epoch. May jump."""
+        """Return the wall time in milliseconds since the epoch. It may jump."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since an arbitrary point. Never jumps; comparable within one boot."""
+        """Return the seconds since an arbitrary point. They never jump, and are comparable within one boot."""
         ...
 
 

@@ -1,13 +1,13 @@
-"""Named fault points, so that tests can break the stack at exactly one place.
+"""Named fault points, with which tests can break the stack at exactly one place.
 
-A point costs one dictionary look-up when nothing is armed. It is armed from the environment::
+A point costs one dictionary look-up if no fault is armed. Faults are armed by the environment::
 
     TIDEMILL_FAULTS="control.create.committed:exit;store.object.rename:enospc:1:2"
 
-Each entry is ``point:action[:probability[:count[:skip]]]``; the action is ``exit`` (SIGKILL to the own process),
-``eio`` or ``enospc`` (an OSError) or ``delay=SECONDS``, and the first ``skip``
-passes are free. ``point`` may end in ``*``. Every hit is appended to the
-file named by ``TIDEMILL_FAULTS_LOG`` before the action, which is how a test proves that its fault happened.
+Each entry is ``point:action[:probability[:count[:skip]]]``. The action is ``exit`` (SIGKILL to this process), ``eio``
+or ``enospc`` (an OSError) or ``delay=SECONDS``; the first ``skip`` passes have no effect. ``point`` may end in ``*``.
+Every hit is appended to the file named by ``TIDEMILL_FAULTS_LOG`` before the action, so that a test can prove that its
+fault happened.
 """
 
 import errno
@@ -43,7 +43,7 @@ _random = random.Random(int(os.environ.get("TIDEMILL_FAULTS_SEED", "0")))  # noq
 
 
 def point(name: str) -> None:
-    """Pass the fault point ``name``: a no-op unless the environment armed it.
+    """Pass the fault point ``name``, which has no effect unless the environment arms it.
 
     Raises:
         OSError: The point is armed with ``eio`` or ``enospc``.

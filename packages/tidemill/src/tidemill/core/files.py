@@ -12,7 +12,7 @@ __all__ = ["read_json", "remove_unfinished", "sync_directory", "write_durably", 
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace ``path`` by ``data`` so that a crash at any moment leaves either the old or the new content.
+    """Replace the content of ``path`` so that a crash at any moment leaves either the old or the new content.
 
     Raises:
         OSError: The directory is missing, full or not writable. The old file is then unchanged.
@@ -35,7 +35,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what writers that were killed have left in a directory, and below. No process may be writing there."""
+    """Remove temporary files of killed writers in and below a directory. No process may be writing there."""
     for temporary in directory.rglob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""TensorFlow versions: which ones have an environment, on which Pythons, and which one a job runs on.
+"""TensorFlow versions: which have an environment, for which Pythons, and which version a job runs on.
 
-`FRAMEWORKS` is the only list of versions in the project. Locks are compiled from it (`requirements/compile_locks.py`),
-environments are built by it, and requests are admitted by it.
+`FRAMEWORKS` is the only list of versions in the project: it determines which locks are compiled
+(`requirements/compile_locks.py`), which environments are built and which requests are accepted.
 """
 
 import re
@@ -40,11 +40,11 @@ class Framework:
     """A TensorFlow version that has an environment.
 
     Attributes:
-        release: The release that its environment holds, e.g. ``2.15.1``.
-        pythons: The Pythons that its lock is for, oldest first, e.g. ``("3.9", "3.10", "3.11")``.
-        older_pythons: Pythons that this TensorFlow was released for as well, but not this environment. Who asks for one
-            gets the oldest of ``pythons``.
-        has_gpu_build: Whether it has an environment with CUDA as well.
+        release: The release in the environment, e.g. ``2.15.1``.
+        pythons: Pythons with a lock, oldest first, e.g. ``("3.9", "3.10", "3.11")``.
+        older_pythons: Pythons that this TensorFlow supports but the environment does not; a job that requests one gets
+            the oldest of ``pythons``.
+        has_gpu_build: Whether it also has an environment with CUDA.
     """
 
     release: str
@@ -69,7 +69,7 @@ class Framework:
 
     @property
     def number(self) -> tuple[int, int]:
-        """Major and minor version, to compare versions by."""
+        """Major and minor version, for comparisons."""
         major, minor, _ = self.release.split(".")
         return int(major), int(minor)
 
@@ -95,7 +95,7 @@ FRAMEWORKS = {
         Framework("1.15.5", ("3.7",), ("3.5", "3.6")),
     )
 }
-"""By ``major.minor``, the newest first."""
+"""By ``major.minor``, newest first."""
 
 
 ENVIRONMENTS = {name: framework for framework in FRAMEWORKS.values() for name in framework.environments}
@@ -109,12 +109,12 @@ def environment_of(version: str, *, gpu: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a job runs on.
+    """The framework and Python that a job runs on.
 
     Attributes:
         framework: The TensorFlow version.
-        python: The Python that was asked for, e.g. ``3.10``; None leaves the choice among ``framework.pythons``.
-        notices: Lines for the job's log, one for each way in which this is not what was asked for.
+        python: The requested Python, e.g. ``3.10``; None allows any of ``framework.pythons``.
+        notices: Lines for the job's log, one for each difference from the request.
         uses_gpus: Whether it is the environment for GPUs.
     """
 
@@ -125,10 +125,10 @@ class Selection:
 
 
 def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Selection:
-    """Return the environment for what an image asks for.
+    """Return the environment for an image.
 
     A version without an environment runs on the nearest newer one of the same major version, else on the nearest older
-    one, and versions before all of them run on the oldest. An image that names no version gets `DEFAULT_TENSORFLOW`.
+    one; versions before all environments run on the oldest. An image without a version gets `DEFAULT_TENSORFLOW`.
 
     Args:
         image: The request. Its ``py_version`` may be unset or ``py3``; tidemill then chooses the Python version.
@@ -136,7 +136,7 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
         gpus: How many GPUs the job would get.
 
     Raises:
-        ValueError: The Python does not go with the version; names those that do.
+        ValueError: The version does not support the Python; the message names the supported ones.
     """
     notices = []
     asked = image.framework_version
@@ -181,7 +181,7 @@ def select_training(request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
 
 
 def select_serving(image: Image) -> Selection:
-    """Return the environment for an endpoint: always that of `DEFAULT_TENSORFLOW`, which alone has the model server."""
+    """Return the environment for an endpoint: that of `DEFAULT_TENSORFLOW`, the only one with the model server."""
     framework, asked = FRAMEWORKS[DEFAULT_TENSORFLOW], image.framework_version
     if asked is None or _number(asked) == framework.number:
         return Selection(framework, None)
@@ -195,7 +195,7 @@ def _number(version: str) -> tuple[int, int] | None:
 
 
 def _covers(asked: str, release: str) -> bool:
-    """Whether a version of the same minor version is this release or names none; clients write ``2.15`` as 2.15.0."""
+    """Return whether a version of the same minor version is this release or names none; 2.15.0 means 2.15."""
     match = _VERSION.fullmatch(asked)
     return match is not None and (match[3] or "0") in ("0", release.rpartition(".")[2])
 
@@ -213,15 +213,15 @@ def _nearest(version: str | None) -> Framework:
 
 
 def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tuple[str | None, str | None]:
-    """Return the Python to run on, None for a free choice, and what to tell.
+    """Return the Python to run on (None for any), and a notice for the log (None if the request is met).
 
     Args:
         framework: The version to run on.
-        py_version: As in an image.
-        strict: Refuse an impossible Python instead of leaving the choice.
+        py_version: See `Image.py_version`.
+        strict: Whether to refuse an impossible Python instead of choosing another.
 
     Raises:
-        ValueError: It is Python 2, or not one of the version's and ``strict``.
+        ValueError: It is Python 2; or ``strict``, and the version does not support it.
     """
     match = _PYTHON.fullmatch(py_version or "py3")
     allowed = ", ".join("py" + python.replace(".", "") for python in framework.pythons)

@@ -11,7 +11,7 @@ class Sign(Enum):
     """A wildcard."""
 
     ANY = "*"
-    """Any text, also none."""
+    """Any text, including the empty text."""
     ONE = "?"
     """Any one character."""
 

@@ -1,8 +1,8 @@
 """Models, endpoint configurations and endpoints.
 
-An endpoint has a deployment that takes requests (``serving``) and, while it is created or updated, one that is being
-started (``starting``). A deployment has production variants, a variant has instances. Two deployments may share
-instances: one that differs in weights and counts only keeps those that it still wants.
+An endpoint has a deployment that gets requests (``serving``) and, while it is created or updated, one that is being
+started (``starting``). A deployment has production variants, and a variant has instances. Two deployments may share
+instances: a deployment that differs only in weights and counts keeps the instances that it still needs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ class EndpointStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A model or an endpoint configuration: a name and the request that made it."""
+    """A model or an endpoint configuration: a name and the request that created it."""
 
     name: str
     arn: str
@@ -35,12 +35,12 @@ class Resource:
     created_ms: int
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-able form for the store."""
+        """Return the JSON-able form for the store."""
         return asdict(self) | {"request": dict(self.request)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Resource":
-        """The resource that `to_document` wrote."""
+        """Parse the output of `to_document`."""
         return cls(**document)
 
 
@@ -64,7 +64,7 @@ class Instance:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Identifies the instance."""
+        """Key that identifies the instance."""
         return self.job_id, self.index
 
 
@@ -110,32 +110,32 @@ class Variant:
 
     @property
     def healthy_within_s(self) -> int:
-        """How long a new instance may take to answer /ping."""
+        """Seconds within which a new instance must answer /ping."""
         return int(self.request.get("ContainerStartupHealthCheckTimeoutInSeconds", _HEALTHY_WITHIN_S))
 
     @property
     def missing(self) -> int:
-        """How many instances are to be added."""
+        """Number of instances to add."""
         return self.count - len(self.instances)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Variant":
-        """The variant of a stored endpoint."""
+        """Parse the variant of a stored endpoint."""
         fields: dict[str, Any] = {**document, "instances": _instances(document["instances"])}
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """An endpoint configuration as it is run.
+    """An endpoint configuration that is running.
 
     Attributes:
         config_name: Name of the configuration.
-        variants: In the order of the configuration.
-        begun_ms: When it was asked for.
+        variants: The variants, in the order of the configuration.
+        begun_ms: Time of the request, in milliseconds since the epoch.
         capture: Its DataCaptureConfig, or None if nothing is captured.
-        asynchronous: Its AsyncInferenceConfig, or None if it answers at once.
-        limit_s: The start of all its instances may take so long, if the update has a limit; else None.
+        asynchronous: Its AsyncInferenceConfig, or None if it answers requests directly.
+        limit_s: Time limit for the start of all its instances in seconds, if the update has one; else None.
     """
 
     config_name: str
@@ -147,35 +147,35 @@ class Deployment:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """Of all variants."""
+        """The instances of all variants."""
         return tuple(instance for variant in self.variants for instance in variant.instances)
 
     @property
     def complete(self) -> bool:
-        """Whether every variant has all its instances, and all have answered."""
+        """Whether every variant has all its instances, and all instances have answered."""
         return all(not each.missing for each in self.variants) and all(each.ready for each in self.instances)
 
     def find(self, name: str) -> Variant | None:
-        """The variant of that name, or None."""
+        """Return the variant of that name, or None."""
         return next((each for each in self.variants if each.name == name), None)
 
     def with_instances(self, change: Callable[[Variant], tuple[Instance, ...]]) -> "Deployment":
-        """The same with the instances that ``change`` gives each variant."""
+        """Return a copy with the instances that ``change`` returns for each variant."""
         return replace(self, variants=tuple(replace(each, instances=change(each)) for each in self.variants))
 
     def without(self, instance: Instance) -> "Deployment":
-        """The same with that instance missing."""
+        """Return a copy without an instance."""
         return self.with_instances(lambda variant: tuple(i for i in variant.instances if i.key != instance.key))
 
     def with_ready(self, instance: Instance) -> "Deployment":
-        """The same with that instance ready."""
+        """Return a copy in which an instance is ready."""
         return self.with_instances(
             lambda variant: tuple(replace(i, ready=i.ready or i.key == instance.key) for i in variant.instances)
         )
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> "Deployment | None":
-        """The deployment of a stored endpoint."""
+        """Parse the deployment of a stored endpoint."""
         if document is None:
             return None
         variants = tuple(Variant.from_document(each) for each in document["variants"])
@@ -209,7 +209,7 @@ class Endpoint:
 
     @property
     def config_name(self) -> str:
-        """Name of the serving configuration; while none serves, of the starting one."""
+        """Name of the serving configuration, or of the starting one if none serves."""
         deployment = self.serving or self.starting
         return deployment.config_name if deployment else ""
 
@@ -226,7 +226,7 @@ class Endpoint:
 
     @property
     def owns(self) -> frozenset[str]:
-        """Names of the directories of its instances."""
+        """The names of its instances' directories."""
         return frozenset(each.job_id for each in self.instances)
 
     def promoted(self) -> "Endpoint":
@@ -243,7 +243,7 @@ class Endpoint:
         )
 
     def rolled_back(self, reason: str) -> "Endpoint":
-        """What was being started is given up. Without anything that serves, the endpoint has failed."""
+        """Return the endpoint without the starting deployment. If no deployment serves, the endpoint has failed."""
         if self.serving is None:
             return self.failed(reason)
         return replace(
@@ -255,7 +255,7 @@ class Endpoint:
         )
 
     def failed(self, reason: str) -> "Endpoint":
-        """Nothing serves any more, and nothing is tried again. The configuration stays to be shown."""
+        """Return the failed endpoint: nothing serves, and nothing is retried. Its configuration is still shown."""
         leaving = {each.key for each in self.retiring}
         return replace(
             self,
@@ -267,7 +267,7 @@ class Endpoint:
         )
 
     def retired(self, instance: Instance) -> "Endpoint":
-        """An instance gets no more requests, and is missing from its variant."""
+        """Return the endpoint with an instance retired: it gets no more requests, and its variant lacks an instance."""
         if instance.key in {each.key for each in self.retiring}:
             return self
         return replace(
@@ -278,7 +278,7 @@ class Endpoint:
         )
 
     def resized(self, name: str, count: int) -> "Endpoint":
-        """A serverless variant of what serves gets another number of instances; those beyond it retire."""
+        """Return the endpoint with another instance count of a serving serverless variant; surplus instances retire."""
         variant = self.serving.find(name) if self.serving else None
         if self.serving is None or variant is None or variant.count == count:
             return self
@@ -288,7 +288,7 @@ class Endpoint:
         return replace(self, serving=serving, retiring=self.retiring + _beyond(self.serving, serving))
 
     def made_ready(self, instance: Instance) -> "Endpoint":
-        """An instance has answered."""
+        """Return the endpoint after an instance has answered."""
         return replace(
             self,
             serving=self.serving and self.serving.with_ready(instance),
@@ -296,16 +296,16 @@ class Endpoint:
         )
 
     def cleared(self, instance: Instance) -> "Endpoint":
-        """A retired instance is gone."""
+        """Return the endpoint without a retired instance that has ended."""
         return replace(self, retiring=tuple(each for each in self.retiring if each.key != instance.key))
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-able form for the store."""
+        """Return the JSON-able form for the store."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Endpoint":
-        """The endpoint that `to_document` wrote, in this version or before endpoints could be updated."""
+        """Parse the output of `to_document`, of this version or of versions before endpoint updates."""
         fields = dict(document) if "endpoint_id" in document else _of_first_form(document)
         fields["status"] = EndpointStatus(fields["status"])
         fields["serving"] = Deployment.from_document(fields["serving"])
@@ -319,13 +319,13 @@ def _instances(documents: Iterable[Mapping[str, Any]]) -> tuple[Instance, ...]:
 
 
 def _beyond(old: Deployment | None, new: Deployment | None) -> tuple[Instance, ...]:
-    """Instances of ``old`` that ``new`` does not have."""
+    """Return the instances of ``old`` that ``new`` does not have."""
     kept = {each.key for each in new.instances} if new else set()
     return tuple(each for each in old.instances if each.key not in kept) if old else ()
 
 
 def _of_first_form(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Documents from before updates: one variant, whose instances shared one ``instance_id``."""
+    """Convert a document from before endpoint updates: one variant, whose instances shared one ``instance_id``."""
     serves = document["status"] in (EndpointStatus.IN_SERVICE, EndpointStatus.DELETING)
     instances = [
         {

@@ -1,7 +1,7 @@
-"""Hyperparameters on the wire: names to strings, each string a JSON text, exactly as AWS's estimators encode them.
+"""Hyperparameters on the wire: a map of strings, each a JSON text, encoded exactly as by AWS's estimators.
 
-What reaches the script is therefore not always what was written: a script reads command line arguments, where true
-becomes ``True`` and a list its Python form. `surprising` names those values before a job is started with them.
+A script reads command line arguments, so some values reach it in another form: true becomes ``True``, and a list its
+Python form. `surprising` names such values before the job is started.
 """
 
 import json
@@ -18,23 +18,23 @@ def encode(hyperparameters: Mapping[str, Any]) -> dict[str, str]:
     """Encode each value as JSON.
 
     Raises:
-        ValueError: A value has no JSON form or its text is longer than SageMaker's 2,500 characters.
+        ValueError: A value has no JSON form, or its text is longer than SageMaker's limit of 2,500 characters.
     """
     return {str(name): _encode_value(str(name), value) for name, value in hyperparameters.items()}
 
 
 def decode(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Decode each value; a string that is not JSON stays as it is, as in the training toolkit."""
+    """Decode each value; a string that is not JSON is kept unchanged, as in the training toolkit."""
     return {name: _decode_value(text) for name, text in hyperparameters.items()}
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the name belongs to the platform and does not reach the script as an argument."""
+    """Return whether a name belongs to the platform and does not reach the script as an argument."""
     return name.startswith("sagemaker_") or name in _RESERVED_NAMES
 
 
 def surprising(hyperparameters: Mapping[str, Any]) -> list[str]:
-    """One sentence per value that reaches the script in another form than a user is likely to expect."""
+    """Return one sentence per value that reaches the script in a form that a user may not expect."""
     sentences = []
     for name, value in hyperparameters.items():
         if isinstance(value, bool):
@@ -68,7 +68,7 @@ def _encode_value(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars and arrays, without importing NumPy."""
+    """Return NumPy scalars and arrays as Python values, without importing NumPy."""
     convert = getattr(value, "tolist", None)
     if convert is None:
         raise TypeError(f"{type(value).__name__} has no JSON form")

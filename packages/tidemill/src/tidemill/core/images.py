@@ -1,8 +1,8 @@
-"""Image URIs: the language in which a client says which framework it wants. Nothing is ever pulled.
+"""Image URIs, with which clients name framework, Python version and device. Images are never pulled.
 
-SageMaker names a framework version by the container image that carries it, and AWS's clients read version and
-Python out of the tag again when they attach to a job. So an image here is a spelling of three facts: the TensorFlow
-version, the device and the Python version; `parse_image` reads every spelling that AWS has used for TensorFlow.
+SageMaker identifies a framework version by its container image, and AWS's clients parse version and Python from the tag
+when they attach to a job. So an image here stands for three facts: the TensorFlow version, the device and the Python
+version. `parse_image` reads every form that AWS has used for TensorFlow.
 """
 
 import re
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 DEFAULT_TENSORFLOW = "2.21"
-"""Version of jobs and endpoints that name none, ``major.minor``. Environments must have a lock file for it."""
+"""Version, ``major.minor``, of jobs and endpoints that name none. Its environment must have a lock file."""
 
 _FIRST_REPOSITORY = "sagemaker-tensorflow"
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -32,12 +32,12 @@ _GPU_INSTANCE = re.compile(r"(ml\.)?(p\d|g\d)[a-z0-9]*\..*|local_gpu")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an image URI says.
+    """The facts in an image URI.
 
     Attributes:
         repository: Name without registry and tag, e.g. ``tensorflow-training``.
-        framework_version: TensorFlow version as the tag has it, e.g. ``2.21.0``; None if the image is not a
-            TensorFlow one or its tag names no version.
+        framework_version: TensorFlow version in the tag, e.g. ``2.21.0``; None if the image is not a TensorFlow image
+            or its tag names no version.
         device: ``cpu`` or ``gpu``; ``cpu`` if the tag names neither.
         py_version: E.g. ``py311``; None if the tag names no Python.
     """
@@ -49,12 +49,12 @@ class Image:
 
     @property
     def serves_python_handlers(self) -> bool:
-        """Whether an endpoint with this image is the Python-handler kind; every other image is TF Serving's kind."""
+        """Whether an endpoint with this image runs Python handlers; all other images run TensorFlow Serving's kind."""
         return self.repository == _FIRST_REPOSITORY
 
 
 def parse_image(uri: str) -> Image:
-    """Read an image URI; one that is not about TensorFlow has neither version nor Python.
+    """Parse an image URI; an image without TensorFlow has neither version nor Python.
 
     Example:
         >>> parse_image("000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311")
@@ -68,7 +68,7 @@ def parse_image(uri: str) -> Image:
 
 
 def is_of_legacy_mode(uri: str) -> bool:
-    """Whether a training job with this image is one of legacy mode, whose module is no script.
+    """Return whether a training job with this image uses legacy mode, in which the user's module is not a script.
 
     Example:
         >>> is_of_legacy_mode("520713654638.dkr.ecr.us-west-2.amazonaws.com/sagemaker-tensorflow:1.10.0-gpu-py2")
@@ -78,22 +78,22 @@ def is_of_legacy_mode(uri: str) -> bool:
 
 
 def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """URI of the image that trains with TensorFlow ``version``; ``2.21`` means ``2.21.0``."""
+    """Return the URI of the image that trains with TensorFlow ``version``; ``2.21`` means ``2.21.0``."""
     return f"{_registry(region)}/tensorflow-training:{_full(version)}-{device}-{py_version}"
 
 
 def inference_image(version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """URI of the image whose endpoint speaks TensorFlow Serving's REST API."""
+    """Return the URI of the image whose endpoint has TensorFlow Serving's REST API."""
     return f"{_registry(region)}/tensorflow-inference:{_full(version)}-{device}"
 
 
 def python_inference_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of the user's script."""
+    """Return the URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of a script."""
     return f"{_registry(region)}/{_FIRST_REPOSITORY}:{_full(version)}-{device}-{py_version}"
 
 
 def device_of(instance_type: str) -> str:
-    """``gpu`` for the instance families that have one, else ``cpu``: the rule by which AWS's clients pick a tag."""
+    """Return ``gpu`` for instance families with a GPU, else ``cpu``: the rule by which AWS's clients choose a tag."""
     return "gpu" if _GPU_INSTANCE.fullmatch(instance_type) else "cpu"
 
 
@@ -108,6 +108,6 @@ def _full(version: str) -> str:
 
 
 def _split(uri: str) -> tuple[str, str, str]:
-    """Repository, separator and tag. A registry may have a port, so only the last path segment is searched."""
+    """Return repository, separator and tag. A registry may have a port, so only the last path segment is searched."""
     name, _, _digest = uri.partition("@")
     return name.rpartition("/")[2].partition(":")

@@ -1,4 +1,4 @@
-"""The groups of a training job's instances, which CreateTrainingJob gives in ``ResourceConfig``."""
+"""The groups of a training job's instances, from ``ResourceConfig`` of CreateTrainingJob."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["HOMOGENEOUS", "InstanceGroup", "hosts_of_channel", "instance_groups"]
 
 HOMOGENEOUS = "homogeneousCluster"
-"""Name of the only group of a job that gives InstanceCount, as SageMaker's resourceconfig.json has it."""
+"""Name of the only group of a job with InstanceCount, as in SageMaker's resourceconfig.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class InstanceGroup:
     """Instances of one type.
 
     Attributes:
-        hosts: Their names, ``algo-1`` and so on; they count through all groups of a job in the order of the request.
+        hosts: Their names, ``algo-1`` and so on, numbered across all groups of a job in the order of the request.
     """
 
     name: str
@@ -46,11 +46,11 @@ def instance_groups(resources: Mapping[str, Any]) -> tuple[InstanceGroup, ...]:
 
 
 def hosts_of_channel(groups: Sequence[InstanceGroup], channel: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the hosts that get a channel: those of its InstanceGroupNames, or all if it names none.
+    """Return the hosts that get a channel: those of its InstanceGroupNames, or all if it names no groups.
 
     Args:
-        groups: Of the job.
-        channel: Of ``InputDataConfig``, by botocore's member names.
+        groups: The groups of the job.
+        channel: A member of ``InputDataConfig``, by botocore's member names.
     """
     names = channel["DataSource"]["S3DataSource"].get("InstanceGroupNames") or [group.name for group in groups]
     return tuple(host for group in groups if group.name in names for host in group.hosts)

@@ -58,22 +58,22 @@ class JobScope:
 
     @property
     def values(self) -> dict[str, str]:
-        """Values of the placeholders in policies. Placeholders without a value are left out."""
+        """Return the values of the placeholders in policies. Placeholders without a value are left out."""
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {f"job.{name}": value for name, value in found if value is not None}
 
     def to_document(self) -> dict[str, str | None]:
-        """JSON-able form for the store."""
+        """Return the JSON-able form for the store."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
-        """Read what `to_document` wrote. Members of other versions are left out and give no rights."""
+        """Parse the output of `to_document`. Members of other versions are ignored and give no rights."""
         return cls(**{field.name: document[field.name] for field in fields(cls) if field.name in document})
 
 
 PLACEHOLDERS = frozenset(f"job.{field.name}" for field in fields(JobScope))
-"""Names that may stand in ``${...}`` in the resources of a policy."""
+"""Names that may be used in ``${...}`` in the resources of a policy."""
 
 
 def _uri(text: object) -> S3Uri | None:
@@ -84,6 +84,6 @@ def _uri(text: object) -> S3Uri | None:
 
 
 def _prefix(uri: S3Uri | None) -> str | None:
-    """``BUCKET/KEY``, or None for a whole bucket, which holds data of others too."""
+    """Return ``BUCKET/KEY``, or None for a whole bucket, which also contains data of other jobs."""
     key = uri.key.removesuffix("/") if uri else ""
     return f"{uri.bucket}/{key}" if uri and key else None

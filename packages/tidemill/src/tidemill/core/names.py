@@ -20,7 +20,7 @@ class S3Uri:
 
     @classmethod
     def parse(cls, text: str) -> "S3Uri":
-        """Read an S3 URI.
+        """Parse an S3 URI.
 
         Raises:
             ValueError: It does not have the form ``s3://bucket[/key]``, or the bucket name is not legal.
@@ -43,17 +43,17 @@ class S3Uri:
 
 
 def is_bucket_name(name: str) -> bool:
-    """Whether ``name`` may name a bucket. ``endpoints`` is refused: it would shadow the runtime's paths."""
+    """Return whether ``name`` is a legal bucket name. ``endpoints`` is not: it would hide SageMaker Runtime's paths."""
     return bool(_BUCKET.fullmatch(name)) and ".." not in name and name != "endpoints"
 
 
 def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
-    """ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
+    """Return the ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
     return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"
 
 
 def role_arn(role: str) -> str:
-    """A role given by name or ARN, as an ARN."""
+    """Return the ARN of a role given by name or ARN."""
     return role if role.startswith("arn:") else f"arn:aws:iam::{ACCOUNT_ID}:role/{role}"
 
 
@@ -64,5 +64,5 @@ def role_name(role: str) -> str:
 
 
 def default_bucket(region: str = DEFAULT_REGION) -> str:
-    """The bucket that AWS's SDKs use when none is named."""
+    """Return the bucket that AWS's SDKs use by default."""
     return f"sagemaker-{region}-{ACCOUNT_ID}"

@@ -1,7 +1,7 @@
 """IAM policies: statements that allow or deny actions on resources, and their evaluation.
 
 A Deny statement overrides every Allow statement. Permissions that no statement matches are denied. Conditions,
-principals, NotAction and NotResource do not exist here.
+principals, NotAction and NotResource are not supported.
 
     Policy((Statement(Effect.ALLOW, (ActionPattern("s3:Get*"),), (ResourcePattern.parse("arn:aws:s3:::data/*"),)),))
 """
@@ -55,7 +55,7 @@ class ActionPattern:
     text: str
 
     def fits(self, action: str) -> bool:
-        """Whether the pattern matches an action."""
+        """Return whether the pattern matches an action."""
         return _action_fits(self.text, action)
 
 
@@ -97,7 +97,7 @@ class ResourcePattern:
         return cls(text, tuple(sorted(names)))
 
     def fits(self, resource: str, values: Mapping[str, str]) -> bool:
-        """Whether the pattern matches a resource. Without a value for each placeholder it matches nothing."""
+        """Return whether the pattern matches a resource. It matches nothing unless each placeholder has a value."""
         given = tuple((name, values[name]) for name in self.placeholders if name in values)
         if len(given) < len(self.placeholders):
             return False
@@ -113,7 +113,7 @@ class Statement:
     resources: tuple[ResourcePattern, ...]
 
     def fits(self, permission: Permission, values: Mapping[str, str]) -> bool:
-        """Whether the statement matches the permission."""
+        """Return whether the statement matches the permission."""
         return any(action.fits(permission.action) for action in self.actions) and any(
             resource.fits(permission.resource, values) for resource in self.resources
         )

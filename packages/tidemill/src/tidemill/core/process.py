@@ -1,4 +1,4 @@
-"""The identity of a process that survives pid re-use: boot id, pid and start time."""
+"""The identity of a process, safe against reused pids: boot id, pid and start time."""
 
 import os
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ProcessId:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             return None
-        # The command name may hold spaces and parentheses: fields are counted from the last one.
+        # The command name may contain spaces and parentheses, so count fields from its closing parenthesis.
         fields = stat.rpartition(")")[2].split()
         if fields[0] in "ZX":
             return None
@@ -36,7 +36,7 @@ class ProcessId:
 
     @classmethod
     def own(cls) -> "ProcessId":
-        """The identity of the calling process."""
+        """Return the identity of the calling process."""
         own = cls.of(os.getpid())
         if own is None:
             raise RuntimeError("cannot read /proc/self/stat; is /proc mounted?")
@@ -44,7 +44,7 @@ class ProcessId:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this process is still running."""
         return ProcessId.of(self.pid) == self
 
 

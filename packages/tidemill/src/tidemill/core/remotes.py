@@ -1,4 +1,4 @@
-"""Remote S3 stores: the setting ``remote_s3`` names those from which training data may be read."""
+"""Remote S3 stores: the setting ``remote_s3`` lists the stores from which training data may be read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ __all__ = ["RemoteS3", "pattern_for"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteS3:
-    """The S3 endpoint of a bucket that this service does not hold.
+    """The S3 endpoint of a bucket that this service does not have.
 
     Attributes:
         endpoint_url: E.g. ``https://s3.us-west-2.amazonaws.com`` or ``http://minio.lan:9000``.
@@ -28,7 +28,7 @@ class RemoteS3:
     profile: str | None = None
     anonymous: bool = False
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # a misspelt member of the settings is an error
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # refuses misspelled members in the settings
 
     def __post_init__(self) -> None:
         expected = "expected http(s)://host[:port] with nothing behind; keys belong into a profile or the environment"

@@ -21,9 +21,9 @@ def attempts_allowed(job: TrainingJob) -> int | None:
 
 
 def wait_time_left_s(job: TrainingJob, now_ms: int) -> float | None:
-    """Return what is left of MaxWaitTimeInSeconds, which counts from the creation; None for jobs not on spot instances.
+    """Return the seconds left of MaxWaitTimeInSeconds, counted from the creation; None for jobs not on spot instances.
 
-    A job that names none waits no longer than it may run.
+    Without MaxWaitTimeInSeconds a job waits no longer than its maximum run time.
     """
     if not job.is_spot:
         return None
@@ -33,7 +33,7 @@ def wait_time_left_s(job: TrainingJob, now_ms: int) -> float | None:
 
 
 def run_time_left_s(job: TrainingJob, now_ms: int) -> float:
-    """Return how long the next attempt may run: MaxRuntimeInSeconds is the limit of all attempts together."""
+    """Return the seconds that the next attempt may run: MaxRuntimeInSeconds limits all attempts together."""
     runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", _MAX_RUNTIME_S)
     left_s = float(runtime_s) - job.trained_ms(now_ms) / 1000
     wait_left_s = wait_time_left_s(job, now_ms)
@@ -41,7 +41,7 @@ def run_time_left_s(job: TrainingJob, now_ms: int) -> float:
 
 
 def pause_before_restart_s(job: TrainingJob) -> float:
-    """Return how long to wait before the job's current attempt, so that one that is lost at once costs no CPU."""
+    """Return the seconds to wait before the job's current attempt, so that immediate losses do not use up the CPU."""
     if job.attempt <= 2 or job.interrupted_attempt == job.attempt - 1:
         return 0
     return float(min(2 ** (job.attempt - 3), _LONGEST_PAUSE_S))

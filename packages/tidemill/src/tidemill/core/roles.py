@@ -42,10 +42,10 @@ class Roles:
     """The policies by role name.
 
     Args:
-        policies: From the settings.
+        policies: The policies in the settings.
 
     Raises:
-        ValueError: As `check_role_names`.
+        ValueError: As for `check_role_names`.
     """
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
@@ -60,7 +60,7 @@ def check_role_names(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     """Check that every policy can be found by its name, and return the policies.
 
     Raises:
-        ValueError: A name is not that of a role, or two differ in case only: IAM compares names without case.
+        ValueError: A name is not a legal role name, or two names differ only in case, which IAM ignores.
     """
     seen: dict[str, str] = {}
     for name in policies:

@@ -37,33 +37,33 @@ __all__ = [
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 MESSAGE_MAX_BYTES = 256 * 1024
-"""A longer line becomes several events."""
+"""Maximum bytes of an event; a longer line becomes several events."""
 STREAM_FILE = "stream.json"
 
-TAIL_BYTES = 2 * MESSAGE_MAX_BYTES  # holds the last complete line, and a torn one after it
+TAIL_BYTES = 2 * MESSAGE_MAX_BYTES  # room for the last complete line and an incomplete one after it
 TIME_MAX_DIGITS = 15
 
 _SEGMENT = re.compile(r"([0-9]{8})\.log")
 
 
 def group_directory(root: Path, group: str) -> Path:
-    """Directory of all streams of a log group."""
+    """Return the directory of all streams of a log group."""
     return root / _digest(group)
 
 
 def stream_directory(root: Path, group: str, stream: str) -> Path:
-    """Directory of a log stream. Names are hashed: none of their characters reaches the file system."""
+    """Return the directory of a log stream. Names are hashed, so none of their characters reaches the file system."""
     return group_directory(root, group) / _digest(stream)
 
 
 def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = None) -> Path:
-    """Make a log stream, durably, and return its directory. One that exists is left as it is.
+    """Create a log stream durably, unless it exists, and return its directory.
 
     Args:
         root: Directory of all logs.
         group: E.g. ``/aws/sagemaker/TrainingJobs``.
         stream: E.g. ``JOB/algo-1-1700000000``.
-        clock: Gives the creation time.
+        clock: Source of the creation time. Default: the system clock.
     """
     directory = stream_directory(root, group, stream)
     if not (directory / STREAM_FILE).exists():
@@ -79,7 +79,7 @@ def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = 
 
 
 def segments_of(directory: Path) -> list[int]:
-    """Numbers of the segments of a stream, in order."""
+    """Return the numbers of a stream's segments, in order."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - names only, called often
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def segments_of(directory: Path) -> list[int]:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """File of a segment."""
+    """Return the file of a segment."""
     return directory / f"{number:08}.log"
 
 
@@ -99,15 +99,15 @@ def time_of(line: bytes) -> int | None:
 
 
 class SegmentWriter:
-    """Appends lines to a stream. One writer per stream; its methods may be called from several threads.
+    """Appends lines to a stream. There is one writer per stream; several threads may call its methods.
 
     Args:
         directory: Directory of the stream; created if missing.
-        segment_bytes: Lines that would make a file larger go to a new one.
-        clock: Gives the time stamps.
+        segment_bytes: Maximum size of a file; lines that would exceed it go to a new file.
+        clock: Source of the time stamps.
 
-    Lines that could not be written whole (disk full) are taken back, and the OSError reaches the caller, who may
-    try the same lines again.
+    Lines that could not be written completely (disk full) are removed again, and the caller gets the OSError and may
+    retry the same lines.
     """
 
     def __init__(self, directory: Path, *, segment_bytes: int = SEGMENT_BYTES, clock: Clock | None = None) -> None:
@@ -133,10 +133,10 @@ class SegmentWriter:
         self.write_many((line,))
 
     def write_many(self, lines: Iterable[bytes]) -> None:
-        """Append lines in one go, all with the same time stamp and in the same segment.
+        """Append lines at once, with the same time stamp and in the same segment.
 
         Raises:
-            OSError: They could not be stored; none of them is.
+            OSError: The lines could not be stored; none of them is.
         """
         with self._lock:
             now_ms = max(self._clock.now_ms(), self._last_ms)
@@ -148,10 +148,10 @@ class SegmentWriter:
             self._last_ms = now_ms
 
     def write_stored(self, lines: bytes) -> None:
-        """Append lines that another writer has stored, with the time stamps that it gave them.
+        """Append lines that another writer has stored, with their time stamps.
 
         Raises:
-            OSError: They could not be stored; none of them is.
+            OSError: The lines could not be stored; none of them is.
         """
         with self._lock:
             if self._size and self._size + len(lines) > self._segment_bytes:
@@ -160,12 +160,12 @@ class SegmentWriter:
             self._last_ms = max(self._last_ms, _last_time(self._fd, self._size) or 0)
 
     def sync(self) -> None:
-        """Make everything written so far survive a power cut."""
+        """Flush everything written so far to the disk."""
         with self._lock:
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Sync and close. Closing twice does nothing."""
+        """Sync and close; a second call has no effect."""
         with self._lock:
             if self._fd >= 0:
                 fd, self._fd = self._fd, -1
@@ -216,7 +216,7 @@ class SegmentWriter:
             raise ValueError(f"the log stream {self._directory} is closed; open a new SegmentWriter")
         if not data:
             return
-        if self._torn:  # the last failure could not be taken back then
+        if self._torn:  # an earlier failed write could not be removed then
             os.ftruncate(self._fd, self._size)
             self._torn = False
         try:
@@ -237,7 +237,7 @@ def _digest(name: str) -> str:
 
 
 def _messages(line: bytes) -> Iterator[bytes]:
-    """The events of a line: one, but for line feeds inside it and for its length."""
+    """Yield the events of a line: one, unless it contains line feeds or is too long."""
     line = line.removesuffix(b"\n")
     if len(line) <= MESSAGE_MAX_BYTES and b"\n" not in line:
         yield line
@@ -252,7 +252,7 @@ def _messages(line: bytes) -> Iterator[bytes]:
 
 
 def _character_boundary(text: bytes, end: int) -> int:
-    """The last place at or before ``end`` that does not cut a UTF-8 character; ``end`` itself in other bytes."""
+    """Return the last position up to ``end`` that does not split a UTF-8 character; ``end`` itself for other bytes."""
     for place in range(end, end - 4, -1):
         if text[place] & 0xC0 != 0x80:
             return place
@@ -260,7 +260,7 @@ def _character_boundary(text: bytes, end: int) -> int:
 
 
 def _cut_torn_tail(fd: int) -> int:
-    """Remove what follows the last LF, and return the size that is left."""
+    """Remove the bytes after the last LF, and return the remaining size."""
     size = end = os.fstat(fd).st_size
     while end > 0:
         start = max(0, end - TAIL_BYTES)
@@ -275,9 +275,9 @@ def _cut_torn_tail(fd: int) -> int:
 
 
 def _last_time(fd: int, size: int) -> int | None:
-    """Time stamp of the last line of a segment that has one, damaged lines left out."""
+    """Return the time stamp of a segment's last line, ignoring damaged lines; None without a line."""
     start = max(0, size - TAIL_BYTES)
     lines = os.pread(fd, size - start, start).split(b"\n")[:-1]
-    if start > 0:  # the first piece is the end of a line
+    if start > 0:  # the first piece is the end of a line that began before
         del lines[:1]
     return next((time for time in map(time_of, reversed(lines)) if time is not None), None)

@@ -1,8 +1,8 @@
-"""A training job and the ways its state may go.
+"""A training job and its state transitions.
 
-States and their names are SageMaker's (`DescribeTrainingJob` in its API reference). A job only ever moves forward:
-`TrainingJob.enter` refuses every step that the table does not allow, so that a terminal job stays terminal even if a
-late message says otherwise.
+States and their names are SageMaker's (`DescribeTrainingJob` in its API reference). `TrainingJob.enter` refuses every
+transition that the table does not allow, so a job never moves backward, and a terminal job stays terminal even if a
+late message arrives.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ _NEXT: Mapping[SecondaryStatus, frozenset[SecondaryStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One SecondaryStatusTransition. Times in milliseconds since the epoch."""
+    """One SecondaryStatusTransition. Times are in milliseconds since the epoch."""
 
     status: SecondaryStatus
     started_ms: int
@@ -100,14 +100,14 @@ class TrainingJob:
     Attributes:
         name: The user's TrainingJobName.
         job_id: Hexadecimal name of its directory; never the user's text.
-        request: The CreateTrainingJob request as it was accepted, by botocore's member names.
-        log_streams: ``JOB/algo-N-SECONDS`` in the group of training jobs, one for each instance.
-        attempt: Number of the launch whose reports count; those of an older one are ignored.
-        interrupted_attempt: The attempt that is to be interrupted, as a spot instance is; 0 if none was.
-        stop_requested: The user asked for a stop.
-        model_artifacts: S3 URI of model.tar.gz, empty until there is one.
-        final_metrics: Read from the log when the job had ended.
-        record: What is needed to repeat the job: environment, code and data digests, command.
+        request: The accepted CreateTrainingJob request, by botocore's member names.
+        log_streams: ``JOB/algo-N-SECONDS`` in the log group of training jobs, one per instance.
+        attempt: Number of the current launch; reports of earlier launches are ignored.
+        interrupted_attempt: The attempt to interrupt, as a spot instance is; 0 if none.
+        stop_requested: Whether the user has requested a stop.
+        model_artifacts: S3 URI of model.tar.gz; empty until it is stored.
+        final_metrics: Metrics read from the log at the end of the job.
+        record: Facts needed to repeat the job: environment, code and data digests, command.
     """
 
     name: str
@@ -145,23 +145,23 @@ class TrainingJob:
 
     @property
     def interrupted(self) -> bool:
-        """Whether its current attempt is to be interrupted."""
+        """Whether its current attempt is being interrupted."""
         return self.interrupted_attempt == self.attempt
 
     def trained_ms(self, now_ms: int) -> int:
-        """How long its scripts have run until ``now_ms``, over all attempts."""
+        """Return the milliseconds that its scripts have run until ``now_ms``, over all attempts."""
         trained = (t for t in self.transitions if t.status is SecondaryStatus.TRAINING)
         return sum((t.ended_ms if t.ended_ms is not None else now_ms) - t.started_ms for t in trained)
 
     def may_enter(self, status: SecondaryStatus) -> bool:
-        """Whether the table allows the step."""
+        """Return whether the table allows the transition."""
         return not self.transitions or status in _NEXT[self.secondary_status]
 
     def enter(self, status: SecondaryStatus, *, at_ms: int, message: str) -> "TrainingJob":
-        """The job in its next state, the transition before closed.
+        """Return the job in its next state; the previous transition is closed.
 
         Raises:
-            ValueError: The table does not allow the step.
+            ValueError: The table does not allow the transition.
         """
         if not self.may_enter(status):
             raise ValueError(f"training job {self.name}: cannot go from {self.secondary_status} to {status}")
@@ -176,12 +176,12 @@ class TrainingJob:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """JSON-able form for the store."""
+        """Return the JSON-able form for the store."""
         return asdict(self) | {"request": dict(self.request), "record": dict(self.record)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TrainingJob":
-        """The job that `to_document` wrote."""
+        """Parse the output of `to_document`."""
         fields = dict(document)
         fields["status"] = TrainingStatus(fields["status"])
         fields["log_streams"] = tuple(fields["log_streams"])

@@ -1,4 +1,4 @@
-"""A batch transform job and the ways its state may go (`DescribeTransformJob` in SageMaker's API reference)."""
+"""A batch transform job and its state transitions (`DescribeTransformJob` in SageMaker's API reference)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -31,16 +31,16 @@ class TransformStatus(StrEnum):
 class TransformJob:
     """One batch transform job.
 
-    The model is copied in at creation: deleting it later changes nothing here.
+    It holds a copy of its model's definition, so deleting the model later does not affect it.
 
     Attributes:
         name: The user's TransformJobName.
         job_id: Hexadecimal name of the directory of its instances; never the user's text.
-        request: The CreateTransformJob request as it was accepted, by botocore's member names.
+        request: The accepted CreateTransformJob request, by botocore's member names.
         model: The CreateModel request of its model.
-        log_streams: One for each instance, in the group of transform jobs.
-        started_ms: When all servers answered; milliseconds since the epoch, like the other times.
-        decided: How the job will end, kept before its servers are ended; None while it works.
+        log_streams: Log streams in the group of transform jobs, one per instance.
+        started_ms: Time when all servers answered, in milliseconds since the epoch, like the other times.
+        decided: Final status of the job, stored before its servers are ended; None while it works.
     """
 
     name: str
@@ -63,18 +63,18 @@ class TransformJob:
 
     @property
     def data_log_stream(self) -> str:
-        """The log stream of what became of the objects."""
+        """The log stream with the results and failures of the objects."""
         return f"{self.name}/data-log"
 
     @property
     def max_concurrent(self) -> int:
-        """Most requests to one instance at the same time."""
+        """Maximum number of concurrent requests to one instance."""
         return self.request.get("MaxConcurrentTransforms") or 1
 
     @property
     def max_payload_bytes(self) -> int:
-        """Most bytes of one request's body."""
-        # 0 leaves the limit to the server, which takes this much.
+        """Maximum bytes of a request's body."""
+        # 0 leaves the limit to the server, whose limit this is.
         return (self.request.get("MaxPayloadInMB", DEFAULT_PAYLOAD_MB) or LARGEST_PAYLOAD_MB) * MEBIBYTE
 
     @property
@@ -83,13 +83,13 @@ class TransformJob:
         return self.request.get("BatchStrategy", "MultiRecord")
 
     def decide(self, status: TransformStatus, *, failure_reason: str = "") -> "TransformJob":
-        """Return the job with its final status, which is set once: a job that was being stopped is Stopped."""
+        """Return the job with its final status, which is set once. A job that was being stopped becomes Stopped."""
         if self.status is TransformStatus.STOPPING:
             status, failure_reason = TransformStatus.STOPPED, ""
         return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)
 
     def end(self, *, at_ms: int) -> "TransformJob":
-        """Return the ended job. A job that has ended stays as it is."""
+        """Return the ended job. A job that has already ended is returned unchanged."""
         if self.status.terminal or self.decided is None:
             return self
         return replace(self, status=self.decided, ended_ms=at_ms)
@@ -100,7 +100,7 @@ class TransformJob:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TransformJob":
-        """Return the job that `to_document` wrote."""
+        """Parse the output of `to_document`."""
         fields = dict(document)
         fields["status"] = TransformStatus(fields["status"])
         fields["decided"] = TransformStatus(fields["decided"]) if fields["decided"] else None

@@ -1,8 +1,8 @@
-"""The seam behind which instances run: the calls of the control plane to an executor, and their arguments.
+"""The interface between the control plane and whatever runs instances: calls to an executor, and their arguments.
 
 An instance is one SageMaker host (``algo-1``) of a job or of an endpoint. An executor may run it on this machine or on
-another one, so the two sides exchange no paths. Objects go in as references, log lines go out through the service's
-log store, artifacts through a `Publication`, and the address of an endpoint is a URL.
+another one, so the two sides exchange no paths. The executor gets objects as references. It returns log lines through
+the service's log store, artifacts as a `Publication`, and the address of an endpoint as a URL.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,7 +24,7 @@ class Capacity:
     """What an executor can run at the same time.
 
     Attributes:
-        instances: Training instances; further ones wait in the queue.
+        instances: Training instances; more than these wait in the queue.
         cpus: Processors of all machines.
         gpus: Accelerators of all machines.
         shares_gpus: Whether several instances may have the same GPU.
@@ -82,9 +82,9 @@ class LogSink(Protocol):
 class Executor(Protocol):
     """Places and starts instances.
 
-    Every method is idempotent, and answers the same after a restart of the service. A job may be launched several
-    times, each time as a new attempt (`InstanceRef.attempt`): a launch ends the older attempts of its instances, and
-    what those report afterwards shows in no status of a newer one.
+    Every method is idempotent, and returns the same after a restart of the service. A job may be launched several
+    times, each time as a new attempt (`InstanceRef.attempt`). A launch ends older attempts of the same instances, and
+    what these report afterwards never appears in the status of a newer attempt.
     """
 
     @property
@@ -92,28 +92,28 @@ class Executor(Protocol):
 
     @property
     def no_network(self) -> str:
-        """Why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
+        """The reason why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
         ...
 
     def capacity(self) -> Capacity: ...
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
-        """Start instances of one job, all or none. An instance that runs or has ended is left as it is.
+        """Start instances of one job, all or none. Instances that run or have ended are not changed.
 
         Args:
-            specs: Of one attempt. Older attempts of these instances are killed first.
+            specs: The specs of one attempt. Older attempts of these instances are killed first.
 
         Raises:
-            CapacityError: There are no machines for them.
-            MachinesBusy: The machines for them run other instances: launch them later.
-            LaunchError: One of them cannot be started. Those of ``specs`` that were started have been killed and
-                removed: none of them counts as launched, and the launch may be repeated. Or a newer attempt was
-                launched: nothing has changed then.
+            CapacityError: The executor has no machines for the instances.
+            MachinesBusy: The machines for the instances run other instances: launch these later.
+            LaunchError: An instance cannot be started: those of ``specs`` that were started have been killed and
+                removed, none counts as launched, and the launch may be repeated. Or a newer attempt was launched
+                before: nothing has changed.
         """
         ...
 
     def relaunch(self, ref: InstanceRef) -> None:
-        """Start an instance that was launched, in case the service died before it was started."""
+        """Start an instance that was launched, if the service died before it could start it."""
         ...
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
@@ -129,15 +129,15 @@ class Executor(Protocol):
         ...
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        """SIGTERM to the script's process group, SIGKILL after the grace time. Before the script runs: end at once."""
+        """Send SIGTERM to the script's process group, SIGKILL after the grace time; end at once if no script runs."""
         ...
 
     def kill(self, ref: InstanceRef) -> None:
-        """SIGKILL to the instance and all processes below it."""
+        """Send SIGKILL to the instance and all its descendants."""
         ...
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait until instances report something new, at most ``timeout_s``; the empty set on time-out."""
+        """Wait up to ``timeout_s`` seconds until instances report something new. Returns an empty set if none does."""
         ...
 
     def endpoint_url(self, ref: InstanceRef) -> str | None:
@@ -148,12 +148,12 @@ class Executor(Protocol):
         ...
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
-        """Bring the archive of a model to the server of an endpoint, which takes it by its name in a load request.
+        """Bring the archive of a model to the server of an endpoint. A load request then refers to it by its name.
 
         Args:
             ref: A running instance.
             archive: The object. An earlier file of that name is replaced.
-            name: Of the file; one segment of a path.
+            name: Name of the file, without ``/``.
 
         Raises:
             LaunchError: It cannot be brought there.
@@ -165,5 +165,5 @@ class Executor(Protocol):
         ...
 
     def reap(self, job_id: str) -> None:
-        """Kill what is left of a job and remove its files. What its instances last reported can still be observed."""
+        """Kill the remaining processes of a job and remove its files. `observe` still returns its last reports."""
         ...

@@ -1,9 +1,9 @@
 """The local executor: instances as processes of this machine.
 
-It writes a spec and starts a shim, which is then on its own: it outlives this process. Everything that is reported of
-an instance is read from its files (`docs/reference/instance-files.md`); what stays in memory only makes that quicker.
-Since shim and service share a machine, references become paths here: objects are files of the object store, the log is
-written straight into its segments, artifacts are adopted in place, and endpoints listen on unix sockets.
+It writes a spec and starts a shim, which may outlive this process. The state of an instance is read from its files
+(`docs/reference/instance-files.md`); data in memory is only a cache. Since shim and service share a machine, references
+become paths here: objects are files of the object store, the log is written directly into its segments, artifacts are
+adopted in place, and endpoints listen on unix sockets.
 """
 
 import contextlib
@@ -63,17 +63,17 @@ class LocalExecutor:
     Args:
         state_dir: Directory of the jobs; created if missing. Hidden from jobs.
         environments_dir: Where environments are built.
-        isolation: ``auto``, ``full``, ``mount`` or ``plain``; or what else `tidemill.sandbox.detect` takes.
+        isolation: ``auto``, ``full``, ``mount``, ``plain``, or another value that `tidemill.sandbox.detect` accepts.
         instances: Training instances that may run at the same time; default: one per processor.
         content_file: Returns the file of an object's content by its content id; of content in another S3, the file
             that will be its copy.
         remotes: The other S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
         service_url: URL of the service for jobs in separate networks.
-        hidden: Directory around ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
-        agent: File that names the process with which instances end; None lets them outlive this one.
-        gpus: GPUs for instances, as CUDA_VISIBLE_DEVICES names them; None takes those that nvidia-smi lists.
-        share_gpus: Let several instances have the same GPU.
+        hidden: A parent directory of ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
+        agent: File that names a process; instances end when that process ends. None: they outlive this process.
+        gpus: GPUs for instances, in the format of CUDA_VISIBLE_DEVICES; None takes the GPUs that nvidia-smi lists.
+        share_gpus: Let several instances use the same GPU.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -121,7 +121,7 @@ class LocalExecutor:
 
     @property
     def isolation_reason(self) -> str:
-        """Which sandbox jobs get and why, as a sentence."""
+        """A sentence that says which sandbox jobs get, and why."""
         return self._detection.reason
 
     @property
@@ -162,7 +162,7 @@ class LocalExecutor:
         found: list[KnownInstance] = []
         with os.scandir(self._state_dir / "jobs") as jobs:
             for job in jobs:
-                # Jobs that are cleaned up may be very many: no more than this question for each.
+                # There may be very many cleaned-up jobs, so nothing else is done for each of them.
                 if not finished(job.name):
                     found += self._recover_job(job.name)
         return found
@@ -170,7 +170,7 @@ class LocalExecutor:
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         directory = self._directory(ref)
         launched = directory.spec_file.exists()
-        # In this order: a shim writes its exit before it ends, so that one seen dead has written what it ever will.
+        # Ask whether it runs before reading its files: a shim writes its exit before it ends, and nothing afterwards.
         running = launched and self._watch.runs(directory)
         ended = directory.read_exit()
         return InstanceStatus(
@@ -203,7 +203,7 @@ class LocalExecutor:
         return await self._watch.changed(timeout_s=timeout_s)
 
     def endpoint_url(self, ref: InstanceRef) -> str:
-        """Return the unix socket of an endpoint's server. Its path may be too long for an address as it is."""
+        """Return the URL of an endpoint's unix socket. The path may be too long for a socket address."""
         if ref not in self._urls:  # asked for with every request
             self._urls[ref] = f"http+unix://{quote(str(self._directory(ref).private / 'serving.sock'), safe='')}"
         return self._urls[ref]
@@ -229,7 +229,7 @@ class LocalExecutor:
             self._clear(directory)
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(directory.shared)
-            for unfinished in directory.path.parent.glob(f".*{_WITHDRAWN}"):  # of a service that was killed there
+            for unfinished in directory.path.parent.glob(f".*{_WITHDRAWN}"):  # left by a killed service
                 remove_tree(unfinished)
 
     def warm_up(self, framework_version: str) -> None:
@@ -244,7 +244,7 @@ class LocalExecutor:
         return self._links.remove_unused(idle_s=idle_s)
 
     def close(self) -> None:
-        """Stop watching, and end the warm processes. Instances run on."""
+        """Stop watching, and end the warm processes. Instances continue to run."""
         self._warm.close()
         self._watch.close()
 
@@ -257,7 +257,7 @@ class LocalExecutor:
             raise LaunchError(f"attempt {ref.attempt} of job {ref.job_id} is over: attempt {newest} was launched")
 
     def _write(self, spec: InstanceSpec, *, anew: bool) -> None:
-        """Write the spec of an instance; ``anew`` replaces that of one that was never started."""
+        """Write the spec of an instance. With ``anew`` it replaces the spec of an instance that was never started."""
         ref, directory = spec.ref, self._directory(spec.ref)
         for older in self._attempts(ref):
             if older.ref.attempt < ref.attempt:
@@ -271,23 +271,23 @@ class LocalExecutor:
             raise LaunchError(f"the directory of the instance cannot be written: {error}") from error
 
     def _withdraw(self, ref: InstanceRef) -> None:
-        """Undo the launch of an instance: it has never been launched."""
+        """Undo the launch of an instance, so that it counts as never launched."""
         self.kill(ref)
         self._gpus.give_back(ref)
         self._watch.forget(ref)
         directory = self._directory(ref).path
         with contextlib.suppress(FileNotFoundError):
-            # In one step: half a directory must not look like an instance to the next service.
+            # Renamed first: the next service must not take a partly removed directory for an instance.
             remove_tree(directory.replace(directory.with_name(f".{secrets.token_hex(8)}{_WITHDRAWN}")))
         if not any(InstanceDirectory.all_below(self._state_dir, ref.job_id)):
             shutil.rmtree(self._directory(ref).shared, ignore_errors=True)
             self._networks.end(ref.job_id)
-        with contextlib.suppress(OSError):  # it has other instances
+        with contextlib.suppress(OSError):  # fails if the job has other instances
             directory.parent.rmdir()
 
     def _ensure_network(self, directory: InstanceDirectory) -> None:
-        """Make the network of an instance that has not started, should it be gone: the machine may have rebooted."""
-        # The shim says it if the spec is unreadable.
+        """Make the network of an instance that has not started if it is missing, e.g. after a reboot of the machine."""
+        # If the spec is unreadable, the shim reports it.
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             record = SpecRecord.from_json(read_json(directory.spec_file) or {})
             if record.site.network:
@@ -297,7 +297,7 @@ class LocalExecutor:
         """Whether an instance runs in isolation mode full.
 
         Raises:
-            LaunchError: The network has to be closed, and cannot be.
+            LaunchError: The job needs a separate network, and the machine cannot provide one.
         """
         found = self._detection
         if spec.kind != "training":

@@ -1,7 +1,7 @@
 """The networks of jobs on this machine: one for each attempt, found again after a restart of the service.
 
-A file beside the instances tells which process holds the network. It is there before that process is, so that a service
-that was killed in between leaves nothing that could not be found.
+A file beside the instances says which process holds the network. The file is written before that process is started. So
+if the service is killed in between, the next service still finds everything.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ class JobNetworks:
     service_url: str | None = None
 
     def file(self, ref: InstanceRef) -> Path:
-        """What tells of the network of an attempt."""
+        """Return the file that describes the network of an attempt."""
         return self.state_dir / "jobs" / ref.job_id / f"network.{ref.attempt}.json"
 
     def ensure(self, spec: InstanceSpec) -> Path:
-        """Make the network of the spec's attempt unless there is one; return the file that tells of it.
+        """Make the network of the spec's attempt if it does not exist. Return the file that describes it.
 
         Raises:
             LaunchError: It cannot be made.
@@ -62,7 +62,7 @@ class JobNetworks:
         return file
 
     def end(self, job_id: str, *, before: int | None = None) -> None:
-        """End the networks of a job; of the attempts before number ``before`` only, if that is given."""
+        """End the networks of a job. If ``before`` is given, only those of attempts with smaller numbers."""
         for file in self._files(job_id):
             if before is None or _attempt(file) < before:
                 self._end(file)
@@ -86,7 +86,7 @@ class JobNetworks:
 
 
 def _held(file: Path) -> JobNetwork | None:
-    """The network that a file tells of, if there is one still."""
+    """Return the network that a file describes, or None if it does not exist any more."""
     value = (read_json(file) or {}).get("network")
     network = JobNetwork.from_json(value) if value else None
     return network if network and network.holder.alive else None

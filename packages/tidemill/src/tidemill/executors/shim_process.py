@@ -1,7 +1,7 @@
-"""The processes of shims: how one is started, signalled and waited for.
+"""The processes of shims: start one, send it signals, and wait for its end.
 
-A shim runs in a separate session and outlives this process. Its identity includes its start time: a signal never
-reaches another process that has been given the same number.
+A shim runs in a separate session and outlives this process. Its identity includes its start time, so that a signal
+never reaches another process that got the same number later.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _PASSED_ON = ("HOME", "PATH", "LD_LIBRARY_PATH", "TIDEMILL_FAULTS", "TIDEMILL_FA
 
 
 def spawn_shim(directory: InstanceDirectory) -> int:
-    """Start the shim of an instance with an environment built from nothing. Return its pid.
+    """Start the shim of an instance with only the environment variables that it needs. Return its pid.
 
     Raises:
         LaunchError: The process cannot be started.
@@ -33,7 +33,7 @@ def spawn_shim(directory: InstanceDirectory) -> int:
     variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     variables |= installer_variables(os.environ)
     if (read_json(directory.spec_file) or {}).get("remotes"):
-        # In its environment alone, never in a file: what the job itself gets is built from nothing.
+        # Credentials are passed in the shim's environment, never in a file. The job does not get these variables.
         variables |= remote_variables(os.environ)
     variables |= {"LANG": "C.UTF-8", MARK: directory.ref.mark}
     log = os.open(directory.shim_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -49,7 +49,7 @@ def spawn_shim(directory: InstanceDirectory) -> int:
                 (os.POSIX_SPAWN_DUP2, log, 2),
             ],
             setsid=True,
-            # An event loop may have blocked or ignored some.
+            # The service's event loop may have blocked or ignored signals, and children inherit that.
             setsigmask=[],
             setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP],
         )

@@ -1,7 +1,7 @@
-"""Which shims live, and which instances have something new to report.
+"""Watches shims: which are alive, and which instances have something new to report.
 
-News comes from datagrams of the shims, from pidfds when a shim ends, and from a look at the files every two seconds in
-case a datagram was lost. All of it is derived: the files of the instances hold the truth.
+Reports are noticed by datagrams of the shims, by pidfds when a shim ends, and by reading the files every two seconds in
+case a datagram was lost. These only say when to read: the state itself is in the files of the instances.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class ShimWatch:
                 self._register(self._children[ref], ref)
 
     def take_up(self, directory: InstanceDirectory) -> None:
-        """Watch an instance: by the pidfd of its shim if the shim is not a child, and by a look at its files."""
+        """Watch an instance that is running: by its files, and by the pidfd of its shim if that is not a child."""
         ref = directory.ref
         with self._lock:
             if directory.read_exit() is None:
@@ -61,29 +61,30 @@ class ShimWatch:
             shim = directory.read_run()
             if shim and ref not in self._children and shim.alive:
                 self._register(shim.pid, ref)
-                # Only now is it sure that the descriptor is of that very process: it lived before and lives after.
+                # If the shim is still alive, the descriptor certainly belongs to it. If not, read its files at once.
                 if not shim.alive:
                     self._next_look_s = 0.0
 
     def runs(self, directory: InstanceDirectory) -> bool:
-        """Return whether the shim lives, or was started a moment ago."""
+        """Return whether the shim is alive, or was started a moment ago."""
         shim = directory.read_run()
         if shim is None:
             with self._lock:
                 if self._child_lives(directory.ref):
                     return True
-            # A child that finds another shim at work leaves when that one has reported: maybe between the two looks.
+            # A child that finds another shim running exits as soon as that one has reported. That may have happened
+            # after the first reading, so read again.
             shim = directory.read_run()
         return shim is not None and shim.alive
 
     def kill_child(self, ref: InstanceRef) -> None:
-        """SIGKILL to a shim that this process started, whether it has reported or not."""
+        """Send SIGKILL to a shim that this process started, whether it has reported or not."""
         with self._lock:
             if self._child_lives(ref):
                 os.kill(self._children[ref], signal.SIGKILL)
 
     def forget(self, ref: InstanceRef) -> None:
-        """Look at the files of an instance no more."""
+        """Stop reading the files of an instance."""
         with self._lock:
             self._seen.pop(ref, None)
 
@@ -107,7 +108,7 @@ class ShimWatch:
                 loop.remove_reader(self._epoll.fileno())
 
     def close(self) -> None:
-        """Stop watching. Shims run on."""
+        """Stop watching. Shims continue to run."""
         with self._lock:
             self._epoll.close()
             self._notices.close()
@@ -116,7 +117,7 @@ class ShimWatch:
             self._pidfds.clear()
 
     def _child_lives(self, ref: InstanceRef) -> bool:
-        """Whether the shim that this process started lives; one that ended is reaped. The lock is held."""
+        """Whether the shim that this process started is alive; reaps it if it has ended. The caller holds the lock."""
         pid = self._children.get(ref)
         if pid is None:
             return False
@@ -135,7 +136,7 @@ class ShimWatch:
             self._epoll.register(fd, select.EPOLLIN)
 
     def _take_news(self) -> set[InstanceRef]:
-        """What has been reported since the last call, without waiting."""
+        """Return the instances that have reported since the last call, without waiting."""
         news: set[InstanceRef] = set()
         with self._lock:
             for fd, _ in self._epoll.poll(0):
@@ -153,7 +154,7 @@ class ShimWatch:
         return news
 
     def _look(self) -> set[InstanceRef]:
-        """Compare the files of every running instance with their previous state. The lock is held."""
+        """Compare the files of every running instance with their previous state. The caller holds the lock."""
         news: set[InstanceRef] = set()
         for ref, before in list(self._seen.items()):
             directory = InstanceDirectory.of(self._state_dir, ref)

@@ -57,13 +57,13 @@ class SplitExecutor:
         self._of(ref).kill(ref)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait for both; news of one that come while the other is read wait for the next call."""
+        """Wait for either executor. Reports that come too late for this call are returned by the next one."""
         waits = {asyncio.create_task(each.changed(timeout_s=timeout_s)) for each in (self._local, self._cluster)}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.result() for task in done):
                 await asyncio.wait(waits)
-            # Include the other one's results if they are ready: it returns each result only once.
+            # Include the other executor's results if they are ready, because it returns each result only once.
             return set().union(*(task.result() for task in waits if task.done()))
         finally:
             for task in waits:

@@ -25,13 +25,13 @@ with the keys of the job; other stores get those that the machine has for them."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A spec on its way to another machine.
+    """A spec to be sent to another machine.
 
     Attributes:
         spec: The spec. The objects of its channels and of ``restored`` are remote; ``code`` and ``model`` are unset.
         code: The spec's code; None without code.
-        lease_s: Seconds after the last answer of the service at which the instance must have ended.
-        isolation: As the setting of the same name.
+        lease_s: Seconds after the last answer of the service, by which the instance must have ended.
+        isolation: The value of the setting of the same name.
     """
 
     spec: InstanceSpec
@@ -44,10 +44,10 @@ class Assignment:
         """Return the assignment of a spec.
 
         Args:
-            spec: Of a training instance.
-            service_url: The service as the instance's machine reaches it.
-            lease_s: As in the assignment.
-            isolation: As in the assignment.
+            spec: Spec of a training instance.
+            service_url: URL at which the instance's machine reaches the service.
+            lease_s: See `Assignment.lease_s`.
+            isolation: See `Assignment.isolation`.
         """
         service = RemoteS3(endpoint_url=service_url, region=spec.variables.get("AWS_REGION", "us-east-1"))
         channels = tuple(
@@ -87,11 +87,11 @@ class Assignment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Assignment":
-        """Read what `to_bytes` wrote.
+        """Parse the output of `to_bytes`.
 
         Raises:
-            ValueError: It is no assignment.
-            KeyError: A member without which nothing can run is absent.
+            ValueError: The bytes are not an assignment.
+            KeyError: A required member is missing.
         """
         value = json.loads(gzip.decompress(data).decode("utf-8", "surrogatepass"))
         channels = tuple(
@@ -112,7 +112,7 @@ class Assignment:
 
 
 def _remote(entry: Input) -> Input:
-    """An object of the service's store as another machine reads it."""
+    """Return an object of the service's store as a remote object for another machine."""
     if not isinstance(entry, ObjectReference):
         return entry
     return RemoteObject(

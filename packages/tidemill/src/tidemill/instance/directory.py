@@ -41,7 +41,7 @@ class InstanceDirectory:
         """Return the directory of ``ref``.
 
         Raises:
-            ValueError: The job id is not hexadecimal. It could be a user's text, which must not become a path.
+            ValueError: The job id is not hexadecimal, and so might be text of a user, which must not become a path.
         """
         if not _JOB_ID.fullmatch(ref.job_id):
             raise ValueError(f"job id {ref.job_id!r} cannot name a directory; allowed are 1 to 64 characters of 0-9a-f")
@@ -101,12 +101,12 @@ class InstanceDirectory:
 
     @property
     def archives(self) -> Path:
-        """Archives of models on their way to the server of a multi-model endpoint."""
+        """Archives of models that the server of a multi-model endpoint is about to load."""
         return self.private / "archives"
 
     @property
     def private(self) -> Path:
-        """``/opt/ml/.tidemill``: what shim and runtime exchange."""
+        """``/opt/ml/.tidemill``: files that shim and runtime exchange."""
         return self.ml / ".tidemill"
 
     @property
@@ -133,18 +133,18 @@ class InstanceDirectory:
 
     @property
     def mounted_checkpoints(self) -> Path:
-        """The directory of checkpoints, if the job asked for one outside ``/opt/ml``."""
+        """The directory of checkpoints, if the job requested one outside ``/opt/ml``."""
         return self.path / "checkpoints"
 
     def root_of(self, synced: SyncedDirectory) -> Path:
-        """The directory that the path of a synced directory starts from."""
+        """The directory to which the path of a synced directory is relative."""
         return self.path if synced.mounted_at else self.ml
 
     def channel_file(self, name: str) -> Path:
         return self.channels / f"{name}.jsonl"
 
     def write_channel(self, name: str, objects: Iterable[Entry]) -> None:
-        """Write the listing of a channel, one entry a line; it is streamed, since it may be long."""
+        """Write the listing of a channel, one entry per line; it is streamed, since it may be long."""
         self.channel_file(name).unlink(missing_ok=True)  # another instance may have a link to it
         with self.channel_file(name).open("w", encoding="utf-8", errors="surrogatepass") as file:
             for each in objects:
@@ -154,7 +154,7 @@ class InstanceDirectory:
         sync_directory(self.channels)
 
     def read_channel(self, name: str) -> Iterator[Entry]:
-        """The listing of a channel in File mode."""
+        """Yield the listing of a channel in File mode."""
         with self.channel_file(name).open(encoding="utf-8", errors="surrogatepass") as file:
             for line in file:
                 yield records.entry_from_json(json.loads(line))
@@ -163,7 +163,7 @@ class InstanceDirectory:
         self._report("run.json", {"boot_id": process.boot_id, "pid": process.pid, "start_ticks": process.start_ticks})
 
     def read_run(self) -> ProcessId | None:
-        """Return which process the shim is or was; None while there has been none."""
+        """Return the id of the shim's process, which may have ended; None if none was started."""
         run = self._reported("run.json")
         return ProcessId(run["boot_id"], run["pid"], run["start_ticks"]) if run else None
 
@@ -193,6 +193,6 @@ class InstanceDirectory:
         write_json(self.path / name, {"version": 1, "attempt": self.ref.attempt, **members})
 
     def _reported(self, name: str) -> dict[str, Any] | None:
-        """Return the members of a report; versions before attempts had numbers wrote none: theirs is the first."""
+        """Return the members of a report. A report without an attempt number (of older versions) is of attempt 1."""
         value = read_json(self.path / name)
         return value if value and value.get("attempt", 1) == self.ref.attempt else None

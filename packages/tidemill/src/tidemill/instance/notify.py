@@ -1,6 +1,6 @@
 """The datagram socket by which shims wake the server: `STATE/notify.sock`.
 
-Addresses of unix sockets hold 108 bytes and paths of state directories may be longer, so that both sides go through a
+Socket addresses are limited to 108 bytes, and paths of state directories may be longer, so both sides go through a
 descriptor of the directory.
 """
 
@@ -31,7 +31,7 @@ def notify(state_dir: Path, ref: InstanceRef) -> None:
 
 
 class NotifySocket:
-    """The server's end. A socket left over from an earlier server is replaced."""
+    """The server's end. It replaces a socket left over from an earlier server."""
 
     def __init__(self, state_dir: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -48,7 +48,7 @@ class NotifySocket:
         return self._socket.fileno()
 
     def receive(self) -> set[InstanceRef]:
-        """Every instance of which a message has come. What is not a message is dropped."""
+        """Return the instances of all messages that have arrived; invalid messages are ignored."""
         refs: set[InstanceRef] = set()
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -1,7 +1,7 @@
-"""Find and kill the processes of an instance by the mark that each of them bears.
+"""Finds and kills the processes of an instance by the mark that each of them has.
 
-The mark is the variable ``TIDEMILL_INSTANCE`` in a process's environment. It finds what has left its process group,
-its session and its parent; a pid namespace needs neither, since it dies as a whole.
+The mark is the variable ``TIDEMILL_INSTANCE`` in a process's environment. It finds processes that have left their
+process group, session and parent. A pid namespace needs neither method, since all its processes die together.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _ROUND_S = 0.01
 
 
 def kill_marked(mark: str) -> None:
-    """SIGKILL to every process whose environment carries ``mark``, until none is left."""
+    """Send SIGKILL to every process with ``mark`` in its environment, until none is left."""
     wanted = f"{MARK}={mark}".encode()
     for _ in range(_ROUNDS):
         pids = [pid for pid in _all_pids() if pid != os.getpid() and _is_marked(pid, wanted)]
@@ -50,7 +50,7 @@ def _is_marked(pid: int, wanted: bytes) -> bool:
     try:
         return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # it is gone, or another user's
+        return False  # the process has exited, or belongs to another user
 
 
 def _kill(pid: int) -> None:

@@ -1,7 +1,7 @@
 """Specs, objects and exits as JSON: the content of the files between server and shim.
 
-Every record is read leniently (unknown members are ignored, absent ones take their default), so that a newer server
-reads what an older shim wrote, and an older shim's spec still runs after an upgrade.
+Every record is read leniently: unknown members are ignored, and missing members get their default. So a newer server
+can read the files of an older shim, and an older shim can run the spec of a newer server.
 """
 
 from collections.abc import Mapping
@@ -42,22 +42,22 @@ __all__ = [
 
 
 RESTORED = "@restored"
-"""Names the listing of the checkpoints to restore among those of the channels. No channel can have that name."""
+"""Name of the listing of checkpoints to restore, next to those of the channels. No channel can have this name."""
 _PLAIN_FILE = ("uri", "name", "file", "size_bytes", "sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What the shim must know of the machine it runs on; it never reads settings.
+    """Facts about the machine that the shim needs; the shim never reads settings.
 
     Attributes:
-        state_dir: Hidden from jobs; holds ``notify.sock``.
-        environments_dir: Where environments are built.
+        state_dir: The service's state directory, hidden from jobs; contains ``notify.sock``.
+        environments_dir: Directory of the environments.
         backend: Name of the sandbox, e.g. ``bubblewrap``.
         warm_socket: Socket of a process that forks scripts with TensorFlow imported; None starts them cold.
-        network: File that tells of the job's network; None shares the machine's.
-        hidden: Directory that jobs do not see, around ``state_dir``; None hides that alone.
-        agent: File that names the process without which the instance must not go on; None needs none.
+        network: File that describes the job's network; None uses the machine's network.
+        hidden: Directory around ``state_dir`` that jobs do not see; None hides only ``state_dir``.
+        agent: File with the process id of the agent without which the instance must end; None without an agent.
     """
 
     state_dir: Path
@@ -112,10 +112,10 @@ class SpecRecord:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "SpecRecord":
-        """Read a record.
+        """Parse a record.
 
         Raises:
-            KeyError: A member without which nothing can run is absent.
+            KeyError: A required member is missing.
         """
         code, model, site = value.get("code"), value.get("model"), value["site"]
         return cls(
@@ -140,7 +140,7 @@ class SpecRecord:
 
 
 def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
-    """A spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` are in other files."""
+    """Return a spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` are in other files."""
     return {
         "job_id": spec.ref.job_id,
         "instance_index": spec.ref.instance_index,
@@ -174,10 +174,10 @@ def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
 
 
 def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
-    """The spec that `spec_to_json` wrote.
+    """Parse the output of `spec_to_json`.
 
     Raises:
-        KeyError: A member without which nothing can run is absent.
+        KeyError: A required member is missing.
     """
     return InstanceSpec(
         ref=InstanceRef(value["job_id"], value["instance_index"], value.get("attempt", 1)),
@@ -226,14 +226,14 @@ def object_from_json(value: Mapping[str, Any]) -> ObjectFile:
 
 
 def entry_to_json(value: Entry) -> dict[str, Any]:
-    """A line of a channel's listing."""
+    """Return the JSON of one entry of a channel's listing."""
     # Not asdict, which copies each value and takes ten times as long: there may be a million entries.
     names = _PLAIN_FILE if isinstance(value, ObjectFile) and not value.origin_uri else value.__slots__
     return {name: getattr(value, name) for name in names}
 
 
 def entry_from_json(value: Mapping[str, Any]) -> Entry:
-    """The entry that `entry_to_json` wrote."""
+    """Parse the output of `entry_to_json`."""
     if "text" in value:
         return InlineText(text=value["text"])
     if "remote" not in value:
@@ -279,7 +279,7 @@ def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
 
 
 def channel_to_json(channel: ChannelSpec) -> dict[str, Any]:
-    """A channel without its objects."""
+    """Return the JSON of a channel without its objects."""
     return {
         "name": channel.name,
         "input_mode": channel.input_mode,

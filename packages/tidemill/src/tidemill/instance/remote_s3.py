@@ -1,7 +1,7 @@
-"""Clients of S3 stores. The one place where an instance's shim may come to boto3, and only if it has to.
+"""Clients of S3 stores. The only module that imports boto3 for an instance's shim, and only if it is needed.
 
-Credentials are found by boto3's ordinary chain, in the process that uses them: they are never written to disk, and
-expiring ones are renewed by their provider, however long a job runs and whether or not the service is running.
+boto3's default chain finds credentials, in the process that uses them. They are never written to disk, and their
+provider renews expiring ones, however long a job runs and whether or not the service is running.
 """
 
 import os
@@ -29,18 +29,18 @@ _SERVER_FAULTS = 500
 
 
 class RemoteUnusable(Exception):
-    """A remote S3 cannot be asked at all, e.g. for want of credentials; the text says why and what to do."""
+    """A remote S3 cannot be used, e.g. without credentials; the message says why and what to do."""
 
 
 class UploadRefused(Exception):
-    """The store refuses an object, and would again; the text is its own."""
+    """The store refuses an object permanently; the message is the store's own."""
 
 
 def upload_client(variables: Mapping[str, str]) -> Any:
-    """A client of the service's own S3 with the keys of a job.
+    """Return a client of the service's own S3 with the keys of a job.
 
     Args:
-        variables: ``AWS_ENDPOINT_URL`` and keys, as a job's script gets them.
+        variables: ``AWS_ENDPOINT_URL`` and keys, as the job's script gets them.
     """
     import boto3
     from botocore.config import Config
@@ -51,17 +51,17 @@ def upload_client(variables: Mapping[str, str]) -> Any:
         aws_session_token=variables.get("AWS_SESSION_TOKEN"),
         region_name=variables["AWS_REGION"],
     )
-    # Uploads retry on their own schedule, and have to notice a stop meanwhile.
+    # Uploads have their own schedule of retries, and must notice a stop request in between.
     config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 1}, proxies={})
     return session.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"], config=config)
 
 
 def upload(client: Any, source: BinaryIO, *, bucket: str, key: str) -> None:
-    """Upload what ``source`` reads.
+    """Upload the content of ``source``.
 
     Raises:
-        UploadRefused: The store refuses it.
-        OSError: The store could not be asked, or failed; the same upload may succeed later.
+        UploadRefused: The store refuses it permanently.
+        OSError: The store is unreachable or failed; the same upload may succeed later.
     """
     from boto3.exceptions import S3UploadFailedError
     from boto3.s3.transfer import TransferConfig
@@ -78,7 +78,7 @@ def upload(client: Any, source: BinaryIO, *, bucket: str, key: str) -> None:
 
 
 def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None, *, connect_timeout_s: float = 10) -> Any:
-    """A client. May be used by several threads.
+    """Return a client of a remote S3, which several threads may use.
 
     Args:
         remote: The store.
@@ -99,7 +99,7 @@ def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None, *, co
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": 4},
         max_pool_connections=32,
-        # Both ends of a transfer speak to the endpoint itself, not through a proxy.
+        # Transfers connect to the endpoint directly, not through a proxy.
         proxies={},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
@@ -127,10 +127,10 @@ def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None, *, co
 
 
 def presigned_get(client: Any, bucket: str, key: str) -> str:
-    """A URL that reads an object, for requests that begin within the next minutes.
+    """Return a URL that reads an object, for requests that begin within the next minutes.
 
     Raises:
-        RemoteUnusable: The credentials have run out and cannot be renewed.
+        RemoteUnusable: The credentials have expired and cannot be renewed.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -144,7 +144,7 @@ def presigned_get(client: Any, bucket: str, key: str) -> str:
 
 
 def tls_context() -> "ssl.SSLContext":
-    """Verifies servers by the same certificates as `remote_client` does."""
+    """Return a TLS context that verifies servers with the same certificates as `remote_client`."""
     import ssl
 
     from botocore.httpsession import get_cert_path
@@ -153,7 +153,7 @@ def tls_context() -> "ssl.SSLContext":
 
 
 def remote_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of ``variables`` by which boto3 finds credentials and certificates."""
+    """Return the ``variables`` from which boto3 gets credentials and certificates."""
     return {name: value for name, value in variables.items() if name.startswith("AWS_") or name == "SSL_CERT_FILE"}
 
 

@@ -1,4 +1,4 @@
-"""What an instance is to run: everything that its shim is told, as values."""
+"""The spec of an instance: everything that its shim gets from the service, as values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,9 +29,9 @@ class Isolation(StrEnum):
     """How far an instance is separated from the machine. The job's log names the mode."""
 
     FULL = "full"
-    """As mount, and a network namespace of its own for each instance, with an address that no other job reaches."""
+    """As ``mount``, and in addition a network namespace per instance, with an address that no other job can reach."""
     MOUNT = "mount"
-    """Private /opt/ml, HOME and temporary directories; the state directory and the user's keys are out of sight."""
+    """Private /opt/ml, HOME and temporary directories; the state directory and the user's keys are hidden."""
     PLAIN = "plain"
     """SAGEMAKER_BASE_DIR instead of /opt/ml; nothing is hidden."""
 
@@ -41,9 +41,9 @@ class InstanceRef:
     """One attempt to run one instance.
 
     Attributes:
-        job_id: Hexadecimal, never a user's text: it may name directories.
+        job_id: Hexadecimal, never text of a user, because it may name directories.
         instance_index: 0 is ``algo-1``.
-        attempt: Counts the launches of the job, from 1.
+        attempt: Number of this launch of the job, from 1.
     """
 
     job_id: str
@@ -52,7 +52,7 @@ class InstanceRef:
 
     @property
     def mark(self) -> str:
-        """``JOB_ID/INDEX``, and ``/ATTEMPT`` after the first: names the attempt to processes and in messages."""
+        """``JOB_ID/INDEX``, and ``/ATTEMPT`` from the second attempt on: the mark of processes, and a name."""
         mark = f"{self.job_id}/{self.instance_index}"
         return mark if self.attempt == 1 else f"{mark}/{self.attempt}"
 
@@ -143,9 +143,9 @@ class RemoteObject:
 
 
 Input = ObjectReference | InlineText | RemoteObject
-"""What a channel of a spec is made of."""
+"""An input of a channel in a spec."""
 Entry = ObjectFile | InlineText | RemoteObject
-"""What the shim finds in the listing of a channel: inputs, with references resolved to files."""
+"""An entry in the listing of a channel that the shim reads: an input, with references resolved to files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +153,17 @@ class ChannelSpec:
     """One input channel. The members between ``input_mode`` and ``digest`` are for Pipe mode.
 
     Attributes:
-        objects: What belongs to it, in order. `InlineText` is for Pipe mode only.
-        input_mode: ``File``, ``FastFile``, which is the same for objects of the service's store, or ``Pipe``.
-        compression: ``Gzip`` unpacks objects on the way; else ``None``.
+        objects: The inputs, in order. `InlineText` is for Pipe mode only.
+        input_mode: ``File``, ``Pipe``, or ``FastFile``, which is the same as ``File`` for objects of the service's
+            store.
+        compression: ``Gzip`` decompresses objects while they are streamed; else ``None``.
         record_wrapper: ``RecordIO`` makes each entry one record; else ``None``.
-        share: ``(i, n)`` for item ``i`` and every ``n``-th after it, one of the ``n`` parts into which the instances
-            divide the items among themselves; ``(0, 1)`` for all of them.
-        shuffle_seed: Of the order of items, which is another one in every epoch; None keeps their order.
-        entries_per_item: How many neighbours stay together, e.g. the attributes of one line of a manifest.
-        digest: The same for two channels if their files have the same names and contents in the service's store; empty
-            if that is unknown. Instances with such channels share one directory of links.
+        share: ``(i, n)`` for item ``i`` and every ``n``-th after it: one of the ``n`` parts into which the instances
+            divide the items; ``(0, 1)`` for all items.
+        shuffle_seed: Seed of the order of items, which differs in every epoch; None keeps their order.
+        entries_per_item: Number of adjacent entries that stay together, e.g. the attributes of one line of a manifest.
+        digest: Digest of the names and contents of the channel's files in the service's store; empty if it is unknown.
+            Instances whose channels have the same digest share one directory of links.
     """
 
     name: str
@@ -203,11 +204,11 @@ class InstanceSpec:
     Attributes:
         kind: ``training`` runs tidemill-runtime once; ``endpoint`` and ``transform`` keep tidemill-serving running.
         hosts: Names of all instances of the job, in order; this one is ``hosts[ref.instance_index]``.
-        addresses: IP addresses of the machines of ``hosts``, for instances that run on different ones; else empty.
-        peer_secret: By which the instances of this attempt recognize each other on the network, hexadecimal; empty for
-            instances that run on one machine.
+        addresses: IP addresses of the machines of ``hosts``, if they are on different machines; else empty.
+        peer_secret: Secret with which the instances of this attempt authenticate each other on the network,
+            hexadecimal; empty if they run on one machine.
         framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
-        python: Minor version of its Python, e.g. ``3.11``; None takes one that is on the machine.
+        python: Minor version of its Python, e.g. ``3.11``; None uses one that is installed on the machine.
         serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
         notices: First lines of the job's log, e.g. that the framework version was replaced.
         variables: Environment variables added to those of the shim: the user's, credentials, region.

@@ -1,4 +1,4 @@
-"""What an instance reports: its phases, why it was stopped, how it ended."""
+"""The reports of an instance: its phases, why it was stopped, how it ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ class StopReason(StrEnum):
     STOPPED = "stopped"
     MAX_RUNTIME = "max_runtime_exceeded"
     INTERRUPTED = "interrupted"
-    """As a spot instance is: the job goes on from its checkpoints."""
+    """Interrupted like a spot instance: the job resumes from its checkpoints."""
     PEER_FAILED = "peer_failed"
-    """Another instance of the job has failed: nothing that this one does matters any more."""
+    """Another instance of the job has failed, so the result of this one no longer matters."""
 
 
 class Outcome(StrEnum):
@@ -39,7 +39,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """An archive that the instance packed, to be taken over by the object store. The executor knows its path."""
+    """An archive that the instance packed, for the object store. The executor knows its path."""
 
     size_bytes: int
     sha256: str
@@ -53,8 +53,8 @@ class InstanceExit:
     Attributes:
         failure: FailureReason text of at most 1,024 characters; empty unless failed.
         artifacts: ``model`` and ``output``, if they are not empty.
-        record: What is needed to repeat the run: environment key and lock digest, command, code digest.
-        training_started_ms: When the script was started; None if it never was.
+        record: Facts needed to repeat the run: environment key and lock digest, command, code digest.
+        training_started_ms: Start of the script in milliseconds since the epoch; None if it was not started.
     """
 
     outcome: Outcome
@@ -69,13 +69,13 @@ class InstanceExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
-    """What one attempt of an instance has reported.
+    """The reports of one attempt of an instance.
 
     Attributes:
-        attempt: Number of the attempt that reported it. A driver ignores the status of an older one.
-        launched: A spec was written: ``launch`` may be called again to make sure that a shim runs.
-        running: Its shim lives (or has been started a moment ago and has not yet reported).
-        exit: Set when it ended in order. Neither running nor exit, although launched: the shim was lost.
+        attempt: Number of the reporting attempt. A driver ignores the status of an older attempt.
+        launched: A spec was written: ``launch`` may be called again to ensure that a shim runs.
+        running: The shim is alive (or was started a moment ago and has not reported yet).
+        exit: Set when the instance ended normally. Launched, but neither running nor exit: the shim was lost.
     """
 
     launched: bool

@@ -1,8 +1,8 @@
-"""Sandboxes: how a command of a job is kept apart from the machine.
+"""Sandboxes: how a command of a job is isolated from the machine.
 
-Three backends behind one Protocol. ``bubblewrap`` and ``unshare`` give the isolation mode ``mount``: separate user,
-mount, pid, uts and ipc namespaces, and a shared network. ``plain`` separates nothing and says so. Which one works is
-found out by trying it (`detect`), since a kernel, a container or AppArmor may forbid what is installed.
+There are three backends with one Protocol. ``bubblewrap`` and ``unshare`` provide the isolation mode ``mount``:
+separate user, mount, pid, uts and ipc namespaces, and the machine's network. ``plain`` isolates nothing. `detect` finds
+out by trials which backend works, since a kernel, a container or AppArmor may forbid an installed one.
 """
 
 from tidemill.sandbox.base import Launch, Overlay, Sandbox, View

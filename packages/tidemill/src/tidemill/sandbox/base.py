@@ -1,4 +1,4 @@
-"""The seam between the shim and its sandboxes: what a job sees (`View`), and what to start (`Launch`)."""
+"""The interface between the shim and its sandboxes: what a job sees (`View`), and what to start (`Launch`)."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ __all__ = ["Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A directory that shows files of which nothing is changed: writes go elsewhere.
+    """A directory that shows files without changing them: writes go to another directory.
 
     Attributes:
-        directory: Holds `FILES`, what is shown, `WRITES`, what the command changed, and `WORK`, of the kernel; all on
-            one file system.
+        directory: Contains `FILES`, the files to show, `WRITES`, the changes of the command, and `WORK`, used by the
+            kernel; all on one file system.
         target: An existing directory below ``ml`` of the view, over which the overlay is mounted.
     """
 
@@ -31,20 +31,20 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What the job sees of the machine. All paths are absolute paths outside the sandbox.
+    """The job's view of the machine. All paths are absolute paths outside the sandbox.
 
     Attributes:
         host_name: Name of the instance, e.g. ``algo-1``.
         hosts_file: Becomes ``/etc/hosts``.
         ml: Becomes ``/opt/ml``.
         home: Becomes the user's HOME; the real content of HOME is hidden.
-        tmp: Holds the private temporary directories.
-        hidden: Further directories to put out of sight.
+        tmp: Contains the private temporary directories.
+        hidden: Further directories to hide.
         read_only: Paths that stay visible although they are in a hidden directory.
-        writable: What may be written besides ``/opt/ml``, HOME and the temporary directories.
-        overlays: Directories below ``ml`` whose files are only seen. Sandboxes of the isolation ``mount`` know them.
+        writable: Writable paths in addition to ``/opt/ml``, HOME and the temporary directories.
+        overlays: Overlays below ``ml``; only sandboxes of the isolation ``mount`` support them.
         mounted: Further writable directories, and their paths inside the job.
-        covers: What is mounted read-only over directories of ``/opt/ml``: outside path, path below it.
+        covers: Paths mounted read-only over directories of ``/opt/ml``: outside path, path below ``/opt/ml``.
     """
 
     host_name: str
@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process to start: the sandbox's own, which then starts the command.
+    """A process to start: the process of the sandbox, which then starts the command.
 
     Attributes:
         argv: Command and arguments.
@@ -81,7 +81,7 @@ class Launch:
 
 
 class Sandbox(Protocol):
-    """One way of separating a command from the machine."""
+    """One way of isolating a command from the machine."""
 
     @property
     def name(self) -> str:
@@ -92,20 +92,20 @@ class Sandbox(Protocol):
     def isolation(self) -> Isolation: ...
 
     def base_dir(self, view: View) -> str:
-        """``/opt/ml`` as the job sees it."""
+        """Return the path of ``/opt/ml`` as the job sees it."""
         ...
 
     def variables(self, view: View) -> dict[str, str]:
-        """The variables by which a job finds its directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR where needed."""
+        """Return the variables with the job's directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR if necessary."""
         ...
 
     def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
-        """What to start so that ``argv`` runs in the sandbox, with exactly ``variables`` as its environment."""
+        """Return the process to start so that ``argv`` runs in the sandbox, with ``variables`` as whole environment."""
         ...
 
 
 def secret_file(data: bytes) -> int:
-    """An inheritable descriptor from which ``data`` can be read once: unlike arguments it shows in no process list."""
+    """Return an inheritable descriptor from which ``data`` can be read once; unlike arguments it is not public."""
     fd = os.memfd_create("tidemill", 0)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
@@ -114,5 +114,5 @@ def secret_file(data: bytes) -> int:
 
 
 def existing(paths: Iterable[Path]) -> list[Path]:
-    """Those of ``paths`` that exist, each resolved once, in order."""
+    """Return the existing paths among ``paths``, each resolved once, in order."""
     return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))

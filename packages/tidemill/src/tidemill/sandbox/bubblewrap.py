@@ -15,10 +15,11 @@ _FLAGS = {MountKind.READ_ONLY: "--ro-bind", MountKind.WRITABLE: "--bind"}
 
 
 class BubblewrapSandbox:
-    """Runs the command below ``bwrap``.
+    """Runs the command under ``bwrap``.
 
-    The arguments go through a file descriptor: they hold the job's variables, which would otherwise show in the
-    machine's process list, and the environment of ``bwrap`` itself stays free of them (think of ``LD_PRELOAD``).
+    The arguments are passed through a file descriptor: they contain the job's variables, which would otherwise be
+    visible in the machine's process list. The environment of ``bwrap`` itself does not contain these variables, because
+    some, such as ``LD_PRELOAD``, would affect it.
     """
 
     name = "bubblewrap"

@@ -1,4 +1,4 @@
-"""Which sandbox works here: found out by running ``/bin/true`` in it, once, when the service starts."""
+"""Detects which sandbox works here, by running ``/bin/true`` in it once when the service starts."""
 
 import os
 import subprocess
@@ -22,13 +22,13 @@ _TRIAL_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The sandbox that jobs get.
+    """The detected sandbox for jobs.
 
     Attributes:
         sandbox: The backend.
-        reason: Why it is this one, in words for the log and for ``tidemill doctor``.
+        reason: Why it was chosen, for the log and for ``tidemill doctor``.
         no_network: Why jobs cannot get a separate network (isolation mode ``full``); empty if they can.
-        always: Every training job gets one, not only those that need it.
+        always: Whether every training job gets a network, not only the jobs that need one.
     """
 
     sandbox: Sandbox
@@ -38,7 +38,10 @@ class Detection:
 
 
 def sandbox_named(name: str) -> Sandbox:
-    """The backend ``name``.
+    """Return a backend.
+
+    Args:
+        name: Name of the backend.
 
     Raises:
         ConfigurationError: No sandbox has that name.
@@ -54,12 +57,15 @@ def detect(requested: str) -> Detection:
     """Choose a sandbox.
 
     Args:
-        requested: ``auto`` takes the best one that works, with networks for the jobs that need them; ``full`` insists
-            on a network for every training job; ``mount`` on a sandbox without networks; ``plain`` on none; the name
-            of a backend takes that one, like ``mount``, and ``full:NAME`` takes it with networks.
+        requested: ``auto``: the best backend that works, with networks for the jobs that need them. ``full``: a network
+            for every training job. ``mount``: a sandbox without networks. ``plain``: no isolation. The name of a
+            backend: that backend, otherwise like ``mount``; ``full:NAME``: that backend with networks.
+
+    Returns:
+        The sandbox, with the reason for the choice.
 
     Raises:
-        ConfigurationError: What was asked for does not work here; the text says why.
+        ConfigurationError: The requested mode does not work here; the message says why.
     """
     if requested == "plain":
         why = "isolation is set to plain"

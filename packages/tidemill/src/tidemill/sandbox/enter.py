@@ -1,9 +1,9 @@
 """Run a command in new namespaces: ``python -I -S enter.py PLAN_FD COMMAND...``.
 
-A script, not a module of the stack: it is started on its own, and imports the standard library only. It makes user,
-mount, pid, uts and ipc namespaces with unshare(2), lays out the mounts of the plan, gives up every capability and
-becomes the command. Two processes stay: this one outside, which hands on the exit status, and process 1 inside,
-which reaps. Either one's end kills all that is inside.
+This is a script, not a module of the stack: it is started separately, and imports only the standard library. It creates
+user, mount, pid, uts and ipc namespaces with unshare(2), makes the mounts of the plan, drops every capability and
+becomes the command. Two processes remain: this one outside, which passes on the exit status, and process 1 inside,
+which reaps. If either ends, everything inside is killed.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         os.close(outer_fd)
         _be_first(plan, arguments[1:], alive_fd)
     os.close(alive_fd)
-    # What happens inside is not this process's business: only SIGKILL ends it early.
+    # Signals for the command are not for this process: only SIGKILL ends it early.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     return _status(os.waitpid(child, 0)[1])
@@ -58,7 +58,7 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
     """Process 1 of the new pid namespace. Never returns."""
     status = _SETUP_FAILED
     try:
-        # The outer process has no pid in here that could be compared; it lives as long as it holds its pipe open.
+        # The outer process has no pid in this namespace to compare with; it is alive while it holds its pipe open.
         _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set the parent-death signal")
         if select.select([alive_fd], [], [], 0)[0]:
             return
@@ -79,11 +79,11 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
 
 
 def _lay_out(plan: dict[str, Any]) -> None:
-    """Make the mounts. Sources are opened first: later steps hide their directories."""
+    """Make the mounts. Sources are opened first, because later steps hide their directories."""
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
     mounts = [(kind, target, _open(source) if source else -1) for kind, target, source in plan["mounts"]]
     devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
-    # New in this namespace and mounted while the old one is in full sight, as the kernel demands.
+    # This /proc is new in this namespace, and mounted while the old one is fully visible: the kernel requires both.
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _set("/", attributes=_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV)
     _set("/proc", clear=_ATTR_RDONLY)
@@ -118,7 +118,7 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     for name in ("shm", "pts"):
         os.mkdir(f"/dev/{name}")  # noqa: PTH102
     _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")  # noqa: S108
-    with contextlib.suppress(OSError):  # only pseudo-terminals are lost without it
+    with contextlib.suppress(OSError):  # without it only pseudo-terminals are missing
         _mount("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         os.symlink("pts/ptmx", "/dev/ptmx")  # noqa: PTH211
 

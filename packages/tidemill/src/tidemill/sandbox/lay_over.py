@@ -1,7 +1,8 @@
 """Mount overlays in new namespaces, then become a command: ``python -I -S lay_over.py PLAN_FD COMMAND...``.
 
-A script, not a module of the stack: it is started on its own, and imports the standard library only. The command, which
-is a sandbox, inherits the mounts. It is the same process, so that signals and the exit status need no one in between.
+This is a script, not a module of the stack: it is started separately, and imports only the standard library. The
+command, which is a sandbox, inherits the mounts. It runs in the same process, so that signals and the exit status need
+no process in between.
 """
 
 import ctypes

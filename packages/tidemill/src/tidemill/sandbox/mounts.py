@@ -1,6 +1,6 @@
-"""What both mount backends do alike: the list of mounts that makes a job's view of the machine.
+"""The list of mounts for a job's view of the machine, which both mount backends share.
 
-The order is the point: everything read-only first, then what is hidden, then what is private and writable, and last the
+The order matters: first everything read-only, then hidden directories, then private and writable ones, and last the
 paths that must stay visible although they are in a hidden directory (a Python under HOME, an environment under the
 state directory).
 """
@@ -15,10 +15,10 @@ from tidemill.sandbox.base import View, existing
 
 __all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of"]
 
-# Writable by their owner, hence by a job of root, although no capability is left: covered read-only.
+# A job of root could write these files as their owner, even without capabilities, so they are covered read-only.
 PROC_COVERED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 
-# Accelerators keep working; every other device of the machine is out of sight.
+# Accelerators stay usable; all other devices of the machine are hidden.
 DEVICES = ("nvidia*", "dri", "kfd")
 
 _SYSTEM = ("/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/proc", "/sys", "/opt", "/tmp", "/var/tmp")  # noqa: S108
@@ -48,7 +48,7 @@ def job_home() -> Path:
 
 
 def mounts_of(view: View) -> list[Mount]:
-    """The mounts above a root that is read-only, without ``/proc`` and ``/dev``."""
+    """Return the mounts above a read-only root, without ``/proc`` and ``/dev``."""
     temporary, shared, home = view.tmp / "tmp", view.tmp / "var", str(job_home())
     mounts = [Mount(MountKind.EMPTY, str(path)) for path in _hidden(view)]
     mounts += _opt(view)
@@ -69,7 +69,7 @@ def mounts_of(view: View) -> list[Mount]:
 
 
 def _hidden(view: View) -> list[Path]:
-    """Directories to empty. ``/run`` holds the sockets of the machine's services, which would obey their owner."""
+    """Return the directories to hide. ``/run`` contains sockets of the machine's services, which obey their owner."""
     entry = Path(pwd.getpwuid(os.getuid()).pw_dir) if _has_entry() else Path("/")
     wanted = existing([*view.hidden, entry, Path("/run")])
     return [path for path in wanted if path.is_dir() and str(path) not in _SYSTEM and path != job_home()]
@@ -93,7 +93,7 @@ def _opt(view: View) -> list[Mount]:
 
 
 def _resolver() -> list[Mount]:
-    """``/etc/resolv.conf`` is often a link into ``/run``, which is hidden."""
+    """Return the mount of ``/etc/resolv.conf``, which is often a link into ``/run``, which is hidden."""
     target = Path("/etc/resolv.conf").resolve()
     if target.is_file() and target.is_relative_to(Path("/run").resolve()):
         return [Mount(MountKind.READ_ONLY, str(target), str(target))]

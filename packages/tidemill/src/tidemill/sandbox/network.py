@@ -1,9 +1,9 @@
-"""The network of a job in isolation mode ``full``: made once a job, entered by each of its instances.
+"""The network of a job in isolation mode ``full``: created once per job, entered by each of its instances.
 
-Each instance has a network namespace and an address; a bridge connects the instances, and nothing connects the bridge
-to the machine. A process that outlives the service holds it all (`network_holder.py`): its end is the end of the
-network. The only way out is one port on the loopback of each instance, that of the service, if the job is allowed to
-use it.
+Each instance has a network namespace and an address. A bridge connects the instances, and nothing connects the bridge
+to the machine. A process that outlives the service holds the network (`network_holder.py`); when it ends, the network
+is gone. The only way out is one port on the loopback of each instance, which leads to the service, if the job may use
+it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from tidemill.core.process import ProcessId
 __all__ = ["INTERFACE", "JobNetwork", "enter", "make_network", "network_failure"]
 
 INTERFACE = "eth0"
-"""What an instance calls its interface."""
+"""Name of the interface inside an instance."""
 
 _TIMEOUT_S = 60
 _MOST_INSTANCES = 65_000
@@ -37,9 +37,9 @@ class JobNetwork:
     """A network that a process holds.
 
     Attributes:
-        holder: That process. When it ends, the network is gone.
-        user_fd: Its descriptor of the user namespace that owns all the others.
-        instances: Of each instance its IPv4 address, and the holder's descriptor of its network namespace.
+        holder: The process. When it ends, the network is gone.
+        user_fd: The holder's descriptor of the user namespace that owns all other namespaces.
+        instances: For each instance its IPv4 address, and the holder's descriptor of its network namespace.
     """
 
     holder: ProcessId
@@ -47,7 +47,7 @@ class JobNetwork:
     instances: tuple[tuple[str, int], ...]
 
     def open(self, index: int) -> tuple[int, int]:
-        """Descriptors of the namespaces to enter, in order. The caller closes them.
+        """Open descriptors of the namespaces to enter, in order. The caller closes them.
 
         Raises:
             OSError: The network is gone.
@@ -57,7 +57,7 @@ class JobNetwork:
             opened.append(os.open(f"/proc/{self.holder.pid}/fd/{self.user_fd}", os.O_RDONLY | os.O_CLOEXEC))
             held = self.instances[index][1]
             opened.append(os.open(f"/proc/{self.holder.pid}/fd/{held}", os.O_RDONLY | os.O_CLOEXEC))
-            # Only now is it sure that they are that very process's: it lived before, and lives after.
+            # Checked after opening: if the holder still lives, the descriptors are those of the holder.
             if not self.holder.alive:
                 raise ProcessLookupError("the process that held the network of the job has ended")
         except OSError:
@@ -88,16 +88,18 @@ class JobNetwork:
 def make_network(
     name: str, *, instances: int, service: tuple[str, int] | None, variables: Mapping[str, str]
 ) -> JobNetwork:
-    """Make a network, and leave a process behind that holds it.
+    """Create a network, and leave a process behind that holds it.
 
     Args:
-        name: Two names rarely have the same range of addresses; if they do, their networks are apart all the same.
-        instances: How many take part.
-        service: Loopback address and port that instances reach at this very address; None lets them reach nothing.
+        name: Name of the network, from which its address range is derived. Networks with equal ranges are still
+            separate.
+        instances: Number of instances.
+        service: Loopback address and port of the service, which instances reach under the same address; None: no
+            access.
         variables: The environment of the holder.
 
     Raises:
-        OSError: It cannot be made here; the text says why.
+        OSError: The network cannot be created; the message says why.
     """
     if not 1 <= instances <= _MOST_INSTANCES:
         raise OSError(f"a network of {instances} instances cannot be made: allowed are 1 to {_MOST_INSTANCES}")
@@ -157,12 +159,12 @@ def network_failure() -> str | None:
 
 
 def enter(namespaces: tuple[int, ...]) -> None:
-    """Enter namespaces, in a process that has one thread and is about to become another program.
+    """Enter namespaces, in a process that has one thread and is about to execute another program.
 
     ``/sys/class/net`` shows the interfaces of the new network if the kernel allows it, else the machine's.
 
     Raises:
-        OSError: One cannot be entered.
+        OSError: A namespace cannot be entered.
     """
     if not namespaces:
         return
@@ -176,5 +178,5 @@ def enter(namespaces: tuple[int, ...]) -> None:
 
 
 def _address(name: str, index: int) -> str:
-    number = index + 1  # .0.0 is the network
+    number = index + 1  # .0.0 is the address of the network itself
     return f"10.{hashlib.sha256(name.encode()).digest()[0]}.{number >> 8}.{number & 255}"

@@ -1,15 +1,15 @@
 """Make the network of a job and keep it: ``python -I -S network_holder.py PLAN``.
 
-A script, not a module of the stack: it is started on its own, and imports the standard library only. In a user
-namespace of the job it makes a network namespace with a bridge, and one for each instance, tied to the bridge by a veth
-pair. The process that stays is outside of all of them and holds nothing but their descriptors: when it ends, and no
-process is left in the namespaces, the kernel removes them with every interface. Others enter through its
+This is a script, not a module of the stack: it is started separately, and imports only the standard library. In a user
+namespace of the job it creates a network namespace with a bridge, and one per instance, connected to the bridge by a
+veth pair. The remaining process is outside all of these and only holds their descriptors: when it ends, and no process
+is left in the namespaces, the kernel removes them with all interfaces. Other processes enter through its
 ``/proc/PID/fd``.
 
-It also carries the bytes between the one port that leads out of the job's network and the service: the port is open on
-the loopback of each instance at the service's own address, so that no URL and no signature has to change.
+It also forwards the one port that leads out of the job's network to the service. The port is open on the loopback of
+each instance at the service's own address, so that no URL and no signature has to change.
 
-The links are made by netlink messages: ``ip`` need not be there.
+The links are created with netlink messages, so that ``ip`` is not required.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Netlink:
-    """Messages to the network namespace in which this object was made, wherever the process is by now."""
+    """Netlink messages to the network namespace in which this object was created, even if the process has moved on."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
     def index(self, name: str) -> int:
-        """Number of an interface."""
+        """Return the number of an interface."""
         answer = self._ask(18, 0, _link(0), _attribute(_IFLA_IFNAME, name.encode() + b"\0"), what=f"find {name}")
         return int(struct.unpack_from("=i", answer, 16 + 4)[0])
 
@@ -102,7 +102,7 @@ class _Netlink:
 
 
 def main(arguments: list[str]) -> int:
-    """Make the network; leave a process behind that holds it, and tell which and how on standard output."""
+    """Create the network, leave a process behind that holds it, and print its pid and descriptors."""
     plan = json.loads(arguments[0])
     read_fd, write_fd = os.pipe()
     if os.fork() == 0:
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _hold(plan: dict[str, Any], answer_fd: int) -> None:
-    """Be the process that stays. Never returns."""
+    """Run as the process that holds the network. Never returns."""
     status = 1
     try:
         os.setsid()
@@ -147,7 +147,7 @@ def _hold(plan: dict[str, Any], answer_fd: int) -> None:
 
 
 def _received(connection: socket.socket) -> list[list[int]]:
-    """The descriptors, message by message: of the user namespace and the bridge's, then of each instance."""
+    """Return the received descriptors, by message: first of the user namespace and the bridge's, then per instance."""
     held: list[list[int]] = []
     while True:
         text, fds, _, _ = socket.recv_fds(connection, 4096, 4)
@@ -159,7 +159,7 @@ def _received(connection: socket.socket) -> list[list[int]]:
 
 
 def _make(plan: dict[str, Any], to: socket.socket) -> None:
-    """Make the namespaces, send their descriptors, and leave. Never returns."""
+    """Create the namespaces, send their descriptors, and exit. Never returns."""
     try:
         uid, gid = os.getuid(), os.getgid()
         _unshare(_NEW_USER | _NEW_NET)
@@ -203,7 +203,7 @@ def _listener(service: list[Any]) -> socket.socket:
 
 
 def _accept(listener: socket.socket, service: list[Any]) -> None:
-    """Carry every connection of one instance to the service. The sockets made here are of the machine's network."""
+    """Forward every connection of one instance to the service, with sockets in the machine's network."""
     while True:
         try:
             inner, _ = listener.accept()
@@ -211,7 +211,7 @@ def _accept(listener: socket.socket, service: list[Any]) -> None:
             continue
         try:
             outer = socket.create_connection((service[0], service[1]))
-        except OSError:  # the service is away: the client sees a closed connection, and tries again
+        except OSError:  # the service is down: the client sees a closed connection, and retries
             inner.close()
             continue
         for source, target in ((inner, outer), (outer, inner)):
@@ -220,12 +220,12 @@ def _accept(listener: socket.socket, service: list[Any]) -> None:
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
-    """One direction, to its end. Each side is closed by the direction that read from it."""
+    """Copy one direction until it ends. Each socket is closed by the direction that read from it."""
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     try:
         while count := source.recv_into(buffer):
             target.sendall(buffer[:count])
-    except OSError:  # gone: the other direction must end, too
+    except OSError:  # connection lost: the other direction must end, too
         with contextlib.suppress(OSError):
             source.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(OSError):

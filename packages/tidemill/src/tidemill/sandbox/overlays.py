@@ -1,4 +1,4 @@
-"""Directories that a command may change without changing the files below: overlay mounts around a sandbox."""
+"""Overlay mounts around a sandbox: directories that a command may change without changing the underlying files."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _TRIAL_TIMEOUT_S = 30
 
 
 def overlaid(launch: Launch, overlays: Sequence[Overlay]) -> Launch:
-    """``launch`` with ``overlays`` mounted around it; the sandbox that it starts takes these mounts along."""
+    """Return ``launch`` with ``overlays`` mounted around it; the sandbox that it starts inherits the mounts."""
     if not overlays:
         return launch
     plan = [
@@ -39,7 +39,7 @@ def overlaid(launch: Launch, overlays: Sequence[Overlay]) -> Launch:
 
 
 def overlay_fault(overlay: Overlay) -> str:
-    """Return why ``overlay`` cannot be mounted here, found out by trying; empty if it can be."""
+    """Return why ``overlay`` cannot be mounted here, found out by mounting it; empty if it can be."""
     launch = overlaid(Launch(argv=("/bin/true",), variables={}), [overlay])
     try:
         tried = subprocess.run(

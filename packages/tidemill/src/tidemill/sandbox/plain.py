@@ -1,4 +1,4 @@
-"""No separation at all: directories by variables, everything of the machine in sight."""
+"""No isolation: directories are set by variables, and the whole machine is visible."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["PlainSandbox"]
 
 
 class PlainSandbox:
-    """Runs the command as it is, with ``SAGEMAKER_BASE_DIR`` in place of ``/opt/ml``."""
+    """Runs the command directly, with ``SAGEMAKER_BASE_DIR`` instead of ``/opt/ml``."""
 
     name = "plain"
     isolation = Isolation.PLAIN

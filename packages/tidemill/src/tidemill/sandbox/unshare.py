@@ -1,4 +1,4 @@
-"""Isolation mode ``mount`` without bubblewrap: the small script `enter.py` makes the namespaces."""
+"""Isolation mode ``mount`` without bubblewrap: the small script `enter.py` creates the namespaces."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ __all__ = ["UnshareSandbox"]
 
 
 class UnshareSandbox:
-    """Runs the command below `enter.py`, which calls unshare(2) and mount(2) itself."""
+    """Runs the command under `enter.py`, which calls unshare(2) and mount(2) itself."""
 
     name = "unshare"
     isolation = Isolation.MOUNT

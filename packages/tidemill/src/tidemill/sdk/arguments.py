@@ -35,7 +35,7 @@ DEPRECATED_ALIASES = {
 }
 
 _WITHOUT_EFFECT = frozenset({*LEGACY_MODE, "git_config", "rules"})
-"""Arguments that are dropped if they are empty, and refused otherwise."""
+"""Arguments that are ignored if they are empty, and refused otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Arguments:
         return bool(self.distribution.get("mpi", {}).get("enabled", False))
 
     def image(self, region: str) -> str:
-        """Return the training image: ``image_uri``, or the one that names framework and Python version."""
+        """Return the training image: ``image_uri``, or the image for the framework and Python version."""
         if self.image_uri is not None:
             return self.image_uri
         version = self.framework_version or DEFAULT_TENSORFLOW
@@ -120,7 +120,7 @@ class Arguments:
 
     @property
     def served_version(self) -> str:
-        """TensorFlow version of the model that the job saves."""
+        """TensorFlow version for serving the job's model."""
         of_image = parse_image(self.image_uri).framework_version if self.image_uri else None
         return self.framework_version or of_image or DEFAULT_TENSORFLOW
 
@@ -158,7 +158,7 @@ def merge_arguments(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
 
 
 def _check_groups(today: Mapping[str, Any]) -> None:
-    """Refuse groups of instances beside what describes instances that are all alike."""
+    """Refuse instance groups together with arguments that describe instances without groups."""
     if not today.get("instance_groups"):
         return
     for name in ("instance_count", "instance_type"):
@@ -173,7 +173,7 @@ def check_offered(arguments: Arguments) -> None:
     """Refuse arguments whose hyperparameters the service would refuse: launchers and the training compiler.
 
     Raises:
-        ValueError: Names the argument, its value and what to do.
+        ValueError: The message names the argument, its value and what to do.
     """
     given = {
         "hyperparameters": arguments.hyperparameters,

@@ -1,4 +1,4 @@
-"""Asynchronous endpoints: requests and answers are objects in S3."""
+"""Asynchronous endpoints: requests and results are objects in S3."""
 
 import time
 import uuid
@@ -17,12 +17,12 @@ _FIRST_POLL_S = 0.1
 
 
 class AsyncInferenceConfig:
-    """Serve at an asynchronous endpoint, which takes requests from S3 and stores its answers there.
+    """Serve at an asynchronous endpoint, which reads requests from S3 and stores its results there.
 
     Args:
         output_path: S3 prefix of results. Default: ``async-endpoint-outputs`` in the default bucket, with the name of
             the endpoint.
-        max_concurrent_invocations_per_instance: Requests that an instance works on at a time. Default: 4.
+        max_concurrent_invocations_per_instance: Maximum number of concurrent requests per instance. Default: 4.
         kms_key_id: Refused by the service, which has no keys.
         notification_config: Refused by the service, which has no SNS.
         failure_path: S3 prefix of the reasons of failures. Default: ``async-endpoint-failures`` in the default bucket,
@@ -44,7 +44,11 @@ class AsyncInferenceConfig:
         self.failure_path = None if failure_path is None else str(S3Uri.parse(failure_path))
 
     def to_request(self) -> dict[str, Any]:
-        """Return the AsyncInferenceConfig member of CreateEndpointConfig, without defaults."""
+        """Return the AsyncInferenceConfig member of CreateEndpointConfig.
+
+        Returns:
+            The member; arguments that were not given are left out.
+        """
         output = {
             "S3OutputPath": self.output_path,
             "S3FailurePath": self.failure_path,
@@ -60,9 +64,9 @@ class AsyncInferenceConfig:
 
 
 def async_request(config: Any, session: Session, *, endpoint_name: str) -> Any:
-    """Return the request member of a configuration of this SDK or of AWS's, complete with the default prefixes.
+    """Return the request member of a configuration of this SDK or of AWS's, completed with the default prefixes.
 
-    A mapping is that member already, and stays as it is.
+    A mapping is already that member, and is returned unchanged.
     """
     if isinstance(config, Mapping):
         return config
@@ -76,11 +80,14 @@ def async_request(config: Any, session: Session, *, endpoint_name: str) -> Any:
 
 
 class WaiterConfig:
-    """How long to wait for a result: at most ``max_attempts * delay`` seconds.
+    """Limits of a wait for a result: at most ``max_attempts * delay`` seconds.
 
     Args:
-        max_attempts: Default: 60.
-        delay: Maximum time in seconds between two looks; the first ones follow each other faster. Default: 15.
+        max_attempts: Number of polls at the longest interval. Default: 60.
+        delay: Maximum time in seconds between two polls; the first polls are more frequent. Default: 15.
+
+    Raises:
+        ValueError: ``max_attempts`` is less than 1, or ``delay`` is not positive.
     """
 
     def __init__(self, max_attempts: int = 60, delay: float = 15) -> None:
@@ -94,7 +101,7 @@ class AsyncPredictor:
     """Calls one asynchronous endpoint, with InvokeEndpointAsync.
 
     Args:
-        predictor: Its serializer makes the requests' bodies, its deserializer reads the results.
+        predictor: Predictor of the endpoint. Its serializer creates request bodies, its deserializer parses results.
         name: First part of the keys under which request bodies are uploaded. Default: the endpoint's name.
     """
 
@@ -106,7 +113,7 @@ class AsyncPredictor:
 
     @property
     def serializer(self) -> Any:
-        """The predictor's; can be set."""
+        """The predictor's serializer; can be set."""
         return self.predictor.serializer
 
     @serializer.setter
@@ -115,7 +122,7 @@ class AsyncPredictor:
 
     @property
     def deserializer(self) -> Any:
-        """The predictor's; can be set."""
+        """The predictor's deserializer; can be set."""
         return self.predictor.deserializer
 
     @deserializer.setter
@@ -133,17 +140,17 @@ class AsyncPredictor:
         """Send a request and wait for its result.
 
         Args:
-            data: As of `predict_async`.
-            input_path: As of `predict_async`.
-            initial_args: As of `predict_async`.
-            inference_id: As of `predict_async`.
-            waiter_config: How long to wait. Default: 15 minutes.
+            data: As for `predict_async`.
+            input_path: As for `predict_async`.
+            initial_args: As for `predict_async`.
+            inference_id: As for `predict_async`.
+            waiter_config: Limits of the wait. Default: 15 minutes.
 
         Returns:
             The deserialized result.
 
         Raises:
-            InferenceFailed: The request failed; the message has the reason.
+            InferenceFailed: The request failed; the message contains the reason.
             ResultPending: There was no result in time.
         """
         response = self.predict_async(data, input_path, initial_args, inference_id)
@@ -156,13 +163,16 @@ class AsyncPredictor:
         initial_args: Mapping[str, Any] | None = None,
         inference_id: str | None = None,
     ) -> "AsyncInferenceResponse":
-        """Send a request, and return without waiting for its result.
+        """Send a request without waiting for its result.
 
         Args:
-            data: Value for the serializer, which is uploaded. None: the object at ``input_path`` is the body.
+            data: Value for the serializer; the body is uploaded. None uses the object at ``input_path`` as the body.
             input_path: S3 URI of the body. Default: a new object below ``async-endpoint-inputs`` in the default bucket.
             initial_args: Additional members of InvokeEndpointAsync.
             inference_id: Identifier of the request.
+
+        Returns:
+            The request, with which to get the result.
 
         Raises:
             ValueError: Neither ``data`` nor ``input_path`` is given.
@@ -194,9 +204,17 @@ class AsyncPredictor:
         data_capture_config_dict: Any = None,
         wait: bool = True,
     ) -> None:
-        """Update the endpoint to a changed copy of its configuration.
+        """Update the endpoint to a changed copy of its configuration; see `Predictor.update_endpoint`.
 
-        The arguments have the meaning of those of `Predictor.update_endpoint`.
+        Args:
+            initial_instance_count: As for `Predictor.update_endpoint`.
+            instance_type: As for `Predictor.update_endpoint`.
+            accelerator_type: As for `Predictor.update_endpoint`.
+            model_name: As for `Predictor.update_endpoint`.
+            tags: As for `Predictor.update_endpoint`.
+            kms_key: As for `Predictor.update_endpoint`.
+            data_capture_config_dict: As for `Predictor.update_endpoint`.
+            wait: As for `Predictor.update_endpoint`.
         """
         self.predictor.update_endpoint(
             initial_instance_count,
@@ -210,15 +228,15 @@ class AsyncPredictor:
         )
 
     def delete_endpoint(self, delete_endpoint_config: bool = True) -> None:
-        """Delete the endpoint. Results in S3 stay.
+        """Delete the endpoint. Results in S3 are kept.
 
         Args:
-            delete_endpoint_config: Delete the endpoint's configuration, too. Default: True.
+            delete_endpoint_config: Whether to delete the endpoint's configuration, too. Default: True.
         """
         self.predictor.delete_endpoint(delete_endpoint_config)
 
     def delete_model(self) -> None:
-        """Delete the models that the endpoint's configuration names. Call it before `delete_endpoint`."""
+        """Delete the models in the endpoint's configuration. Call it before `delete_endpoint`."""
         self.predictor.delete_model()
 
     def _upload(self, data: Any, input_path: str | None) -> str:
@@ -239,9 +257,9 @@ class AsyncInferenceResponse:
     """One request at an asynchronous endpoint.
 
     Args:
-        predictor_async: The predictor that sent it.
-        output_path: S3 URI of its result.
-        failure_path: S3 URI of the reason, if it fails; None if the endpoint stores none.
+        predictor_async: The predictor that sent the request.
+        output_path: S3 URI of the result.
+        failure_path: S3 URI of the reason of a failure; None if the endpoint stores none.
     """
 
     def __init__(self, predictor_async: AsyncPredictor, output_path: str, failure_path: str | None) -> None:
@@ -253,10 +271,13 @@ class AsyncInferenceResponse:
         """Return the deserialized result.
 
         Args:
-            waiter_config: How long to wait for it. None: not at all.
+            waiter_config: Limits of the wait. None does not wait.
+
+        Returns:
+            The value that the predictor's deserializer returns.
 
         Raises:
-            InferenceFailed: The request failed; the message has the reason.
+            InferenceFailed: The request failed; the message contains the reason.
             ResultPending: There is no result yet.
         """
         limit_s = 0.0 if waiter_config is None else waiter_config.max_attempts * waiter_config.delay

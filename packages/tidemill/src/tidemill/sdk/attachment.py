@@ -88,7 +88,7 @@ def _algorithm(specification: Mapping[str, Any], region: str) -> dict[str, Any]:
 
 
 def _framework(uri: str, region: str) -> dict[str, Any]:
-    """Return framework and Python version of an image; also ``image_uri`` if these two do not lead to that image."""
+    """Return framework and Python version of an image, and ``image_uri`` if another image belongs to these versions."""
     image = parse_image(uri)
     if image.framework_version is None or image.py_version is None:
         return {"image_uri": uri}
@@ -109,7 +109,7 @@ def _resources(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code_location(code: str, description: Mapping[str, Any]) -> str | None:
-    """Return the S3 prefix that the code was uploaded to, or None if it is the default one."""
+    """Return the S3 prefix of the uploaded code; None if it is the default one."""
     tail = f"/{description['TrainingJobName']}/source/sourcedir.tar.gz"
     if not code.startswith("s3://") or not code.endswith(tail):
         return None

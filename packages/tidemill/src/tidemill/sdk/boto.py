@@ -34,12 +34,12 @@ class EndpointSession(boto3.Session):
         self.endpoint_url = endpoint_url
 
     def client(self, service_name: str, *args: Any, **arguments: Any) -> Any:
-        """As boto3's, at the session's endpoint."""
+        """Create a client as boto3 does, with the session's endpoint as default."""
         client: Callable[..., Any] = super().client
         return client(service_name, *args, **self._at_home(arguments))
 
     def resource(self, service_name: str, *args: Any, **arguments: Any) -> Any:
-        """As boto3's, at the session's endpoint."""
+        """Create a resource as boto3 does, with the session's endpoint as default."""
         resource: Callable[..., Any] = super().resource
         return resource(service_name, *args, **self._at_home(arguments))
 

@@ -6,11 +6,14 @@ __all__ = ["TrainingCompilerConfig", "compiler_hyperparameters"]
 
 
 class TrainingCompilerConfig:
-    """Compile the training graph with XLA.
+    """Enables the training compiler, which compiles training steps with XLA.
 
     Args:
         enabled: Whether to use the compiler. Default: True.
         debug: Whether to write XLA's dumps to ``output/data/compiler``. Default: False.
+
+    Raises:
+        ValueError: An argument is neither True nor False.
 
     Example:
         >>> TrainingCompilerConfig().to_hyperparameters()
@@ -28,7 +31,11 @@ class TrainingCompilerConfig:
         return f"TrainingCompilerConfig(enabled={self.enabled}, debug={self.debug})"
 
     def to_hyperparameters(self) -> dict[str, bool]:
-        """Return the compiler's hyperparameters as Python values, not yet encoded."""
+        """Return the compiler's hyperparameters.
+
+        Returns:
+            Python values by name, not yet JSON-encoded.
+        """
         return {
             "sagemaker_training_compiler_enabled": self.enabled,
             "sagemaker_training_compiler_debug_mode": self.debug,

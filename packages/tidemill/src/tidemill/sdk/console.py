@@ -61,7 +61,7 @@ class Console:
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
-        """Write a line of the SDK's own."""
+        """Write one of the SDK's own lines."""
         self._write(f"{_DIM}{text}{_RESET}" if self._coloured else text)
 
     def ask(self, question: str) -> None:
@@ -83,7 +83,7 @@ class Console:
         named = named or not self._coloured
         if not self._redraws:
             shown = (line for line in lines if not (line[0].endswith(_RETURN) and self._leaves_out(line[0])))
-            # No function is called for a line: most jobs have one instance, and write many lines.
+            # No function call per line: most jobs have one instance and may write many lines.
             named_lines = [message if name is None else f"[{name}] {message}" for message, name in shown]
             self._put("".join([f"{message.removesuffix(_RETURN)}\n" for message in named_lines]))
             return

@@ -1,4 +1,4 @@
-"""DataCaptureConfig: records a sample of an endpoint's requests and answers."""
+"""DataCaptureConfig: captures a sample of an endpoint's requests and answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +26,9 @@ class DataCaptureConfig:
         json_content_types: Content types to capture as JSON text. Default: ``application/json``. Data of other types
             is captured in Base64.
         sagemaker_session: Session whose default bucket is used. Default: the session of the estimator or model.
+
+    Raises:
+        ValueError: ``capture_options`` contains another value.
 
     Example:
         >>> DataCaptureConfig(True, 50, "s3://data/captured").sampling_percentage
@@ -56,7 +59,11 @@ class DataCaptureConfig:
         self.sagemaker_session = sagemaker_session
 
     def to_request(self, session: Session) -> dict[str, Any]:
-        """Return the DataCaptureConfig member of CreateEndpointConfig."""
+        """Return the DataCaptureConfig member of CreateEndpointConfig.
+
+        Args:
+            session: Session for the default bucket, if no session was given to the constructor.
+        """
         own = self.sagemaker_session
         bucket_of = session if own is None else Session.adopt(own)
         types = {"CsvContentTypes": self.csv_content_types, "JsonContentTypes": self.json_content_types}
@@ -72,7 +79,7 @@ class DataCaptureConfig:
 
 
 def capture_request(config: Any, session: Session) -> Any:
-    """Return the request member of a configuration of this SDK or of AWS's; a mapping is that member already."""
+    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member."""
     if isinstance(config, DataCaptureConfig):
         return config.to_request(session)
     convert = getattr(config, "_to_request_dict", None)

@@ -11,10 +11,10 @@ KINDS = ("parameter_server", "mpi", "smdistributed", "multi_worker_mirrored_stra
 
 
 def check(distribution: Mapping[str, Any]) -> None:
-    """Refuse distributions that could not take effect.
+    """Refuse distributions that would have no effect.
 
     Raises:
-        ValueError: An unknown kind, a kind without a dictionary, or strategies that exclude each other.
+        ValueError: The kind is unknown or has no dictionary of options, or strategies exclude each other.
     """
     for kind, options in distribution.items():
         if kind not in KINDS:
@@ -50,7 +50,7 @@ def to_hyperparameters(distribution: Mapping[str, Any], *, instance_type: str | 
 
 
 def from_hyperparameters(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the distribution that produced these decoded hyperparameters."""
+    """Return the distribution for decoded hyperparameters: the inverse of `to_hyperparameters`."""
     found: dict[str, Any] = {}
     if "sagemaker_distribution_instance_groups" in hyperparameters:
         found["instance_groups"] = hyperparameters["sagemaker_distribution_instance_groups"]
@@ -105,7 +105,7 @@ def _smdistributed(options: Mapping[str, Any], instance_type: str | None) -> dic
 
 
 def _parameters(model: Mapping[str, Any]) -> Any:
-    """Return the library's parameters, from a dictionary or from the JSON file with one."""
+    """Return the library's parameters, from a dictionary or from a JSON file."""
     given = model.get("parameters", {})
     if isinstance(given, Mapping):
         return dict(given)

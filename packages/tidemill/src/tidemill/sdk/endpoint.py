@@ -63,8 +63,8 @@ def new_variants(
     """Return the production variants of an update.
 
     Args:
-        present: The variants that serve.
-        count: Number of instances. None, with no other argument either, keeps the variants.
+        present: The current variants.
+        count: Number of instances. None keeps the variants, if no other argument is given.
         instance_type: Type of these instances.
         model: Name of the model; None means the model of ``present``.
 

@@ -1,4 +1,4 @@
-"""TensorFlow: the estimator. Trains a script as a job of the service and serves what it made."""
+"""TensorFlow: the estimator. Trains a script as a job of the service, and serves the job's model."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 class TensorFlow:
     """Trains and serves a TensorFlow script.
 
-    Every argument is also an attribute. The first SDK's names of arguments (``train_instance_count``,
+    Every argument is also an attribute. Names of version 1 of the SageMaker Python SDK (``train_instance_count``,
     ``train_instance_type``, ``train_volume_size``, ``train_max_run``, ``image_name``, ``distributions``, ...) are
     accepted too, as arguments and as attributes.
 
@@ -53,9 +53,9 @@ class TensorFlow:
         model_dir: Value of the script's ``--model_dir``. None means a location below the output path, or
             ``/opt/ml/model`` under MPI; False passes no ``--model_dir``.
         distribution: Maps ``parameter_server``, ``mpi``, ``smdistributed`` or ``multi_worker_mirrored_strategy`` to a
-            dictionary of options, e.g. ``{"parameter_server": {"enabled": True}}``, which has no effect on one
-            instance. ValueError for SageMaker's data parallelism, which is not offered. Default: none.
-        compiler_config: A `TrainingCompilerConfig`: compiles training steps with XLA if that measures faster.
+            dictionary of options, e.g. ``{"parameter_server": {"enabled": True}}``, which has no effect with one
+            instance. SageMaker's data parallelism library raises ValueError: use Horovod. Default: none.
+        compiler_config: A `TrainingCompilerConfig`: compiles training steps with XLA if measurements show a gain.
             Default: no compilation.
         base_job_name: Prefix of generated job names.
         output_path: S3 prefix of models and outputs. Default: the default bucket.
@@ -65,16 +65,16 @@ class TensorFlow:
         volume_size: Size of the data volume in GB, sent as ``ResourceConfig.VolumeSizeInGB``. Recorded. Default: 30.
         volume_kms_key: Sent as ``ResourceConfig.VolumeKmsKeyId``. Refused, since the service has no keys.
         max_run: Maximum duration of the job in seconds. Default: 86,400 (24 hours).
-        max_wait: How long a spot job may take from its creation, waiting and restarts included, in seconds; not less
-            than ``max_run``. Needs ``use_spot_instances``.
-        max_retry_attempts: How often the job is started again from its checkpoints after an internal error, such as a
-            lost instance, sent as ``RetryStrategy.MaximumRetryAttempts``. Default: twice, for lost instances only.
-        use_spot_instances: Make it a spot job, which ``tidemill interrupt`` can interrupt and which is then started
-            again, sent as ``EnableManagedSpotTraining``. Default: False.
-        keep_alive_period_in_seconds: Sent as ``ResourceConfig.KeepAlivePeriodInSeconds``. Recorded, since no instance
-            has to be started.
+        max_wait: Maximum time in seconds from the creation of a spot job to its end, waiting and restarts included; at
+            least ``max_run``. Requires ``use_spot_instances``.
+        max_retry_attempts: Maximum number of restarts from checkpoints after internal errors, such as a lost instance,
+            sent as ``RetryStrategy.MaximumRetryAttempts``. Default: 2, for lost instances only.
+        use_spot_instances: Make it a spot job, which ``tidemill interrupt`` can interrupt and which then starts again,
+            sent as ``EnableManagedSpotTraining``. Default: False.
+        keep_alive_period_in_seconds: Sent as ``ResourceConfig.KeepAlivePeriodInSeconds``. Recorded: instances need no
+            time to start.
         instance_groups: `InstanceGroup` objects, in place of ``instance_count`` and ``instance_type``, for a job whose
-            instances differ in type or data. They count through the groups: ``algo-1`` belongs to the first one.
+            instances differ in type or data. Instances are numbered across the groups: ``algo-1`` is in the first one.
         environment: Environment variables of the job.
         tags: A dictionary, or a list of ``{"Key": ..., "Value": ...}``.
         subnets: VPC subnet IDs, sent as ``VpcConfig.Subnets`` with ``security_group_ids``. Recorded.
@@ -82,10 +82,10 @@ class TensorFlow:
         encrypt_inter_container_traffic: Sent as ``EnableInterContainerTrafficEncryption``. Instances exchange data in
             memory, in a network of the job's own, without encryption; refused for several instances on a machine
             without isolation mode ``full``. Default: False.
-        enable_network_isolation: The script can reach only the job's own instances; not even S3. Refused on a machine
-            without isolation mode ``full``. Default: False.
-        metric_definitions: List of ``{"Name": ..., "Regex": ...}``: metrics to read from the log. CloudWatch has their
-            points while the job runs; ``FinalMetricDataList`` has the last value of each after the job has ended.
+        enable_network_isolation: Whether the script can reach only the job's own instances, and not even S3. Refused on
+            a machine without isolation mode ``full``. Default: False.
+        metric_definitions: List of ``{"Name": ..., "Regex": ...}``: metrics to read from the log. CloudWatch shows
+            their points while the job runs; after its end ``FinalMetricDataList`` contains the last value of each.
         enable_sagemaker_metrics: Sent as ``AlgorithmSpecification.EnableSageMakerMetricsTimeSeries``. Recorded.
         checkpoint_s3_uri: S3 prefix of checkpoints, sent as ``CheckpointConfig.S3Uri``. Objects below it are restored
             before the script starts, and new files are copied to it while the script runs. Default: none.
@@ -99,15 +99,15 @@ class TensorFlow:
         disable_output_compression: Request an uncompressed model: True sends ``OutputDataConfig.CompressionType`` as
             ``NONE``, which the service refuses. Default: False.
         tensorboard_output_config: Object with ``S3OutputPath`` and optionally ``LocalPath`` (default
-            ``/opt/ml/output/tensorboard``): files of the second are copied below the first while the job runs.
-        debugger_hook_config: Sent as ``DebugHookConfig``. There is no debugger; a library of the script finds it in
-            ``/opt/ml/input/config/debughookconfig.json``.
-        profiler_config: Sent as ``ProfilerConfig``. There is no profiler; a library of the script finds it in
+            ``/opt/ml/output/tensorboard``): files below LocalPath are copied to S3OutputPath while the job runs.
+        debugger_hook_config: Sent as ``DebugHookConfig``. tidemill has no debugger; a library in the script can read it
+            from ``/opt/ml/input/config/debughookconfig.json``.
+        profiler_config: Sent as ``ProfilerConfig``. tidemill has no profiler; a library in the script can read it from
             ``/opt/ml/input/config/profilerconfig.json``.
         disable_profiler: Accepted without effect, since there is no profiler.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.
-        **earlier: Arguments by the first SDK's names.
+        **earlier: Arguments by their names in version 1 of the SageMaker Python SDK.
 
     Raises:
         ValueError: A value is not allowed, two names of one argument have different values, or the argument belongs to
@@ -185,22 +185,22 @@ class TensorFlow:
             self._arguments.entry_point, self._arguments.source_dir, self._arguments.dependencies
         )
         self.sagemaker_session = Session.adopt(sagemaker_session)
-        # None before the first job. Typed loosely, because a client that has called fit() knows that there is one.
+        # None before the first job. Any instead of a union: a client that has called fit() knows that there is a job.
         self.latest_training_job: Any = None
         self._code_uri: str | None = None
         self._endpoint_name: str | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return an argument by its current name or by the first SDK's name."""
+        """Return an argument by its current name or by its name in version 1 of the SDK."""
         current = DEPRECATED_ALIASES.get(name, name)
         if current in _FIELDS and "_arguments" in self.__dict__:
             return getattr(self._arguments, current)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: how it trains, and its latest job. The service is not asked.
+        """Return HTML for notebooks: the arguments and the latest job, without a request to the service.
 
-        Hyperparameters are shown by name alone: a value may be a secret.
+        Only the names of hyperparameters are shown: a value may be a secret.
         """
         arguments, job = self._arguments, self.latest_training_job
         members = {
@@ -215,11 +215,19 @@ class TensorFlow:
         return table(type(self).__name__, members)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The user's hyperparameters, not encoded."""
+        """Return the user's hyperparameters.
+
+        Returns:
+            Python values by name, not JSON-encoded.
+        """
         return dict(self._arguments.hyperparameters)
 
     def set_hyperparameters(self, **hyperparameters: Any) -> None:
-        """Add or change hyperparameters of the next `fit`."""
+        """Add or change hyperparameters of the next `fit`.
+
+        Args:
+            **hyperparameters: Values by name; each is passed to the script as an argument.
+        """
         merged = {**self._arguments.hyperparameters, **hyperparameters}
         self._arguments = replace(self._arguments, hyperparameters=merged)
 
@@ -232,25 +240,27 @@ class TensorFlow:
         run_tensorboard_locally: bool = False,
         experiment_config: Mapping[str, str] | None = None,
     ) -> None:
-        """Train.
+        """Train: create a training job and, by default, wait for its end.
 
         Args:
             inputs: One S3 URI, ``file://PATH`` or `TrainingInput` for the channel ``training``; or a dictionary of them
                 by channel name. Local files are uploaded, once for the same content.
-            wait: Return when the job is over, not before.
-            logs: Show the job's log lines while waiting; ``"raw"`` leaves escape bytes in on a terminal.
-            job_name: Made up if None.
-            run_tensorboard_locally: Print the command that shows the job in TensorBoard, while it runs or later.
+            wait: Whether to return only when the job has ended. Default: True.
+            logs: Whether to print the job's log lines while waiting; ``"raw"`` keeps escape bytes on a terminal.
+                Default: True.
+            job_name: Name of the job. Default: a generated name.
+            run_tensorboard_locally: Whether to print the command that shows the job in TensorBoard. Default: False.
             experiment_config: Names of an experiment, trial and trial component, sent as ``ExperimentConfig``. The
                 service records and shows it, without effect. Default: none.
 
         Raises:
-            JobFailed: The job failed; the message has the whole FailureReason.
+            JobFailed: The job failed; the message contains the whole FailureReason.
             ValueError: An input is not usable.
-            KeyboardInterrupt: Ctrl-C while waiting. On a terminal it asks whether to detach from the job or to stop it;
-                otherwise the job goes on. What is printed says how to attach and to stop. No traceback is shown.
+            KeyboardInterrupt: Ctrl-C while waiting. On a terminal the user is asked whether to detach from the job or
+                to stop it; otherwise the job continues. The printed lines explain how to attach and to stop. No
+                traceback is shown.
         """
-        wants_logs(logs)  # a wrong word is said before a job is started
+        wants_logs(logs)  # refuses an invalid value before the job is created
         session = self.sagemaker_session
         image = self._arguments.image(session.boto_region_name)
         base = self._arguments.base_job_name or image_base(image)
@@ -298,6 +308,9 @@ class TensorFlow:
             sagemaker_session: A `Session` of this SDK or of AWS's SDK. Default: a new one for the service.
             model_channel_name: Ignored: the model channel is recognized by its content.
 
+        Returns:
+            An estimator with the arguments of the job.
+
         Raises:
             JobFailed: The job failed.
             ValueError: The job was not started by an estimator.
@@ -306,7 +319,7 @@ class TensorFlow:
         session = Session.adopt(sagemaker_session)
         description = session.describe_training_job(training_job_name)
         arguments = attachment.arguments_of(description, region=session.boto_region_name)
-        # Set afterwards: what was worth a warning or a refusal was said when the job was made.
+        # Set afterwards: warnings about them were issued when the job was created.
         judged = {name: arguments.pop(name) for name in _JUDGED_ONCE if name in arguments}
         estimator = cls(**arguments, sagemaker_session=session)
         estimator._arguments = replace(estimator._arguments, **judged)
@@ -331,7 +344,7 @@ class TensorFlow:
         """S3 URI of the latest job's ``model.tar.gz``.
 
         Raises:
-            ValueError: The job has no model, or not yet.
+            ValueError: The job has no model, or has not ended.
         """
         job = self._latest()
         description = job.describe()
@@ -352,15 +365,18 @@ class TensorFlow:
         endpoint_type: str | None = None,
         **arguments: Any,
     ) -> TensorFlowModel:
-        """The model that the latest job made, ready to be deployed.
+        """Return the model of the latest job, ready to be deployed.
 
         Args:
-            role: Of the model; the estimator's if None.
-            entry_point: Script with handlers. The ``python`` kind takes the training script if None.
-            source_dir: Its directory.
-            dependencies: Further files and directories.
+            role: Role of the model. Default: the estimator's.
+            entry_point: Script with handlers. Default: none; the training script for ``endpoint_type="python"``.
+            source_dir: Directory of ``entry_point``.
+            dependencies: Files and directories to copy next to ``entry_point``.
             endpoint_type: ``tensorflow-serving`` or ``python``.
-            **arguments: As of `TensorFlowModel`.
+            **arguments: Further arguments of `TensorFlowModel`.
+
+        Returns:
+            The model, which is not created at the service yet.
         """
         kind = check_endpoint_type(endpoint_type)
         known: dict[str, Any] = {
@@ -395,15 +411,15 @@ class TensorFlow:
         """Serve the latest job's model at an endpoint.
 
         Args:
-            initial_instance_count: How many instances serve.
-            instance_type: Of these instances; ``local`` is this machine.
-            endpoint_type: ``tensorflow-serving`` (default) or ``python``.
-            model_name: Made up if None.
+            initial_instance_count: Number of instances. Default: 1.
+            instance_type: Type of these instances; ``local`` is this machine. Default: ``local``.
+            endpoint_type: ``tensorflow-serving`` or ``python``. Default: ``tensorflow-serving``.
+            model_name: Name of the model. Default: a generated name.
             entry_point: Script with handlers.
-            source_dir: Its directory.
-            dependencies: Further files and directories.
-            env: Environment of the server.
-            **arguments: As of `Model.deploy`: endpoint_name, wait, serializer, tags, update_endpoint, ...
+            source_dir: Directory of ``entry_point``.
+            dependencies: Files and directories to copy next to ``entry_point``.
+            env: Environment variables of the server.
+            **arguments: Arguments of `Model.deploy`: endpoint_name, wait, serializer, tags, update_endpoint, ...
 
         Returns:
             A `TensorFlowPredictor`.
@@ -446,23 +462,27 @@ class TensorFlow:
         """Create a model of the latest job at the service, and return a `Transformer` for batch transform jobs of it.
 
         Args:
-            instance_count: As of `Transformer`.
-            instance_type: As of `Transformer`.
-            strategy: As of `Transformer`.
-            assemble_with: As of `Transformer`.
-            output_path: As of `Transformer`.
-            output_kms_key: As of `Transformer`.
-            accept: As of `Transformer`.
-            env: Environment of the model's servers.
-            max_concurrent_transforms: As of `Transformer`.
-            max_payload: As of `Transformer`.
-            tags: Of the model and of the jobs; the estimator's if None.
-            role: Of the model; the estimator's if None.
-            volume_kms_key: As of `Transformer`.
+            instance_count: As for `Transformer`.
+            instance_type: As for `Transformer`.
+            strategy: As for `Transformer`.
+            assemble_with: As for `Transformer`.
+            output_path: As for `Transformer`.
+            output_kms_key: As for `Transformer`.
+            accept: As for `Transformer`.
+            env: Environment variables of the model's servers.
+            max_concurrent_transforms: As for `Transformer`.
+            max_payload: As for `Transformer`.
+            tags: Tags of the model and of the jobs. Default: the estimator's.
+            role: Role of the model. Default: the estimator's.
+            volume_kms_key: As for `Transformer`.
             entry_point: Script with handlers; it becomes ``code/inference.py`` of the archive.
-            vpc_config_override: ``Subnets`` and ``SecurityGroupIds`` of the model, in the wire's form.
-            enable_network_isolation: Of the model; the estimator's if None.
-            model_name: Made up if None.
+            vpc_config_override: ``{"Subnets": [...], "SecurityGroupIds": [...]}`` of the model. Default: the
+                estimator's.
+            enable_network_isolation: Network isolation of the model. Default: the estimator's.
+            model_name: Name of the model. Default: a generated name.
+
+        Returns:
+            The transformer.
         """
         if enable_network_isolation is None:
             enable_network_isolation = bool(self._arguments.enable_network_isolation)
@@ -492,7 +512,7 @@ class TensorFlow:
         """Delete the endpoint that the last `deploy` created.
 
         Raises:
-            ValueError: `deploy` was not called, or the endpoint was deleted already.
+            ValueError: `deploy` was not called, or the endpoint was already deleted.
         """
         if self._endpoint_name is None:
             raise ValueError("this estimator has no endpoint; call deploy() first, or delete it by its predictor")

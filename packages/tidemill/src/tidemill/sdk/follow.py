@@ -97,7 +97,7 @@ class Follower:
 
     def _new_lines(self, tail: LogTail, over: bool) -> Iterator[list[LogLine]]:
         if over and self.session.is_aws:
-            self.sleep(_AWS_LOG_LAG_S)  # CloudWatch shows the last lines of a job later than its end
+            self.sleep(_AWS_LOG_LAG_S)  # CloudWatch shows the last lines of a job some time after its end
         return tail.read(everything=over)
 
     def _log(self, lines: list[LogLine], *, several: bool) -> None:
@@ -128,7 +128,7 @@ def patiently(
     """Retry a request while the service is unreachable, e.g. during a restart, which its jobs survive.
 
     Args:
-        ask: Makes the request.
+        ask: Sends the request.
         session: The SDK's session.
         console: Prints once that the service does not answer.
         sleep: Waits between two tries; called with seconds.
@@ -179,7 +179,7 @@ def instance_count(description: dict[str, Any]) -> int:
 
 
 _Phase = tuple[int, str]
-"""When it began, in milliseconds since the epoch, and the line that says so."""
+"""Start of a phase in milliseconds since the epoch, and the line to print for it."""
 
 
 class _Phases:

@@ -42,7 +42,8 @@ class TrainingInput:
         content_type: MIME type of the data.
         record_wrapping: ``RecordIO`` makes each object one record; Pipe mode only. Default: none.
         s3_data_type: ``S3Prefix``, ``ManifestFile`` or ``AugmentedManifestFile``. Default: ``S3Prefix``.
-        instance_groups: Sent as ``InstanceGroupNames``. Refused by the service: a job has one group of instances.
+        instance_groups: Names of the instance groups that get the channel, sent as ``InstanceGroupNames``. Default:
+            all.
         input_mode: ``File``, ``Pipe`` or ``FastFile``. Default: the job's.
         attribute_names: Attributes to read from each line of an augmented manifest.
         target_attribute_name: Refused, since training requests have no such member.
@@ -95,9 +96,18 @@ class TrainingInput:
 
 
 class s3_input(TrainingInput):  # noqa: N801  the name is the published one
-    """`TrainingInput` under the name, and with the argument order, of version 1 of the SageMaker Python SDK.
+    """`TrainingInput` under its name, and with its argument order, in version 1 of the SageMaker Python SDK.
 
-    The arguments have the meaning of those of `TrainingInput`.
+    Args:
+        s3_data: As for `TrainingInput`.
+        distribution: As for `TrainingInput`.
+        compression: As for `TrainingInput`.
+        content_type: As for `TrainingInput`.
+        record_wrapping: As for `TrainingInput`.
+        s3_data_type: As for `TrainingInput`.
+        input_mode: As for `TrainingInput`.
+        attribute_names: As for `TrainingInput`.
+        shuffle_config: As for `TrainingInput`.
     """
 
     def __init__(
@@ -148,7 +158,7 @@ def _config(name: str, value: Any, upload: Callable[[str], str]) -> dict[str, An
             " TrainingInput or s3_input"
         )
     source = config.get("DataSource", {}).get("S3DataSource")
-    if source is None:  # no S3 source, e.g. a file system of AWS: left for the service to check
+    if source is None:  # no S3 source, e.g. a file system of AWS: the service checks it
         return config
     return {**config, "DataSource": {"S3DataSource": {**source, "S3Uri": _resolve(name, source["S3Uri"], upload)}}}
 

@@ -10,12 +10,12 @@ class InstanceGroup:
     """A group of a job's instances, for ``TensorFlow(instance_groups=[...])``.
 
     Args:
-        instance_group_name: Name of the group; no two groups of a job share one.
-        instance_type: Any name; the script sees it, and it has no other effect.
-        instance_count: How many instances; at least 1.
+        instance_group_name: Name of the group, unique in the job.
+        instance_type: Instance type by any name; the script sees it, and it has no other effect.
+        instance_count: Number of instances, at least 1.
 
     Raises:
-        ValueError: One of them is missing, or the number is not allowed.
+        ValueError: An argument is missing, or the number is not allowed.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class InstanceGroup:
 
 
 def groups_in_request(groups: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return groups in the API's form.
+    """Return groups as the request's ``InstanceGroups``.
 
     Args:
-        groups: `InstanceGroup` objects, AWS's own, or dictionaries in the API's form.
+        groups: `InstanceGroup` objects, AWS's own, or dictionaries with the request's members.
 
     Raises:
-        ValueError: One is something else.
+        ValueError: A group is of another type.
     """
     return [_in_request(group) for group in groups]
 

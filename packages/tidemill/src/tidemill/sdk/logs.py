@@ -22,8 +22,8 @@ _STARTED_S = re.compile(r"-[0-9]+$")
 
 
 LogLine = tuple[int, str, str]
-"""When the service took the line, in milliseconds since the epoch; its text as the script wrote it; and the name of its
-instance, e.g. ``algo-2``. A plain tuple: a job may write millions of lines."""
+"""Time at which the service received the line, in milliseconds since the epoch; text of the line as the script wrote
+it; name of its instance, e.g. ``algo-2``. A plain tuple, because a job may write millions of lines."""
 
 _timestamp = itemgetter("timestamp")
 _message = itemgetter("message")
@@ -69,7 +69,7 @@ class LogTail:
         group: Log group.
         prefix: Prefix of the names of the job's streams, one per instance.
         instances: Number of streams.
-        ask: Makes each request, e.g. again when the service is away.
+        ask: Wraps each request, e.g. to retry it while the service is unreachable.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class LogTail:
         return max(self.instances, len(self._streams)) > 1
 
     def read(self, *, everything: bool = False) -> Iterator[list[LogLine]]:
-        """Yield the new lines of all streams, by time, in batches of up to 10,000.
+        """Yield the new lines of all streams, ordered by time, in batches of up to 10,000.
 
         Args:
-            everything: Read to the end even if lines arrive faster than they are read; for ended jobs.
+            everything: Whether to read to the end even if lines arrive faster than they are read; for ended jobs.
         """
         self._find_streams()
         max_pages = None if everything else _MAX_PAGES
@@ -121,9 +121,9 @@ class LogTail:
 
 
 def instance_of(stream: str) -> str:
-    """Return the name of the instance that writes a log stream: ``algo-2`` of ``JOB/algo-2-1700000000``.
+    """Return the name of the instance that writes a log stream: ``algo-2`` for ``JOB/algo-2-1700000000``.
 
-    Other streams, e.g. those of endpoints (``VARIANT/i-0123abc``), are named by all that follows the first slash.
+    For other streams, e.g. those of endpoints (``VARIANT/i-0123abc``), return the part after the first slash.
     """
     name = stream.partition("/")[2] or stream
     return _STARTED_S.sub("", name) if name.startswith("algo-") and name.count("-") > 1 else name
@@ -136,9 +136,9 @@ def instance_order(stream: str) -> tuple[int, str]:
 
 
 def merged(pages: Mapping[str, Iterable[list[dict[str, Any]]]]) -> Iterator[list[LogLine]]:
-    """Yield the lines of several instances by time, in batches of up to 10,000.
+    """Yield the lines of several instances ordered by time, in batches of up to 10,000.
 
-    Lines of one instance keep their order; those of one time come in the order of ``pages``.
+    Lines of one instance keep their order; lines with equal times come in the order of ``pages``.
 
     Args:
         pages: Pages of events by the name of their instance.
@@ -157,14 +157,14 @@ def _lines(pages: Iterable[list[dict[str, Any]]], instance: str) -> Iterator[Log
 
 
 def _decode_page(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Put the members of a page into the answer as they are, and leave botocore an empty one to parse."""
+    """Copy the members of a page into the answer unchanged, and leave an empty page for botocore to parse."""
     media_type = response_dict["headers"].get("content-type", "")
     if response_dict["status_code"] != 200 or not media_type.startswith("application/x-amz-json"):
         return
     try:
         page = json.loads(response_dict["body"])
     except ValueError:
-        return  # botocore reports it
+        return  # botocore reports the error
     if isinstance(page, dict):
         customized_response_dict.update(page)
         response_dict["body"] = b"{}"

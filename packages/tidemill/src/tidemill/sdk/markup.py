@@ -1,4 +1,4 @@
-"""What notebooks show of the SDK's objects: a small table in HTML, with every text escaped."""
+"""HTML for notebooks: a small table per object, with every text escaped."""
 
 import html
 from collections.abc import Mapping
@@ -10,11 +10,12 @@ _MAX_CHARACTERS = 300
 
 
 def table(title: str, members: Mapping[str, Any]) -> str:
-    """Return the HTML of an object: its title and its members; those without a value are left out.
+    """Return the HTML of an object: its title and its members; members without a value are left out.
 
     Args:
-        title: E.g. the class.
-        members: Values by label. A value is shown by `str`, up to 300 characters, and may be a user's or a job's text.
+        title: Title, e.g. the name of the class.
+        members: Values by label. A value is formatted with `str` and truncated to 300 characters; it may contain text
+            of a user or a job.
     """
     rows = "".join(
         f"<tr><th style='text-align:left'>{_escaped(label)}</th><td style='text-align:left'>{_escaped(value)}</td></tr>"

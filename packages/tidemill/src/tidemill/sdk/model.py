@@ -1,4 +1,4 @@
-"""Models: an archive and the image that serves it; deploy them at endpoints or run batch transform jobs."""
+"""Models: an archive and the image that serves it. Deploys them at endpoints or runs batch transform jobs."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Model:
 
     Args:
         model_data: S3 URI of ``model.tar.gz``.
-        role: Name or ARN.
+        role: Name or ARN of the model's role.
         image_uri: Image of the server.
         env: Environment variables of the server.
         name: Name of the model. Default: a generated name.
@@ -71,18 +71,31 @@ class Model:
         self._created: dict[str, Any] | None = None
 
     def container(self, instance_type: str) -> dict[str, Any]:
-        """Return the container definition for CreateModel; upload the model's code, if it has any."""
+        """Return the container definition for CreateModel; upload the model's code, if it has any.
+
+        Args:
+            instance_type: Ignored: an explicit image is used for every type.
+
+        Returns:
+            The request member, with image, archive and environment.
+
+        Raises:
+            ValueError: The model has no image.
+        """
         if self.image_uri is None:
             raise ValueError(f"Model(model_data={self.model_data!r}) needs image_uri; or use TensorFlowModel")
         del instance_type  # an explicit image is used for every type
         return {"Image": self.image_uri, "ModelDataUrl": self.model_data, "Environment": self.env}
 
     def create(self, instance_type: str = "local", *, tags: Any = None) -> str:
-        """Create the model at the service and return its name. A second call with the same values changes nothing.
+        """Create the model at the service. A second call with the same values changes nothing.
 
         Args:
             instance_type: Instance type, from which the container image is chosen. Default: ``local``.
             tags: Tags of the model: a dict, or a list of dicts with ``Key`` and ``Value``. Default: none.
+
+        Returns:
+            The name of the model.
 
         Raises:
             botocore.exceptions.ClientError: The service refuses the model, e.g. because another one has its name.
@@ -155,16 +168,17 @@ class Model:
             container_startup_health_check_timeout: Maximum time in seconds for the server to start, sent as
                 ``ContainerStartupHealthCheckTimeoutInSeconds``. Default: 900 (15 minutes).
             async_inference_config: An `AsyncInferenceConfig` or the request's ``AsyncInferenceConfig`` member: the
-                endpoint takes its requests from S3, and an `AsyncPredictor` is returned. Default: it answers at once.
+                endpoint reads its requests from S3, and an `AsyncPredictor` is returned. Default: the endpoint answers
+                requests directly.
             serverless_inference_config: A `ServerlessInferenceConfig` or the request's ``ServerlessConfig`` member: the
-                endpoint has a server only while there are requests. Number and type of instances are then left out,
-                with a warning if they are not the defaults. Default: it has instances.
+                endpoint runs a server only while requests arrive. Number and type of instances are then omitted, with a
+                warning if they are not the defaults. Default: the endpoint has instances.
             explainer_config: Refused.
             inference_recommendation_id: Refused.
 
         Returns:
-            The result of ``predictor_cls``, or None without one; in an `AsyncPredictor` for an asynchronous
-            endpoint.
+            The result of ``predictor_cls``, or None without one; for an asynchronous endpoint it is wrapped in an
+            `AsyncPredictor`.
 
         Raises:
             EndpointFailed: The endpoint does not come into service, or its update was rolled back.
@@ -233,18 +247,21 @@ class Model:
         """Create the model at the service, and return a `Transformer` for batch transform jobs of it.
 
         Args:
-            instance_count: As of `Transformer`.
-            instance_type: As of `Transformer`.
-            strategy: As of `Transformer`.
-            assemble_with: As of `Transformer`.
-            output_path: As of `Transformer`.
-            output_kms_key: As of `Transformer`.
-            accept: As of `Transformer`.
-            env: As of `Transformer`.
-            max_concurrent_transforms: As of `Transformer`.
-            max_payload: As of `Transformer`.
+            instance_count: As for `Transformer`.
+            instance_type: As for `Transformer`.
+            strategy: As for `Transformer`.
+            assemble_with: As for `Transformer`.
+            output_path: As for `Transformer`.
+            output_kms_key: As for `Transformer`.
+            accept: As for `Transformer`.
+            env: As for `Transformer`.
+            max_concurrent_transforms: As for `Transformer`.
+            max_payload: As for `Transformer`.
             tags: Tags of the model and of the jobs.
-            volume_kms_key: As of `Transformer`.
+            volume_kms_key: As for `Transformer`.
+
+        Returns:
+            The transformer.
         """
         model_name = self.create(instance_type, tags=tags)
         return Transformer(
@@ -266,7 +283,11 @@ class Model:
         )
 
     def delete_model(self) -> None:
-        """Delete the model at the service; the archive stays."""
+        """Delete the model at the service; the archive is kept.
+
+        Raises:
+            ValueError: The model was not created.
+        """
         if self.name is None:
             raise ValueError("this model was not created yet, so there is nothing to delete; call create() or deploy()")
         self.sagemaker_session.delete_model(self.name)
@@ -298,7 +319,7 @@ class TensorFlowModel(Model):
 
     Args:
         model_data: S3 URI of ``model.tar.gz``.
-        role: Name or ARN.
+        role: Name or ARN of the model's role.
         entry_point: Script with handlers. For ``tensorflow-serving`` it becomes ``code/inference.py`` of the archive.
         image_uri: Image of the server, in place of the one derived from ``framework_version``.
         framework_version: TensorFlow version, e.g. ``2.21``.
@@ -309,13 +330,16 @@ class TensorFlowModel(Model):
         py_version: Python version of the handlers; only for ``python`` endpoints.
         container_log_level: Log level of the server, a level of Python's ``logging``.
         code_location: S3 prefix for uploaded code. Default: the default bucket.
-        predictor_cls: As in `Model`.
-        env: As in `Model`.
-        name: As in `Model`.
-        sagemaker_session: As in `Model`.
-        vpc_config: As in `Model`.
-        enable_network_isolation: As in `Model`.
+        predictor_cls: As for `Model`.
+        env: As for `Model`.
+        name: As for `Model`.
+        sagemaker_session: As for `Model`.
+        vpc_config: As for `Model`.
+        enable_network_isolation: As for `Model`.
         image: Deprecated alias of ``image_uri``.
+
+    Raises:
+        ValueError: ``image`` and ``image_uri`` differ, or another argument is not allowed.
 
     Example:
         >>> TensorFlowModel("s3://bucket/model.tar.gz").deploy(1, "local")  # doctest: +SKIP
@@ -372,7 +396,14 @@ class TensorFlowModel(Model):
         self._code = code
 
     def container(self, instance_type: str) -> dict[str, Any]:
-        """Return the container definition for CreateModel; upload the handlers, if the model has any."""
+        """Return the container definition for CreateModel; upload the handlers, if the model has any.
+
+        Args:
+            instance_type: Instance type, from which the image is chosen.
+
+        Returns:
+            The request member, with image, archive and environment.
+        """
         image = self.image_uri or self._image(instance_type)
         if self.endpoint_type == PYTHON_HANDLERS:
             return {"Image": image, "ModelDataUrl": self.model_data, "Environment": self._python_environment()}

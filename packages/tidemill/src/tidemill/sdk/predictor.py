@@ -31,7 +31,7 @@ class Predictor:
         accept: MIME types accepted as answers. Default: the deserializer's.
 
     Attributes:
-        model_attributes: CustomAttributes that every request has; None for none.
+        model_attributes: CustomAttributes of every request; None for none.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Predictor:
         self.sagemaker_session.delete_endpoint(self.endpoint_name)
 
     def delete_model(self) -> None:
-        """Delete the models that the endpoint's configuration names. Call it before `delete_endpoint`."""
+        """Delete the models in the endpoint's configuration. Call it before `delete_endpoint`."""
         client = self.sagemaker_session.sagemaker_client
         config = client.describe_endpoint(EndpointName=self.endpoint_name)["EndpointConfigName"]
         for variant in client.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"]:
@@ -183,7 +183,14 @@ class Predictor:
         return table(type(self).__name__, members)
 
     def deserialize(self, reply: Mapping[str, Any]) -> Any:
-        """Return the value in an answer: a mapping with ``Body``, a stream, and perhaps ``ContentType``."""
+        """Return the value of an answer.
+
+        Args:
+            reply: A mapping with ``Body``, a stream, and possibly ``ContentType``, as InvokeEndpoint returns it.
+
+        Returns:
+            The result of the deserializer.
+        """
         body = io.BytesIO(reply["Body"].read())
         deserialize = getattr(self.deserializer, "deserialize", self.deserializer)
         return deserialize(body, reply.get("ContentType", ""))
@@ -197,7 +204,7 @@ class TensorFlowPredictor(Predictor):
 
     Args:
         endpoint_name: Name of the endpoint.
-        sagemaker_session: Same as of `Predictor`.
+        sagemaker_session: As for `Predictor`.
         serializer: Serializes request bodies. Default: JSON.
         deserializer: Parses answers. Default: JSON.
         model_name: Name of a SavedModel in the archive. Default: the server's default model.
@@ -205,6 +212,9 @@ class TensorFlowPredictor(Predictor):
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
         component_name: Refused: an endpoint has no inference components.
+
+    Raises:
+        ValueError: ``component_name`` is given.
     """
 
     def __init__(
@@ -234,6 +244,9 @@ class TensorFlowPredictor(Predictor):
         Args:
             data: ``{"examples": [{FEATURE: VALUE, ...}, ...]}``; optionally ``"signature_name"`` and ``"context"``.
 
+        Returns:
+            ``{"results": [...]}``: for each example a list of ``[label, score]`` pairs.
+
         Raises:
             ValueError: The predictor does not send JSON.
         """
@@ -244,6 +257,9 @@ class TensorFlowPredictor(Predictor):
 
         Args:
             data: ``{"examples": [{FEATURE: VALUE, ...}, ...]}``; optionally ``"signature_name"`` and ``"context"``.
+
+        Returns:
+            ``{"results": [...]}``: one number per example.
 
         Raises:
             ValueError: The predictor does not send JSON.

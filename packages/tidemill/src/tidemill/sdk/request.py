@@ -96,7 +96,7 @@ def _resources(arguments: Arguments) -> dict[str, Any]:
 
 
 def _model_channel(arguments: Arguments) -> list[dict[str, Any]]:
-    """A model to start from, as a separate channel."""
+    """Return the channel of a model to start from, if there is one."""
     if arguments.model_uri is None:
         return []
     source = {
@@ -134,7 +134,7 @@ def _checkpoints(arguments: Arguments) -> dict[str, str] | None:
 
 
 def _structure(value: Any) -> Any:
-    """A member that may be given as a dictionary or as one of AWS's configuration objects; False means none."""
+    """Return a member given as a dictionary or as one of AWS's configuration objects; False means none."""
     if value is None or value is False:
         return None
     if isinstance(value, Mapping):

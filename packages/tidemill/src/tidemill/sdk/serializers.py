@@ -363,5 +363,5 @@ def _plain(value: Any) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    """Whether this is a message of protobuf, e.g. a TensorProto or a PredictRequest."""
+    """Return whether a value is a protobuf message, e.g. a TensorProto or a PredictRequest."""
     return hasattr(value, "SerializeToString") and hasattr(value, "DESCRIPTOR")

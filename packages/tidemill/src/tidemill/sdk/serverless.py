@@ -1,4 +1,4 @@
-"""ServerlessInferenceConfig: an endpoint that has a server only while there are requests."""
+"""ServerlessInferenceConfig: an endpoint that runs a server only while requests arrive."""
 
 from typing import Any
 
@@ -6,15 +6,14 @@ __all__ = ["ServerlessInferenceConfig", "serverless_request"]
 
 
 class ServerlessInferenceConfig:
-    """Serve at a serverless endpoint: its server is started by the first request and ended when it is idle.
+    """Serve at a serverless endpoint: the first request starts its server, which is stopped when it is idle.
 
     Args:
-        memory_size_in_mb: Sent as ``MemorySizeInMB``: 1024, 2048, 3072, 4096, 5120 or 6144. Shown, and without effect
-            at this service. Default: 2048.
-        max_concurrency: Maximum number of requests at a time; further ones are answered ThrottlingException.
-            Default: 5.
-        provisioned_concurrency: Keep the server even when it is idle, for this many requests at a time. Default: it is
-            ended when idle.
+        memory_size_in_mb: Sent as ``MemorySizeInMB``: 1024, 2048, 3072, 4096, 5120 or 6144. Shown, without effect.
+            Default: 2048.
+        max_concurrency: Maximum number of concurrent requests; further ones get ThrottlingException. Default: 5.
+        provisioned_concurrency: Keep the server even when it is idle, for this many concurrent requests. Default: the
+            server is stopped when it is idle.
 
     Example:
         >>> ServerlessInferenceConfig(max_concurrency=2).to_request()
@@ -29,7 +28,11 @@ class ServerlessInferenceConfig:
         self.provisioned_concurrency = provisioned_concurrency
 
     def to_request(self) -> dict[str, Any]:
-        """Return the ServerlessConfig member of a production variant."""
+        """Return the ServerlessConfig member of a production variant.
+
+        Returns:
+            The member; arguments that were not given are left out.
+        """
         request = {"MemorySizeInMB": self.memory_size_in_mb, "MaxConcurrency": self.max_concurrency}
         if self.provisioned_concurrency is not None:
             request["ProvisionedConcurrency"] = self.provisioned_concurrency
@@ -37,7 +40,7 @@ class ServerlessInferenceConfig:
 
 
 def serverless_request(config: Any) -> Any:
-    """Return the request member of a configuration of this SDK or of AWS's; a mapping is that member already."""
+    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member."""
     if isinstance(config, ServerlessInferenceConfig):
         return config.to_request()
     convert = getattr(config, "_to_request_dict", None)

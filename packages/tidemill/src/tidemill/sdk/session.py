@@ -48,7 +48,11 @@ class Session:
 
     @classmethod
     def adopt(cls, session: Any) -> "Session":
-        """Return a session of this class: the given one, a new one for None, or a wrapper of a session of AWS's SDK.
+        """Return a session of this class.
+
+        Args:
+            session: A session of this class, which is returned; a session of AWS's SDK, which is wrapped; or None for a
+                new session.
 
         Raises:
             ValueError: ``session`` is not a session.
@@ -115,7 +119,11 @@ class Session:
         return self.sagemaker_client.meta.endpoint_url
 
     def account_id(self) -> str:
-        """Return the number of the caller's account."""
+        """Return the id of the caller's account.
+
+        Returns:
+            Twelve digits.
+        """
         return self._client("sts").get_caller_identity()["Account"]
 
     def get_caller_identity_arn(self) -> str:
@@ -129,13 +137,20 @@ class Session:
 
         Args:
             role: ARN or name. A name is looked up only on AWS.
+
+        Returns:
+            The ARN.
         """
         if role.startswith("arn:") or not self.is_aws:
             return names.role_arn(role)
         return self._client("iam").get_role(RoleName=role)["Role"]["Arn"]
 
     def default_bucket(self) -> str:
-        """Return the bucket for data, code and models without an explicit location; create it if it is missing."""
+        """Return the bucket for data, code and models without an explicit location; create it if it is missing.
+
+        Returns:
+            The name of the bucket.
+        """
         if self._default_bucket is None:
             region = self.boto_region_name
             account = self.account_id() if self.is_aws else names.ACCOUNT_ID
@@ -246,6 +261,9 @@ class Session:
         Args:
             bucket: Name of the bucket.
             key_prefix: Key of the object.
+
+        Returns:
+            The content, decoded as UTF-8.
         """
         return self.s3_client.get_object(Bucket=bucket, Key=key_prefix)["Body"].read().decode()
 
@@ -254,6 +272,9 @@ class Session:
 
         Args:
             job_name: Name of the training job.
+
+        Returns:
+            The members by name.
         """
         return self.sagemaker_client.describe_training_job(TrainingJobName=job_name)
 
@@ -266,15 +287,27 @@ class Session:
         self.sagemaker_client.stop_training_job(TrainingJobName=job_name)
 
     def delete_endpoint(self, endpoint_name: str) -> None:
-        """Delete an endpoint; its configuration stays."""
+        """Delete an endpoint; its configuration is kept.
+
+        Args:
+            endpoint_name: Name of the endpoint.
+        """
         self.sagemaker_client.delete_endpoint(EndpointName=endpoint_name)
 
     def delete_endpoint_config(self, endpoint_config_name: str) -> None:
-        """Delete an endpoint's configuration."""
+        """Delete an endpoint's configuration.
+
+        Args:
+            endpoint_config_name: Name of the configuration.
+        """
         self.sagemaker_client.delete_endpoint_config(EndpointConfigName=endpoint_config_name)
 
     def delete_model(self, model_name: str) -> None:
-        """Delete a model; its archive stays."""
+        """Delete a model; its archive is kept.
+
+        Args:
+            model_name: Name of the model.
+        """
         self.sagemaker_client.delete_model(ModelName=model_name)
 
     def _client(self, service: str, **options: Any) -> Any:
@@ -303,5 +336,12 @@ class LocalSession(Session):
 
 
 def get_execution_role(sagemaker_session: Any = None) -> str:
-    """Return the ARN of the caller's role."""
+    """Return the ARN of the caller's role.
+
+    Args:
+        sagemaker_session: The `Session` to use. Default: a new one.
+
+    Returns:
+        The ARN.
+    """
     return Session.adopt(sagemaker_session).get_caller_identity_arn()

@@ -74,7 +74,7 @@ class Transformer:
         self.base_transform_job_name = base_transform_job_name
         self.sagemaker_session = Session.adopt(sagemaker_session)
         self.volume_kms_key = volume_kms_key
-        # None before the first job. Typed loosely, because a client that has called transform() knows there is one.
+        # None before the first job. Any instead of a union: a client that has called transform() knows there is one.
         self.latest_transform_job: Any = None
         self._own_output_path = output_path is None
 
@@ -84,7 +84,10 @@ class Transformer:
 
         Args:
             transform_job_name: Name of the job.
-            sagemaker_session: Same as of `Transformer`.
+            sagemaker_session: As for `Transformer`.
+
+        Returns:
+            The transformer, with the job as its latest job.
         """
         session = Session.adopt(sagemaker_session)
         job = TransformJob(session, transform_job_name)
@@ -133,7 +136,7 @@ class Transformer:
             data_type: ``S3Prefix`` or ``ManifestFile``.
             content_type: Media type of the records.
             compression_type: ``Gzip`` if objects are compressed.
-            split_type: ``Line``, ``RecordIO`` or ``TFRecord``; None: an object is one record.
+            split_type: ``Line``, ``RecordIO`` or ``TFRecord``. Default: an object is one record.
             job_name: Name of the job. Default: a generated name.
             input_filter: JSONPath of the part of a record to send. Default: the whole record.
             output_filter: JSONPath of the part of a result to store. Default: the whole result.

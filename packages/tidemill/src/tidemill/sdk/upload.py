@@ -51,7 +51,7 @@ class LocalData:
         """
         root = Path(path).expanduser()
         if not root.exists() and Path(unquote(str(path))).exists():
-            root = Path(unquote(str(path)))  # as `Path.as_uri` writes it
+            root = Path(unquote(str(path)))  # `Path.as_uri` percent-encodes the path
         if not root.exists():
             raise ValueError(f"file://{path}: {root.absolute()} does not exist")
         files = _files_below(root) if root.is_dir() else ((root.name, root),)

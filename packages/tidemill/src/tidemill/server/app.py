@@ -1,4 +1,4 @@
-"""The composition root: every part is made here, once, and handed what it needs."""
+"""The composition root: creates every part once, and passes each part what it needs."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def create_app(
     public_url: str = "",
     relay: tuple[str, int] = ("", 0),
 ) -> "Application":
-    """The ASGI application of the service. Nothing is opened before its lifespan starts.
+    """Return the ASGI application of the service. Nothing is opened before its lifespan starts.
 
     Args:
         settings: The settings.
@@ -95,7 +95,7 @@ def create_app(
 
 
 class Application:
-    """The service behind one port: a lifespan that opens and closes it, and the gateway for everything else."""
+    """The service behind one port: a lifespan that opens and closes it, and the gateway for all requests."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Application:
         user = Credential(
             self._keys.access_key_id,
             self._keys.secret_access_key,
-            # AWS's SDKs read the role to run jobs with out of this ARN.
+            # AWS's SDKs parse the role for jobs from this ARN.
             arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/SageMakerRole/user",
             unrestricted=True,
         )
@@ -261,7 +261,7 @@ class Application:
             is_certain=self._is_certain,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         )
-        # The models load in the background; a request that comes earlier loads the one that it needs.
+        # The models load in the background; an earlier request loads the model that it needs.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway
 
@@ -281,7 +281,7 @@ class Application:
         return objects
 
     def _open_cluster(self, stack: AsyncExitStack) -> ClusterExecutor | None:
-        """Return the executor of training jobs on other machines, if the settings ask for one."""
+        """Return the executor for training jobs on other machines, if the settings request one."""
         settings = self._settings
         if settings.executor == "local":
             return None

@@ -24,7 +24,7 @@ AsgiApp = Callable[
 ]
 
 LIMITS = Limits(answer_timeout_s=math.inf)
-"""Those of the service: operations have limits of their own on bodies and time."""
+"""The service's limits: operations have their own limits on bodies and time."""
 
 _CODES = {
     408: "RequestTimeout",
@@ -37,11 +37,11 @@ _log = structlog.get_logger()
 
 
 class AsgiServer:
-    """Answers the requests that come to a socket with an ASGI application.
+    """Answers the requests of a socket with an ASGI application.
 
     Args:
-        app: The application; its lifespan is `lifespan`'s business.
-        limits: What clients may send, and how long they may take.
+        app: The application. This class does not run its lifespan; see `lifespan`.
+        limits: Limits on requests and their duration.
     """
 
     def __init__(self, app: AsgiApp, *, limits: Limits = LIMITS) -> None:
@@ -52,7 +52,7 @@ class AsgiServer:
         self.listener = Listener(self._begin, traffic, loop=self._loop)
 
     async def drain(self, *, timeout_s: float) -> None:
-        """Close idle connections, wait for the requests under way, and cut those that are not answered in time."""
+        """Close idle connections, wait for current requests, and abort those that are not answered in time."""
         deadline_s = self._loop.time() + timeout_s
         await self.listener.drain(grace_s=0, timeout_s=timeout_s)
         if self._tasks:
@@ -114,16 +114,16 @@ async def _send(exchange: Exchange, message: _Message) -> None:
     while not exchange.writable and not exchange.gone:
         await exchange.changed()
     if exchange.gone:
-        await asyncio.sleep(0)  # an application that does nothing but send gets to know it, too
+        await asyncio.sleep(0)  # lets an application that only sends notice the disconnect
     exchange.send(message.get("body", b""), more=message.get("more_body", False))
 
 
 @contextlib.asynccontextmanager
 async def lifespan(app: AsgiApp) -> AsyncGenerator[None]:
-    """Run the lifespan of an application: it has started when this is entered, and ended when it is left.
+    """Run the lifespan of an application: it has started when the block is entered, and ended when the block is left.
 
     Raises:
-        Exception: What the application raised.
+        Exception: The application's own exception.
     """
     asked: asyncio.Queue[_Message] = asyncio.Queue()
     answered: asyncio.Queue[_Message] = asyncio.Queue()

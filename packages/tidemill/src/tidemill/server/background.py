@@ -24,7 +24,7 @@ START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
 
 Serve = Callable[[Settings, int], NoReturn]
-"""Runs the service in this process and ends it; the descriptor is the ``ready_fd`` of `tidemill.server.run.serve`."""
+"""Runs the service in this process and exits; the descriptor is the ``ready_fd`` of `tidemill.server.run.serve`."""
 
 _IN_USE = 3
 _LOG_LIMIT_BYTES = 64 * 1024 * 1024
@@ -61,7 +61,7 @@ def start_in_background(
 
 
 def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
-    """The command line of a service in the foreground, with absolute paths."""
+    """Return the command line of a service in the foreground, with absolute paths."""
     # -P: a file in the caller's directory must not shadow a module of the service.
     return [
         *(sys.executable, "-P", "-m", "tidemill.cli", "up", "--foreground"),
@@ -76,10 +76,10 @@ def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
 
 
 def end_service(record: ServiceRecord, *, timeout_s: float = END_TIMEOUT_S) -> None:
-    """Ask the service to end, and wait until its process is gone. Jobs run on.
+    """Stop the service, and wait until its process has ended. Jobs keep running.
 
     Raises:
-        ConfigurationError: It is still there after ``timeout_s``.
+        ConfigurationError: The process is still running after ``timeout_s``.
     """
     if not record.process.alive:
         return
@@ -92,13 +92,13 @@ def end_service(record: ServiceRecord, *, timeout_s: float = END_TIMEOUT_S) -> N
 
 
 def wait_for_end(process: ProcessId, *, timeout_s: float) -> bool:
-    """Wait until a process is gone, without polling. Answers whether it is."""
+    """Wait until a process has ended, without polling; return whether it has."""
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return True
     try:
-        # The number may have been given to another process between the caller's look and the open.
+        # The process id may have been reused between the caller's check and pidfd_open.
         return not process.alive or bool(select.select([fd], [], [], timeout_s)[0])
     finally:
         os.close(fd)
@@ -136,7 +136,7 @@ def _attempt(settings: Settings, *, state: StateDirectory, timeout_s: float, for
             if answered and ready.read(4096):
                 return _Start(None, offset)
     if not answered:
-        # Silent for too long: it must not become ready after the caller has given up.
+        # No answer within the time limit: it must not become ready after the caller has given up.
         process.kill()
     return _Start(process.wait(), offset)
 
@@ -171,7 +171,7 @@ class _Forked:
 
     @classmethod
     def serving(cls, serve: Serve, settings: Settings, *, log_fd: int, ready_fd: int) -> "_Forked":
-        """Fork the service; comes back in the parent only."""
+        """Fork the service; returns in the parent only."""
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -187,7 +187,7 @@ class _Forked:
 
 
 def _be_service(serve: Serve, settings: Settings, *, log_fd: int, ready_fd: int) -> NoReturn:
-    """Go on in the forked child: away from the caller's terminal, directory and files, and never back to its stack."""
+    """Run the service in the forked child, detached from the caller's terminal, directory and files. Never returns."""
     status = 1
     try:
         os.setsid()
@@ -218,14 +218,14 @@ def _absolute(settings: Settings) -> Settings:
 
 
 def _absolute_environment(settings: Settings) -> dict[str, str]:
-    """The caller's environment, with the paths that were relative to its directory made absolute."""
+    """Return the caller's environment, with paths relative to its directory made absolute."""
     variables = os.environ | {"TIDEMILL_ENVIRONMENTS_DIR": str(settings.environments_dir.absolute())}
     config = os.environ.get("TIDEMILL_CONFIG")
     return variables | ({"TIDEMILL_CONFIG": str(Path(config).absolute())} if config else {})
 
 
 def _other_service(state: StateDirectory, *, deadline_s: float) -> ServiceRecord | None:
-    """The service that holds the lock, once it listens; None when it has gone instead."""
+    """Return the service that holds the lock when it listens; None if it has ended instead."""
     while time.monotonic() < deadline_s:
         record, holder = find_service(state), state.holder()
         if record is not None or holder is None or not holder.alive:
@@ -236,7 +236,7 @@ def _other_service(state: StateDirectory, *, deadline_s: float) -> ServiceRecord
 
 def _failure(state: StateDirectory, started: _Start) -> str:
     said = state.service_log.read_bytes()[started.log_offset :].decode(errors="replace").strip().splitlines()
-    # An expected error is one line in our form; anything else is shown by its end.
+    # An expected error is one line in tidemill's format; for anything else the end of the output is shown.
     ours = [line.removeprefix("tidemill: ") for line in said if line.startswith("tidemill: ")]
     if ours:
         return f"{ours[-1]} (log: {state.service_log})"

@@ -1,4 +1,4 @@
-"""A boto3 session for the local service that nothing in the user's shell or ``~/.aws`` can send elsewhere."""
+"""A boto3 session for the local service, which ignores the user's environment and ``~/.aws``."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ __all__ = ["boto_session"]
 
 
 def boto_session(connection: Connection) -> Any:
-    """Return a boto3 session whose clients talk to ``connection`` alone. boto3 is imported by this call."""
+    """Return a boto3 session whose clients use only ``connection``. The call imports boto3."""
     from tidemill.sdk.boto import loopback_session
 
     return loopback_session(

@@ -1,4 +1,4 @@
-"""The database of the service's records: a file of the state directory, or PostgreSQL by the setting `database_url`."""
+"""The database of the service's records: a file in the state directory, or PostgreSQL if `database_url` is set."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 __all__ = ["SUPERSEDED_STATUS", "DatabaseInUse", "open_postgresql", "open_sqlite"]
 
 SUPERSEDED_STATUS = 4
-"""Exit status of a service that another one has followed."""
+"""Exit status of a service after another one has taken over."""
 
 _OWNER = "state_directory"
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger("tidemill.server")
 
 
 def open_sqlite(state: StateDirectory, *, metadata: MetaData) -> SqliteDatabase:
-    """Open the database of a state directory; raises as `SqliteDatabase.open`.
+    """Open the database in a state directory; raises like `SqliteDatabase.open`.
 
     Raises:
         ConfigurationError: The records of the state directory are in PostgreSQL.
@@ -41,10 +41,10 @@ def open_sqlite(state: StateDirectory, *, metadata: MetaData) -> SqliteDatabase:
 
 
 def open_postgresql(url: str, state: StateDirectory, *, metadata: MetaData) -> PostgresqlDatabase:
-    """Open the database of a PostgreSQL server; raises as `PostgresqlDatabase.open`.
+    """Open the database of a PostgreSQL server; raises like `PostgresqlDatabase.open`.
 
-    Objects, logs and jobs stay in the state directory. Each names the other, since a service that sees the records of
-    another directory would take that directory's objects for leftovers, and its jobs for lost.
+    Objects, logs and jobs stay in the state directory. Directory and database identify each other: with the records of
+    another directory, the service would delete objects as leftovers and treat jobs as lost.
 
     Raises:
         ConfigurationError: The state directory and the database do not belong together.
@@ -64,13 +64,13 @@ def open_postgresql(url: str, state: StateDirectory, *, metadata: MetaData) -> P
 
 
 def _end() -> None:
-    """End this process at once, since another service leads. To its jobs that is the same as its sudden death."""
+    """Exit immediately, because another service leads. Jobs see no difference from a crash."""
     _log.error("service.superseded", reason="another service has taken the database over")
     os._exit(SUPERSEDED_STATUS)
 
 
 def _claim(database: Database, file: Path) -> None:
-    """Write into both the state directory and the database who belongs to whom, or compare what is there."""
+    """Store in the state directory and the database that they belong together, or compare what is stored."""
     if not file.exists():
         write_json(file, {"version": 1, "id": secrets.token_hex(16)})
     mine = str((read_json(file) or {}).get("id", ""))

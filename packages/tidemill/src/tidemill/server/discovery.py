@@ -1,7 +1,7 @@
 """How clients on this machine find the service: `service.json` in the state directory.
 
-The file is written when the socket listens and removed at an orderly end. After a crash it stays behind, so a reader
-believes it only while the very process it names lives.
+The file is written when the socket listens and removed at a normal exit. After a crash it remains, so readers use it
+only if the process that it identifies is alive.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -21,11 +21,11 @@ class ServiceRecord:
     """Content of `service.json`.
 
     Attributes:
-        pid: With ``boot_id`` and ``start_ticks``, the identity of the service's process.
-        url: Its address, e.g. ``http://127.0.0.1:8780``.
-        region: The AWS region that it plays.
-        started_ms: When the socket began to listen, in milliseconds since the epoch.
-        public_url: Its address for other machines; empty if they cannot reach it.
+        pid: Process id; with ``boot_id`` and ``start_ticks`` it identifies the service's process.
+        url: URL of the service, e.g. ``http://127.0.0.1:8780``.
+        region: AWS region of the service.
+        started_ms: Time when the socket began to listen, in milliseconds since the epoch.
+        public_url: URL for other machines; empty if they cannot reach it.
     """
 
     pid: int
@@ -39,7 +39,7 @@ class ServiceRecord:
 
     @classmethod
     def of_this_process(cls, *, url: str, region: str, clock: Clock, public_url: str = "") -> "ServiceRecord":
-        """The record of the calling process."""
+        """Return the record of the calling process."""
         own = ProcessId.own()
         return cls(
             pid=own.pid,
@@ -57,23 +57,23 @@ class ServiceRecord:
         return ProcessId(self.boot_id, self.pid, self.start_ticks)
 
     def publish(self, state: StateDirectory) -> None:
-        """Write the record where `find_service` looks."""
+        """Write the record to the file that `find_service` reads."""
         write_json(state.service_file, asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What a client on this machine needs: the running service and the keys to sign with."""
+    """A running service and the keys with which a client on this machine signs requests."""
 
     service: ServiceRecord
     keys: Keys
 
 
 def find_service(state: StateDirectory) -> ServiceRecord | None:
-    """The live service of a state directory, or None. The record of a dead one is not believed."""
+    """Return the running service of a state directory, or None. The record of a dead service is ignored."""
     try:
         content = read_json(state.service_file)
-        # A newer service may say more: what this reader does not know, it leaves out.
+        # Ignore members of newer versions.
         known = {field.name for field in fields(ServiceRecord)}
         record = None if content is None else ServiceRecord(**{k: v for k, v in content.items() if k in known})
     except (ValueError, TypeError, AttributeError) as error:
@@ -85,7 +85,7 @@ def find_service(state: StateDirectory) -> ServiceRecord | None:
 
 
 def connect(state: StateDirectory) -> Connection | None:
-    """Return the running service of a state directory, with its keys, or None if no service runs.
+    """Return the running service of a state directory with its keys, or None if no service runs.
 
     Raises:
         ConfigurationError: The keys cannot be used.

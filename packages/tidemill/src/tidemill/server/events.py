@@ -1,8 +1,8 @@
-"""The service's own log: one event a line, `time level event key=value ...`, on standard error.
+"""The service's own log: one event per line, `time level event key=value ...`, on standard error.
 
-A detached service has its standard error in `service.log`. Values are quoted when they hold anything but plain
-characters, so that no request can forge a line or send control sequences to a terminal; the secret key is masked
-wherever it might turn up. Log lines of users' jobs never come here.
+The standard error of a detached service is `service.log`. Values that contain anything but plain characters are quoted,
+so that no request can forge a line or send control sequences to a terminal. The secret key is masked wherever it
+occurs. Log lines of users' jobs are not part of this log.
 """
 
 import json
@@ -50,7 +50,7 @@ def configure(*, level: str, secrets: Iterable[str] = (), stream: TextIO | None 
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
         )
     )
-    # Libraries say at "info" what our own events say better.
+    # Below "warning", libraries log what the service's own events already report.
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
 
 
@@ -68,11 +68,11 @@ def _line(event: Mapping[str, Any]) -> str:
     rest = dict(event)
     head = [str(rest.pop("timestamp", "")), str(rest.pop("level", ""))]
     name, trace = str(rest.pop("event", "")), cast(str | None, rest.pop("exception", None))
-    # A foreign message is a sentence; ours is a dotted name.
+    # Messages of libraries are sentences; the service's own are dotted names.
     head.append(_quoted(name))
     pairs = [f"{key}={_MASK if _MASKED_KEYS.search(key) else _quoted(value)}" for key, value in rest.items()]
-    # A traceback is from our code, not from a client: it keeps its lines, indented so that each record starts in column
-    # one.
+    # A traceback is from the service's code, not from a client, so it keeps its lines. They are indented, so that every
+    # record starts in column one.
     tail = "".join(f"\n    {line}" for line in _printable(trace).split("\n")) if trace else ""
     return " ".join(text for text in head + pairs if text) + tail
 

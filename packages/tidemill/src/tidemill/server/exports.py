@@ -1,7 +1,7 @@
-"""The environment that sends unmodified AWS clients to the local service, and the file it points to.
+"""The environment that directs unmodified AWS clients to the local service, and the configuration file that it names.
 
-One endpoint variable serves every boto3 client. Two things would still leave the machine: the SDK's telemetry and its
-way to the default bucket, which asks STS at AWS's own address. The SDK's configuration file answers both.
+One endpoint variable serves every boto3 client. Two requests would still leave the machine: the SDK's telemetry, and
+its look-up of the default bucket, which asks STS at AWS's own address. The SDK's configuration file prevents both.
 """
 
 import os
@@ -15,7 +15,7 @@ from tidemill.server.state import StateDirectory
 __all__ = ["REMOVED_VARIABLES", "client_environment", "write_client_files"]
 
 REMOVED_VARIABLES = ("AWS_PROFILE", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
-"""Variables that would win over the exports, or spoil their signature."""
+"""Variables that would override the exports, or invalidate their signatures."""
 
 _SDK_DEFAULTS = """\
 # Written by tidemill at every start of the service. AWS's SageMaker Python SDK reads it.
@@ -40,11 +40,11 @@ def write_client_files(state: StateDirectory, *, region: str) -> None:
 def client_environment(
     connection: Connection, *, state: StateDirectory, ambient: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Variables under which boto3, the AWS CLI and AWS's SDKs talk to the service, in the order they are printed.
+    """Return the variables with which boto3, the AWS CLI and AWS's SDKs use the service, in the order of printing.
 
     Args:
-        ambient: The environment that they will be added to (default: this process's). If it names an HTTP proxy,
-        loopback is added to ``NO_PROXY``, because a proxy cannot reach loopback.
+        ambient: The environment to which they will be added. Default: this process's. If it names an HTTP proxy,
+            loopback is added to ``NO_PROXY``, because a proxy cannot reach loopback.
     """
     region = connection.service.region
     variables = {

@@ -1,9 +1,9 @@
-"""Python's garbage collector, set so that no request waits long for it.
+"""Configures Python's garbage collector so that no request waits long for it.
 
-A full collection looks at all objects, while nothing else runs: 0.3 s in a service with 2,000 running instances. Most
-of these objects live for hours, so what survives two collections is set aside, and a full collection, for which
-requests do wait, comes only every ten minutes. Set aside or not, an object is freed when its last reference goes; only
-those in cycles wait.
+A full collection examines all objects while nothing else runs: 0.3 s in a service with 2,000 running instances. Most of
+these objects live for hours. So objects that survive two collections are set aside, and a full collection, during which
+requests wait, runs only every ten minutes. An object is still freed when its last reference goes; only objects in
+reference cycles wait for a full collection.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator
 __all__ = ["short_collections"]
 
 FULL_COLLECTION_S = 600
-# The middle generation is collected after four collections of the youngest, so that each looks at a few thousand
-# objects; the oldest, which stays empty, is not collected on its own.
+# The middle generation is collected after four collections of the youngest, so that each examines a few thousand
+# objects. The oldest generation stays empty, and is not collected automatically.
 _THRESHOLDS = (700, 4, 1_000_000)
 
 

@@ -1,6 +1,6 @@
-"""The access key pair of the service: made at the first start, kept in a file that only its owner can read.
+"""The owner's access key pair: generated at the first start, stored in a file that only the owner can read.
 
-There is no default key, and no start without one: every request is signed, on loopback too.
+There is no default key, and the service does not start without one: every request is signed, on loopback too.
 """
 
 import os
@@ -21,10 +21,10 @@ _SECRET_ALPHABET = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key pair that clients sign with.
+    """The key pair with which clients sign requests.
 
     Attributes:
-        access_key_id: 20 characters, begins with ``AKIA`` as a long-term key of AWS does.
+        access_key_id: 20 characters; begins with ``AKIA`` like a long-term key of AWS.
         secret_access_key: 40 characters. Never shown by ``repr``.
     """
 
@@ -33,7 +33,7 @@ class Keys:
 
     @classmethod
     def generate(cls) -> "Keys":
-        """A new random pair."""
+        """Return a new random pair."""
         return cls(
             "AKIA" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(16)),
             "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(40)),
@@ -61,10 +61,10 @@ class Keys:
 
     @classmethod
     def load_or_create(cls, file: Path) -> "Keys":
-        """The pair in ``file``; made and stored durably, with mode 0600, at the first call.
+        """Return the pair in ``file``; the first call generates it and stores it durably, with mode 0600.
 
         Raises:
-            ConfigurationError: As in `load`.
+            ConfigurationError: As for `load`.
         """
         keys = cls.load(file)
         if keys is None:

@@ -1,4 +1,4 @@
-"""The listening socket: bound before anything else starts, so that a taken port is known at once and named well."""
+"""The listening socket, bound before anything else starts, so that a port in use is reported immediately."""
 
 import contextlib
 import errno
@@ -16,14 +16,14 @@ _PORTS_TRIED = 100
 
 @contextlib.contextmanager
 def listening(*, host: str, port: int, or_next: bool = False) -> Generator[socket.socket]:
-    """A socket that listens on ``host``:``port``; port 0 takes a free one.
+    """Yield a socket that listens on ``host``:``port``; port 0 selects any free port.
 
     Args:
         host: A loopback address.
-        or_next: Take the next free port if ``port`` is taken, of up to 99.
+        or_next: Whether to take the next free port, of up to 99, if ``port`` is in use.
 
     Raises:
-        ConfigurationError: The port is taken; the text names the owner if it can.
+        ConfigurationError: The port is in use; the message names the process if possible.
     """
     address = "127.0.0.1" if host == "localhost" else host.strip("[]")
     last = min(port + _PORTS_TRIED - 1, 65535) if or_next and port else port
@@ -40,13 +40,13 @@ def listening(*, host: str, port: int, or_next: bool = False) -> Generator[socke
 
 
 def listener_url(sock: socket.socket) -> str:
-    """The address to give to clients, e.g. ``http://127.0.0.1:8780``."""
+    """Return the URL for clients, e.g. ``http://127.0.0.1:8780``."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def moved_port(url: str, *, wanted: int) -> str | None:
-    """Return the sentence for a service that listens elsewhere than on the port that it wanted, or None."""
+    """Return the notice of a service that does not listen on the wanted port, or None."""
     port = urlsplit(url).port
     if wanted in (0, port):
         return None
@@ -62,7 +62,7 @@ def _listen(address: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address, port))
-        # Two bound sockets may share a port until one listens: listen now, not when the app is ready.
+        # Two bound sockets may share a port until one listens, so listen now, not when the application is ready.
         sock.listen(_BACKLOG)
     except BaseException:
         sock.close()

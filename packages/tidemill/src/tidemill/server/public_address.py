@@ -1,4 +1,4 @@
-"""An address of the service with TLS, for other machines, besides the plain one on loopback for this machine."""
+"""The address with TLS for other machines, in addition to the plain one on loopback for this machine."""
 
 import contextlib
 import ipaddress
@@ -15,11 +15,11 @@ __all__ = ["PublicAddress"]
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """The address on which the service listens besides loopback.
+    """The address on which the service listens in addition to loopback.
 
     Attributes:
         host: Name or IP address to bind; a wildcard means all addresses of the machine.
-        port: 0 takes a free one.
+        port: Port to bind; 0 selects any free port.
         tls: Certificate and key; None for plain HTTP.
     """
 
@@ -29,11 +29,11 @@ class PublicAddress:
 
     @classmethod
     def of(cls, settings: Settings) -> "PublicAddress | None":
-        """Return the address that the settings name, or None for plain HTTP on loopback.
+        """Return the address in the settings, or None if the service listens on loopback only.
 
         Raises:
-            ConfigurationError: There is no certificate, it cannot be used, or no name is known by which clients will
-                call a wildcard address.
+            ConfigurationError: There is no certificate, it cannot be used, or the settings contain no name by which
+                clients reach a wildcard address.
         """
         host = settings.host.strip("[]")
         tls = _tls(settings)
@@ -48,7 +48,7 @@ class PublicAddress:
             )
         if _is_wildcard(host) and not settings.allowed_hosts:
             raise ConfigurationError(
-                f"host {settings.host!r} stands for all addresses of this machine: name those that clients use in the"
+                f"host {settings.host!r} means all addresses of this machine: name those that clients use in the"
                 ' setting allowed_hosts, e.g. allowed_hosts = ["tidemill.example", "192.168.1.10"]'
             )
         return cls(host, settings.port, tls)
@@ -68,7 +68,7 @@ class PublicAddress:
             ) from error
 
     def url(self, sock: socket.socket) -> str:
-        """Return the URL for clients; for a wildcard address that of this machine's name."""
+        """Return the URL for clients; for a wildcard address, with this machine's name."""
         host = socket.gethostname() if _is_wildcard(self.host) else self.host
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{shown}:{sock.getsockname()[1]}"

@@ -1,7 +1,7 @@
-"""The life of the service process: claim the state directory, listen, serve until a signal, leave in order.
+"""The life cycle of the service process: lock the state directory, listen, serve until a signal, shut down.
 
-What serves is made by `tidemill.server.app.create_app`; this module does not know what it does. Jobs are not
-children of this process in any way that matters: it may die at any line here and they run on.
+`tidemill.server.app.create_app` creates the application; this module does not depend on it. Jobs do not depend on this
+process: they keep running if it dies at any point.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class ServiceApp(Protocol):
 
 
 class AppFactory(Protocol):
-    """Makes the application."""
+    """Creates the ASGI application, whose lifespan starts and ends all parts of the service."""
 
     def __call__(
         self,
@@ -78,8 +78,8 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     """Run the service in this process until SIGTERM or SIGINT.
 
     Args:
-        ready_fd: A file descriptor that receives the URL and is closed when the service answers; it is closed
-            without one when the service cannot start.
+        ready_fd: File descriptor to which the URL is written when the service answers. It is closed then, or without a
+            URL if the service cannot start.
 
     Raises:
         StateInUse: Another service holds the state directory.
@@ -87,7 +87,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     """
     stop = StopSignal()
     with _Ready(ready_fd) as ready, stop.noticed():
-        # Everything made from here on is for its owner alone.
+        # Only the owner may access files created from here on.
         os.umask(0o077)
         if settings.executor != "local":
             make_room_for_agents()
@@ -107,7 +107,7 @@ class _Sockets:
     """The listening sockets: one on loopback, and optionally one on an address for other machines.
 
     Attributes:
-        inherited: Those of the service that led before, with or without TLS.
+        inherited: Sockets on the addresses of the previous leader, with or without TLS.
     """
 
     local: socket.socket
@@ -164,7 +164,7 @@ def _serve_in_turn(
         try:
             sockets = stack.enter_context(_sockets(settings, public))
         except ConfigurationError as error:
-            # The leader may be on this machine and have this port from the service that led before it.
+            # The leader may be on this machine, and use this port because it took it over from its predecessor.
             _log.warning("standby.does_not_listen", reason=str(error))
         address = _address(settings, sockets)
         while True:
@@ -189,7 +189,7 @@ def _serve_in_turn(
 
 @contextlib.contextmanager
 def _locked_soon(state: StateDirectory) -> Generator[None]:
-    """Hold the state directory; the kernel may need a moment to take it from a process that has ended."""
+    """Hold the state directory; the kernel may need a moment to release it after a process has ended."""
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     with contextlib.ExitStack() as stack:
         while True:
@@ -204,7 +204,7 @@ def _locked_soon(state: StateDirectory) -> Generator[None]:
 
 
 def _address(settings: Settings, sockets: _Sockets | None) -> str:
-    """Return the URL for clients, also if the leader listens there instead of this service."""
+    """Return the URL for clients, even if the leader listens there instead of this service."""
     if sockets is None:
         return f"{'https' if settings.tls_certificate else 'http'}://{settings.host}:{settings.port}"
     return sockets.public_url or listener_url(sockets.local)
@@ -253,7 +253,7 @@ def _serve_locked(
         ready.say(url)
 
     def ending() -> None:
-        # First, so that clients no longer find this service.
+        # Removed first, so that clients no longer find this service.
         state.service_file.unlink(missing_ok=True)
         _log.info("service.ending", url=url)
         app.end_waits()
@@ -298,14 +298,14 @@ async def _serve_until_signal(
 
 
 class _Ready:
-    """The pipe on which a parent waits: the URL once, or end of file."""
+    """The pipe on which a parent waits: it receives the URL once, or end of file."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
     def __enter__(self) -> "_Ready":
         if self._fd is not None:
-            # Child processes must not keep the parent waiting.
+            # Otherwise child processes would keep the pipe open, and the parent waiting.
             os.set_inheritable(self._fd, False)
         return self
 
@@ -314,7 +314,7 @@ class _Ready:
 
     def say(self, url: str) -> None:
         if self._fd is not None:
-            # A parent that has gone away is no reason not to serve.
+            # The service also runs if the parent has exited.
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._fd, f"{url}\n".encode())
             self._close()

@@ -1,7 +1,8 @@
-"""A second service on the same database: it passes connections on to the one that leads, and follows it.
+"""A second service on the same database: forwards connections to the leader, and takes over when it ends.
 
-Connections are passed on as bytes, so requests, signatures and TLS are between the client and the leader. While nobody
-leads they wait: clients see a pause, and those that were connected to the leader an interruption that they repeat.
+Connections are forwarded as bytes, so requests, signatures and TLS are between client and leader. While no service
+leads, new connections wait: their clients see a pause. Clients that were connected to the leader see an interruption,
+and retry.
 """
 
 import asyncio
@@ -32,16 +33,16 @@ _log = structlog.get_logger("tidemill.server")
 async def stand_by(
     database_url: str, sock: socket.socket | None, *, stop: StopSignal, ready: Callable[[], None]
 ) -> Lead | None:
-    """Pass on what comes to a socket until the lead is free.
+    """Forward the connections of a socket until the lead is free.
 
     Args:
         database_url: The database that both services use.
-        sock: Listens; stays open. None passes on nothing.
+        sock: Listening socket, which stays open. None forwards nothing.
         stop: Ends this process.
-        ready: Called when connections are passed on, or the lead turns out to be free.
+        ready: Called when connections are forwarded, or the lead is found to be free.
 
     Returns:
-        The lead that ended, to be followed; None if a signal ends this process first.
+        The lead that ended, to be taken over; None if a signal ends this process first.
     """
     succession = Succession(database_url)
     relay = _Relay()
@@ -65,9 +66,10 @@ async def stand_by(
 
 
 def end_predecessor(state: StateDirectory) -> None:
-    """End the service that held the state directory if it still runs on this machine, but hangs.
+    """Kill the service that held the state directory, if it still runs on this machine but hangs.
 
-    Its records are safe from it, because its connection to the database is gone. Its files are safe once it is.
+    It can no longer change the records, because its connection to the database is closed. Only its death protects the
+    files.
     """
     holder = state.holder()
     if holder is None or not holder.alive or holder.pid == os.getpid():
@@ -83,7 +85,7 @@ def end_predecessor(state: StateDirectory) -> None:
 
 
 class _Relay:
-    """Passes the connections of a listening socket on to a target, which may change.
+    """Forwards the connections of a listening socket to a target, which may change.
 
     Attributes:
         target: Host and port; None while there is none.
@@ -100,22 +102,22 @@ class _Relay:
             client, _address = await loop.sock_accept(sock)
             with contextlib.ExitStack() as stack:
                 stack.enter_context(client)
-                # Until the target answers, later callers wait in the queue of the socket: for the next leader, or for
-                # this service.
+                # Until the target answers, later clients wait in the socket's queue, for the next leader or for this
+                # service.
                 leader = stack.enter_context(await self._leader())
                 task = asyncio.create_task(_pass_on(client, leader, stack.pop_all()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def close(self, *accepting: "asyncio.Task[None]") -> None:
-        """Accept no more connections, and cut those that are passed on: their leader is gone."""
+        """Stop accepting connections, and close the forwarded ones: their leader is gone."""
         tasks = [*accepting, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _leader(self) -> socket.socket:
-        """Return a connection to the target, once one can be made."""
+        """Return a connection to the target, as soon as one can be made."""
         while True:
             host, port = self.target or ("", 0)
             sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -150,7 +152,7 @@ async def _pass_on(client: socket.socket, leader: socket.socket, sockets: contex
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
     """Copy bytes until the source ends, then end the sink."""
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # one of the two has gone: that ends it as well
+    with contextlib.suppress(OSError):  # one of the two has disconnected, which ends the copy
         while block := await loop.sock_recv(source, BLOCK_BYTES):
             await loop.sock_sendall(sink, block)
         sink.shutdown(socket.SHUT_WR)

@@ -1,7 +1,7 @@
 """The state directory: its tree, its permissions, and the lock that keeps a second service out.
 
-One service owns one directory. The lock is `flock` on a file that also names its holder, so the refusal can say
-who that is; the kernel drops it with the process, however that ends. The paths of all files are defined here only.
+One service owns one directory. The lock is an `flock` on a file that contains the process id of its holder, so that a
+refusal can name the holder. The kernel releases the lock when the process ends. Only this module defines the paths.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class StateDirectory:
 
     @property
     def database_owner(self) -> Path:
-        """The name that a PostgreSQL database knows this directory by."""
+        """File with the name by which a PostgreSQL database knows this directory."""
         return self.root / "database.json"
 
     @property
@@ -95,7 +95,7 @@ class StateDirectory:
 
     @property
     def client(self) -> Path:
-        """Files that clients are pointed to by `tidemill env`."""
+        """Files to which `tidemill env` points clients."""
         return self.root / "client"
 
     @property
@@ -108,14 +108,14 @@ class StateDirectory:
         return self.root / "notify.sock"
 
     def create(self, *, magic: Callable[[Path], int] | None = None) -> None:
-        """Make the tree with mode 0700, or check the one that is there.
+        """Create the tree with mode 0700, or check an existing one.
 
         Args:
-            magic: Answers the file system type of a path; the default asks the kernel.
+            magic: Returns the file system type of a path. Default: asks the kernel.
 
         Raises:
-            ConfigurationError: It cannot be created, belongs to another user, is open to other users, is on a network
-            file system, holds foreign files, or was written by a newer version.
+            ConfigurationError: The tree cannot be created, belongs to another user, is accessible to other users, is on
+                a network file system, contains other files, or was written by a newer version.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class StateDirectory:
         """Hold the directory for this process.
 
         Raises:
-            StateInUse: Another process holds it.
+            StateInUse: Another process holds the directory.
         """
         fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -145,7 +145,7 @@ class StateDirectory:
                 raise self._in_use() from None
             own = ProcessId.own()
             record = {"version": 1, "pid": own.pid, "boot_id": own.boot_id, "start_ticks": own.start_ticks}
-            # Written in place: a rename would replace the locked file by an unlocked one.
+            # Written in place: a rename would replace the locked file with an unlocked one.
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps(record).encode(), 0)
             yield
@@ -153,7 +153,7 @@ class StateDirectory:
             os.close(fd)
 
     def holder(self) -> ProcessId | None:
-        """The process that wrote its name into the lock last; it need not live."""
+        """Return the last process that wrote its id into the lock file; it may have ended."""
         record = _read_record(self.lock_file) or {}
         try:
             return ProcessId(record["boot_id"], record["pid"], record["start_ticks"])
@@ -196,7 +196,7 @@ class StateDirectory:
     def _claim_empty(self, marker: Path) -> None:
         # The detached start opens the log before the service claims the directory.
         strange = sorted(entry.name for entry in self.root.iterdir() if entry.name != self.service_log.name)
-        # A first start that was cut short leaves nothing but the marker's temporary file.
+        # An interrupted first start leaves only the temporary file of the marker.
         strange = [name for name in strange if not name.startswith(f".{marker.name}.")]
         if strange:
             raise ConfigurationError(
@@ -224,7 +224,7 @@ def _filesystem_magic(path: Path) -> int:
     if not sys.platform.startswith("linux"):
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
-    # struct statfs begins with f_type, a machine word on every 64-bit Linux; the rest is room for the others.
+    # struct statfs begins with f_type, a machine word on every 64-bit Linux; the buffer has room for the other members.
     buffer = ctypes.create_string_buffer(512)
     if libc.statfs(os.fsencode(path), buffer) != 0:
         number = ctypes.get_errno()
@@ -236,6 +236,6 @@ def _read_record(path: Path) -> dict[str, Any] | None:
     try:
         value = read_json(path)
     except ValueError:
-        # The holder is writing it at this moment.
+        # The holder is writing the file at this moment.
         return {}
     return value if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, noticed whenever they come: a service that takes over runs one event loop after the other."""
+"""SIGTERM and SIGINT, noticed at any time: a service that takes over runs several event loops in sequence."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ __all__ = ["StopSignal"]
 
 
 class StopSignal:
-    """Whether the process has been asked to end, for the main thread and the event loops that it runs."""
+    """Whether the process was asked to end, for the main thread and the event loops that it runs."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -18,7 +18,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def noticed(self) -> Generator[None]:
-        """Notice the signals during the block, instead of what they did before."""
+        """Handle the signals inside the block, in place of their previous handlers."""
         before = [(number, signal.signal(number, self._notice)) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             yield
@@ -27,11 +27,11 @@ class StopSignal:
                 signal.signal(number, handler)
 
     def is_set(self) -> bool:
-        """Whether a signal has come."""
+        """Return whether a signal has arrived."""
         return self._is_set
 
     async def wait(self) -> None:
-        """Wait until a signal has come. One task may wait at a time."""
+        """Wait until a signal has arrived. One task may wait at a time."""
         self._waiting = (asyncio.get_running_loop(), asyncio.Event())
         try:
             if not self._is_set:

@@ -1,1 +1,1 @@
-"""AWS-shaped handlers, thin: they turn members of a request into a call of `tidemill.control`, and back."""
+"""Thin handlers of AWS's operations: they convert request members to calls of `tidemill.control`, and results back."""

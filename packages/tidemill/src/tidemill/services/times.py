@@ -6,10 +6,10 @@ __all__ = ["milliseconds", "when"]
 
 
 def when(milliseconds_since_epoch: int) -> datetime:
-    """A stored time as the wire's serializer wants it."""
+    """Convert a stored time to the type that the wire serializes."""
     return datetime.fromtimestamp(milliseconds_since_epoch / 1000, tz=UTC)
 
 
 def milliseconds(value: datetime | None) -> int | None:
-    """A parsed request time as the store wants it."""
+    """Convert a time in a request to the form in which it is stored."""
     return None if value is None else int(value.timestamp() * 1000)

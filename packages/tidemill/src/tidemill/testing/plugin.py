@@ -17,13 +17,26 @@ __all__ = ["tidemill_service", "tidemill_session", "tidemill_settings"]
 
 @pytest.fixture(scope="session")
 def tidemill_settings() -> dict[str, object]:
-    """Settings of `tidemill_service` by name. Override it in ``conftest.py``, e.g. ``{"stop_grace_s": 2}``."""
+    """Return the settings of `tidemill_service` by name. Default: none.
+
+    Override the fixture in ``conftest.py``, e.g. to return ``{"stop_grace_s": 2}``.
+
+    Returns:
+        Members of `tidemill.settings.Settings`.
+    """
     return {}
 
 
 @pytest.fixture(scope="session")
 def tidemill_service(tidemill_settings: dict[str, object]) -> "Iterator[Service]":
-    """Start a `Service` with an empty state directory, shared by the test session and removed at its end."""
+    """Start a `Service` with an empty state directory, shared by the test session and removed at its end.
+
+    Args:
+        tidemill_settings: The fixture with the settings of the service.
+
+    Yields:
+        The running service.
+    """
     from tidemill.testing.service import Service
 
     with Service(settings=tidemill_settings) as service:
@@ -32,5 +45,12 @@ def tidemill_service(tidemill_settings: dict[str, object]) -> "Iterator[Service]
 
 @pytest.fixture
 def tidemill_session(tidemill_service: "Service") -> Any:
-    """Return a new boto3 session whose clients use `tidemill_service`."""
+    """Return a new boto3 session whose clients use `tidemill_service`.
+
+    Args:
+        tidemill_service: The fixture with the service.
+
+    Returns:
+        A boto3 session.
+    """
     return tidemill_service.boto3_session()

@@ -106,7 +106,11 @@ class Service:
         return client_environment(self._connection(), state=self._state)
 
     def boto3_session(self) -> Any:
-        """Return a new boto3 session whose clients and resources use this service, also after `restart`."""
+        """Return a new boto3 session whose clients and resources use this service, also after `restart`.
+
+        Returns:
+            A `boto3.Session` with the endpoint, the region and the keys of the service.
+        """
         from tidemill.server.client import boto_session
 
         return boto_session(self._connection())
@@ -116,6 +120,9 @@ class Service:
 
         Args:
             name: Name of an AWS service as boto3 uses it, e.g. ``"sagemaker"``.
+
+        Returns:
+            The client.
         """
         return self.boto3_session().client(name)
 
@@ -138,7 +145,7 @@ class Service:
             url = ready.read(4096).decode().strip() if answered else ""
         if not url:
             if answered:
-                # The pipe is closed: the process ends, and writes why.
+                # The pipe is closed: the process is exiting, and its log contains the reason.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_END_TIMEOUT_S)
             self.kill()
@@ -244,7 +251,7 @@ class Service:
             remove_tree(self.state_dir)
 
     def _end_instances(self) -> None:
-        """Kill the jobs, which outlive the service on purpose, before their state directory is removed."""
+        """Kill the jobs, which outlive the service by design, before their state directory is removed."""
         from tidemill.executors.networks import JobNetworks
         from tidemill.instance.directory import InstanceDirectory
         from tidemill.server.background import wait_for_end

@@ -14,12 +14,12 @@ _BODILESS = (204, 304)
 
 
 def error_reply(error: AwsError, *, request: Request, match: Match, request_id: str) -> HttpReply:
-    """Write an error.
+    """Serialize an error.
 
     Args:
-        error: Code, status, message and what else it carries.
-        request: The request it answers; a HEAD gets no body.
-        match: Says the protocol.
+        error: The error.
+        request: The request; the answer to a HEAD has no body.
+        match: Determines the protocol.
         request_id: Included in the body if the protocol has a member for it.
     """
     if match.form == "rest-xml":

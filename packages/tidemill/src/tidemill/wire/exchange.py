@@ -1,7 +1,7 @@
-"""What passes between the wire and the services: a context and plain dictionaries in botocore's shapes.
+"""The data exchanged between wire and services: a context, and plain dictionaries in botocore's shapes.
 
-A handler receives the parsed, validated input members of its operation and answers the output members. It never
-sees HTTP, and the wire never sees a domain object.
+A handler gets the parsed, validated input members of its operation and returns the output members. Handlers never see
+HTTP, and the wire never sees domain objects.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -16,7 +16,7 @@ __all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "S
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who signed the request."""
+    """The signer of a request."""
 
     access_key_id: str
     arn: str
@@ -24,19 +24,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a handler may know of a request besides its input members."""
+    """Facts about a request that a handler gets in addition to its input members."""
 
     request_id: str
     service: str
     """botocore's service name: sagemaker, sagemaker-runtime, logs, cloudwatch, s3, sts, iam."""
     operation: str
-    """The operation as the model names it, e.g. ``CreateTrainingJob``."""
+    """Name of the operation in the model, e.g. ``CreateTrainingJob``."""
     caller: Caller
     region: str
     headers: Mapping[str, str]
     """Request headers, names in lower case."""
     scheme: str = "http"
-    """``http`` or ``https``: how the client reached the service."""
+    """``http`` or ``https``, as the client reached the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +50,9 @@ class FileBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer whose HTTP status or headers are not those of the model. A plain mapping is a 200.
+    """An answer with an HTTP status or headers that differ from the model. A plain mapping is a 200.
 
-    A ``Body`` member that streams is bytes, a FileBody or an asynchronous iterator of bytes.
+    A streaming ``Body`` member is bytes, a FileBody or an asynchronous iterator of bytes.
     """
 
     members: Mapping[str, Any] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Reply:
 
 
 class Handler(Protocol):
-    """One operation. A streaming ``Body`` in ``request`` is an asynchronous iterator of verified, decoded bytes:
-    it raises at its end if signature, checksum or length do not hold, so publish nothing before it is exhausted."""
+    """One operation. A streaming ``Body`` in ``request`` is an asynchronous iterator of verified, decoded bytes. It
+    raises at its end if signature, checksum or length are wrong, so publish nothing before it is exhausted."""
 
     def __call__(self, request: dict[str, Any], context: Context) -> Awaitable[Mapping[str, Any] | Reply]: ...
 
@@ -82,7 +82,7 @@ class Authorizer(Protocol):
 
 
 class Service(Protocol):
-    """One AWS service: its handlers by operation name. What is missing answers the protocol's unknown operation."""
+    """One AWS service: its handlers by operation name. Other operations get the protocol's error for unknown ones."""
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...

@@ -1,8 +1,8 @@
 """The ASGI application in front of all services.
 
-The way of a request: match -> guard -> verify -> read and parse -> validate -> authorize -> handler -> serialize. Every
-refusal leaves in the form of the protocol that the request speaks, and nothing else leaves: an unexpected exception is
-logged with the request id and answered as an internal failure without a word about its inside.
+Steps of a request: match, guard, verify, read and parse, validate, authorize, handler, serialize. Every refusal has the
+format of the request's protocol. An unexpected exception is logged with the request id, and answered as an internal
+failure without details.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _log = structlog.get_logger("tidemill.wire")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """Largest request bodies in bytes, after chunk decoding."""
+    """Maximum sizes of request bodies in bytes, after chunk decoding."""
 
     control_bytes: int = 2 * 1024 * 1024
     """JSON of control-plane services, and S3's XML documents."""
@@ -54,18 +54,18 @@ class BodyLimits:
 
 
 class Gateway:
-    """Takes AWS requests and hands them to services.
+    """Receives AWS requests and passes them to services.
 
     Args:
-        services: By botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch.
-        credentials: Finds the secrets that requests are signed with.
-        authorizer: Decides what each of them may do.
-        region: The service's region, as handlers see it.
-        allowed_hosts: Host names accepted besides loopback names.
-        clock: For the age of signatures.
-        is_certain: Whether no other service can have taken over. Default: none can.
-        limits: Largest bodies.
-        strict_region: Refuse signatures that were made for another region.
+        services: Services by botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch.
+        credentials: Finds the secrets with which requests are signed.
+        authorizer: Decides whether a credential may send a request.
+        region: The service's region, passed to handlers.
+        allowed_hosts: Host names accepted in addition to loopback names.
+        clock: Clock for the age of signatures.
+        is_certain: Returns whether no other service can have taken over. Default: none can.
+        limits: Maximum sizes of bodies.
+        strict_region: Whether to refuse signatures made for another region.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Gateway:
 
     @property
     def operations(self) -> frozenset[tuple[str, str]]:
-        """Service and name of every operation that has a handler."""
+        """The (service, name) pairs of all operations that have a handler."""
         return frozenset((name, each) for name, handlers in self._handlers.items() for each in handlers)
 
     def warm(self) -> None:
-        """Load the models of all services now, so that no first request waits for them."""
+        """Load the models of all services now, so that the first requests need not wait for them."""
         for service in self._handlers:
             service_model(service)
         self._router("s3")
@@ -110,51 +110,51 @@ class Gateway:
         if scope["type"] != "http":
             raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
         request = Request(scope)
-        visit = _Visit(request, receive, str(uuid.uuid4()))
-        reply = await self._reply(visit)
-        is_s3 = visit.match.service == "s3"
-        reply.headers.append((b"x-amzn-requestid", visit.request_id.encode("ascii")))
+        state = _RequestState(request, receive, str(uuid.uuid4()))
+        reply = await self._reply(state)
+        is_s3 = state.match.service == "s3"
+        reply.headers.append((b"x-amzn-requestid", state.request_id.encode("ascii")))
         if is_s3:
-            reply.headers.append((b"x-amz-request-id", visit.request_id.encode("ascii")))
-        close = visit.must_close or (not visit.body_is_read and request.has_body)
+            reply.headers.append((b"x-amz-request-id", state.request_id.encode("ascii")))
+        close = state.must_close or (not state.body_is_read and request.has_body)
         await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=close)
 
-    async def _reply(self, visit: "_Visit") -> HttpReply:
+    async def _reply(self, state: "_RequestState") -> HttpReply:
         try:
-            return await self._answer(visit)
+            return await self._answer(state)
         except AwsError as error:
             if error.status >= 500:
-                _log.error("wire.failure", request_id=visit.request_id, code=error.code, error=error.message)
-            visit.must_close = visit.must_close or error.close
-            return error_reply(error, request=visit.request, match=visit.match, request_id=visit.request_id)
+                _log.error("wire.failure", request_id=state.request_id, code=error.code, error=error.message)
+            state.must_close = state.must_close or error.close
+            return error_reply(error, request=state.request, match=state.match, request_id=state.request_id)
         except Exception:  # noqa: BLE001 - the last line of defence: logged in full, answered without detail
             _log.exception(
                 "wire.internal_failure",
-                request_id=visit.request_id,
-                service=visit.match.service,
-                operation=visit.match.operation,
+                request_id=state.request_id,
+                service=state.match.service,
+                operation=state.match.operation,
             )
             failure = AwsError(
                 f"An internal error occurred. Its details are in the service's log under request id"
-                f" {visit.request_id}.",
-                code="InternalError" if visit.match.service == "s3" else "InternalFailure",
+                f" {state.request_id}.",
+                code="InternalError" if state.match.service == "s3" else "InternalFailure",
             )
-            return error_reply(failure, request=visit.request, match=visit.match, request_id=visit.request_id)
+            return error_reply(failure, request=state.request, match=state.match, request_id=state.request_id)
 
-    async def _answer(self, visit: "_Visit") -> HttpReply:
-        request = visit.request
-        found = visit.match = match(request, router=self._router)
+    async def _answer(self, state: "_RequestState") -> HttpReply:
+        request = state.request
+        found = state.match = match(request, router=self._router)
         self._guard.check(request)
         await self._await_certainty()
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
         claim = self._verifier.claim(request, service=found.signing_name)
         if found.service == "s3":
-            return await self._answer_s3(visit, claim)
-        return await self._answer_plain(visit, claim)
+            return await self._answer_s3(state, claim)
+        return await self._answer_plain(state, claim)
 
     async def _await_certainty(self) -> None:
-        """Wait for the database for a moment, as one that restarts is back before the client would try again."""
+        """Wait a moment for the database: after a restart it is often back before the client would retry."""
         if self._is_certain is None:
             return
         for _ in range(_LOOKS):
@@ -165,11 +165,11 @@ class Gateway:
             "the database cannot be used now, and another service may have taken over; try again in a moment"
         )
 
-    async def _answer_plain(self, visit: "_Visit", claim: Claim) -> HttpReply:
-        """Services whose body is small: it is read, then the signature over its hash is compared."""
-        request, found = visit.request, visit.match
+    async def _answer_plain(self, state: "_RequestState", claim: Claim) -> HttpReply:
+        """Answer for a service with small bodies: read the body, then verify the signature over its hash."""
+        request, found = state.request, state.match
         self._check_encoding(request, found)
-        body = await self._read(visit, self._plain_limit(found))
+        body = await self._read(state, self._plain_limit(found))
         digest = hashlib.sha256(body).hexdigest()
         claimed = request.headers.get("x-amz-content-sha256")
         if claimed is not None and not hmac.compare_digest(claimed.encode(), digest.encode()):
@@ -190,11 +190,11 @@ class Gateway:
                     status=400,
                 )
         handler, spec = self._operation(found, name or "", request)
-        return await self._handle(visit, handler, spec, claim, fields, body)
+        return await self._handle(state, handler, spec, claim, fields, body)
 
-    async def _answer_s3(self, visit: "_Visit", claim: Claim) -> HttpReply:
-        """S3 signs what the client claims of the body; the body is held against that while it is read."""
-        request, found = visit.request, visit.match
+    async def _answer_s3(self, state: "_RequestState", claim: Claim) -> HttpReply:
+        """Answer for S3, where the signature covers the announced hash, which is verified while the body is read."""
+        request, found = state.request, state.match
         payload = request.headers.get("x-amz-content-sha256")
         if payload is None:
             if not claim.presigned:
@@ -207,35 +207,35 @@ class Gateway:
         stream = open_body(
             request,
             claim,
-            visit.receive,
+            state.receive,
             payload=payload,
             limit_bytes=self._limits.object_bytes if spec.streams_input else self._limits.control_bytes,
             checks_digest=spec.checks_digest,
         )
-        visit.stream = stream
+        state.stream = stream
         _hide_chunking(request, stream)
         if spec.streams_input:
-            return await self._handle(visit, handler, spec, claim, found.path, stream)
-        return await self._handle(visit, handler, spec, claim, found.path, await stream.read())
+            return await self._handle(state, handler, spec, claim, found.path, stream)
+        return await self._handle(state, handler, spec, claim, found.path, await stream.read())
 
     async def _handle(
         self,
-        visit: "_Visit",
+        state: "_RequestState",
         handler: Handler,
         spec: Operation,
         claim: Claim,
         fields: Mapping[str, str],
         body: bytes | BodyStream,
     ) -> HttpReply:
-        request = visit.request
+        request = state.request
         unknown: list[str] = []
         members = spec.read(request, fields, body, unknown)
         if unknown:
-            _log.warning("wire.unknown_members", request_id=visit.request_id, operation=spec.name, members=unknown)
+            _log.warning("wire.unknown_members", request_id=state.request_id, operation=spec.name, members=unknown)
         refuse_invalid(spec.check, members, code=spec.code)
         spec.refuse(members)
         context = Context(
-            request_id=visit.request_id,
+            request_id=state.request_id,
             service=spec.service,
             operation=spec.name,
             caller=Caller(claim.credential.access_key_id, claim.credential.arn),
@@ -245,8 +245,8 @@ class Gateway:
         )
         answer = await self._authorizer.handle(handler, members, context, claim.credential)
         if not isinstance(answer, Reply):
-            return spec.write(answer, visit.request_id)
-        reply = spec.write(answer.members, visit.request_id)
+            return spec.write(answer, state.request_id)
+        reply = spec.write(answer.members, state.request_id)
         if answer.status != 200:
             reply.status = answer.status
         reply.headers.extend(header_pairs(answer.headers.items()))
@@ -274,14 +274,14 @@ class Gateway:
             return self._limits.form_bytes
         return self._limits.invoke_bytes if found.service == "sagemaker-runtime" else self._limits.control_bytes
 
-    async def _read(self, visit: "_Visit", limit_bytes: int) -> bytes:
+    async def _read(self, state: "_RequestState", limit_bytes: int) -> bytes:
         try:
-            body = await read_body(visit.receive, visit.request, limit_bytes=limit_bytes)
+            body = await read_body(state.receive, state.request, limit_bytes=limit_bytes)
         except AwsError as error:
-            if error.status == 413 and visit.match.service == "sagemaker-runtime":
+            if error.status == 413 and state.match.service == "sagemaker-runtime":
                 error.members |= {"OriginalStatusCode": 413, "OriginalMessage": error.message}
             raise
-        visit.body_is_read = True
+        state.body_is_read = True
         return body
 
     @staticmethod
@@ -303,8 +303,8 @@ class Gateway:
         return router
 
 
-class _Visit:
-    """One request on its way through the gateway."""
+class _RequestState:
+    """State of one request in the gateway."""
 
     def __init__(self, request: Request, receive: Receive, request_id: str) -> None:
         self.request = request
@@ -317,7 +317,7 @@ class _Visit:
 
     @property
     def body_is_read(self) -> bool:
-        """Whether nothing of the request's body is left to be read."""
+        """Whether the request's body was read completely."""
         return self._body_is_read or (self.stream is not None and self.stream.is_exhausted)
 
     @body_is_read.setter
@@ -326,7 +326,7 @@ class _Visit:
 
 
 def _hide_chunking(request: Request, stream: BodyStream) -> None:
-    """Let handlers see the size and encoding of the object, not of its way over the wire."""
+    """Show handlers the size and encoding of the object, not those of the transfer."""
     if "x-amz-decoded-content-length" in request.headers and stream.size_bytes is not None:
         request.headers["content-length"] = str(stream.size_bytes)
     encodings = [part.strip() for part in request.headers.get("content-encoding", "").split(",")]

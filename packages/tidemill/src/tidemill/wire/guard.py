@@ -1,7 +1,7 @@
 """Keeps web pages out: a Host allow-list against DNS rebinding, Origin and Sec-Fetch-Site against forged requests.
 
-A browser can be made to send requests to a loopback service. It cannot sign them, but refusing it before anything
-else is read costs nothing and needs no secret.
+A web page can make a browser send requests to a loopback service. The browser cannot sign them, but refusing them
+before anything else is read is cheap and needs no secret.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ class Guard:
     """Checks of a request head that need no credentials.
 
     Args:
-        allowed_hosts: Host names accepted besides loopback names; the port is not compared.
+        allowed_hosts: Host names accepted in addition to loopback names; ports are not compared.
     """
 
     def __init__(self, allowed_hosts: Iterable[str] = ()) -> None:
@@ -25,10 +25,10 @@ class Guard:
         self._seen: dict[str, bool] = {}
 
     def check(self, request: Request) -> None:
-        """Let the request pass.
+        """Check a request.
 
         Raises:
-            AwsError: 400 for no or several Host headers, 421 for a foreign Host, 403 for a foreign Origin.
+            AwsError: 400 for no or several Host headers, 421 for an unknown Host, 403 for another Origin.
         """
         host = request.headers.get("host", "")
         if request.host_headers != 1 or not host:
@@ -47,7 +47,7 @@ class Guard:
         self._check_origin(request, host)
 
     def allows(self, host: str) -> bool:
-        """Whether a Host header names this service. Any port is accepted."""
+        """Return whether a Host header names this service, with any port."""
         known = self._seen.get(host)
         if known is None:
             name = host_name(host)
@@ -75,7 +75,7 @@ class Guard:
 
 
 def host_name(host: str) -> str | None:
-    """The name in a Host header in lower case without its port, or None when the header is malformed."""
+    """Return the name in a Host header in lower case without its port; None if the header is malformed."""
     if host.startswith("["):
         name, bracket, rest = host[1:].partition("]")
         return name.lower() if bracket and _is_port(rest) else None

@@ -1,7 +1,7 @@
-"""Select the service of a request by its target header, content type, path, in this order; the rest is S3.
+"""Determines the service of a request by its target header, its content type and its path, in this order, or else S3.
 
-Never by a fixed protocol per service: a model's protocol changes between releases of a client. Method, path, query and
-headers select the operation of a REST service, as in its model.
+The protocol is not fixed per service, because the protocol in a model changes between releases of clients. Method,
+path, query and headers select the operation of a REST service, according to the model.
 """
 
 import re
@@ -17,10 +17,10 @@ from tidemill.wire.request import Request, media_type
 __all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "match"]
 
 Form = str
-"""How errors are written: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
+"""Format of errors: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
 
 SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "tidemill-instances": "tidemill"}
-"""Where a service signs under another name than botocore's."""
+"""Names in signatures of services that sign under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
@@ -31,31 +31,31 @@ _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the head of a request asks for."""
+    """The service, protocol and operation in the head of a request."""
 
     service: str
     form: Form
     operation: str | None = None
-    """None when the body says it (query protocol), or when there is none (``unknown``)."""
+    """None if the body names it (query protocol), or if there is none (``unknown``)."""
     path: Mapping[str, str] = field(default_factory=dict)
     """Parameters taken from the path."""
     json_version: str = "1.1"
     unknown: str | None = None
-    """What was asked for, where it is nothing that this service has."""
+    """The requested operation, if this service does not have it."""
 
     @property
     def signing_name(self) -> str:
-        """The service's name in a signature's scope."""
+        """The service's name in the scope of a signature."""
         return SIGNING_NAMES.get(self.service, self.service)
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """One operation and the properties that a request for it must have."""
+    """One operation, and the properties of its requests."""
 
     operation: str
     literals: tuple[tuple[str, str], ...]
-    """Query parameters that the model's path names, with their value or an empty text."""
+    """Query parameters in the model's path, with their value or an empty text."""
     parameters: tuple[str, ...]
     """Query parameters that the operation requires."""
     headers: tuple[str, ...]
@@ -64,11 +64,11 @@ class _Route:
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """More specific routes come first; of equal ones, the one that has a handler."""
+        """Sort key: more specific routes come first, and among equal ones those with a handler."""
         return len(self.literals), len(self.parameters) + len(self.headers), self.handled
 
     def fits(self, request: Request) -> bool:
-        """Whether the request has all that the route asks for."""
+        """Return whether the request has everything that the route requires."""
         query, headers = request.query_map, request.headers
         return (
             all(name in query and value in ("", query[name]) for name, value in self.literals)
@@ -87,7 +87,7 @@ class RestRouter:
     """The operations of one REST service by method, path, query and headers.
 
     Args:
-        service: botocore's name.
+        service: botocore's name of the service.
         handled: Operations that have a handler.
     """
 
@@ -101,7 +101,7 @@ class RestRouter:
                 place.routes.sort(key=lambda route: route.rank, reverse=True)
 
     def find(self, request: Request) -> tuple[str, Mapping[str, str]] | None:
-        """The operation's name and its path parameters, or None."""
+        """Return the operation's name and its path parameters, or None."""
         for place in self._places.get(request.method, {}).values():
             found = place.pattern.fullmatch(request.raw_path)
             if found is None:
@@ -114,7 +114,7 @@ class RestRouter:
         return None
 
     def knows(self, method: str) -> bool:
-        """Whether any operation is asked for by ``method``."""
+        """Return whether any operation uses ``method``."""
         return method in self._places
 
     def _add(self, operation: OperationModel, *, handled: bool) -> None:
@@ -129,14 +129,14 @@ class RestRouter:
 
 
 def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
-    """Find service, protocol and operation.
+    """Determine service, protocol and operation.
 
     Args:
         request: The head of a request, not verified.
-        router: Gives the routes of a REST service.
+        router: Returns the routes of a REST service.
 
     Raises:
-        AwsError: InvalidURI, a path that is not UTF-8.
+        AwsError: InvalidURI, the path is not UTF-8.
     """
     target = request.headers.get("x-amz-target")
     if target is not None:

@@ -1,4 +1,4 @@
-"""One operation of a service, ready for use: how to read, check and answer it. Compiled from the model once."""
+"""One operation of a service, ready for use: how to parse, check and answer it. Compiled from the model once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from tidemill.wire.validation.validate import Check, compile_check
 __all__ = ["Operation", "operation"]
 
 Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
-"""Request, path parameters or form fields, body, and a list that collects unknown members."""
+"""Arguments: request, path parameters or form fields, body, and a list that collects unknown members."""
 Write = Callable[[Mapping[str, Any], str], HttpReply]
-"""Output members and the request id."""
+"""Arguments: output members and the request id."""
 
 _VALIDATION_CODES = {
     "cloudwatch": "ValidationError",
@@ -38,12 +38,12 @@ _VALIDATION_CODES = {
 }
 
 _REFUSAL_CODES = {"s3": "InvalidRequest"}
-"""Where a member that cannot be honoured has another code than one that is malformed."""
+"""Error codes for refused members, for services that have another code for them than for malformed members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the gateway needs to know of one operation."""
+    """The functions and facts that the gateway needs for one operation."""
 
     service: str
     name: str
@@ -57,17 +57,17 @@ class Operation:
     streams_input: bool
     """Whether the handler gets the body as a stream."""
     checks_digest: bool
-    """Whether checksum headers speak of this request's body; in some they speak of an object made elsewhere."""
+    """Whether checksum headers are about this request's body; in some operations they are about another object."""
 
 
 @lru_cache(maxsize=1024)
 def operation(service: str, name: str, form: str, json_version: str = "1.1") -> Operation:
-    """Compile an operation, or give the compiled one.
+    """Return a compiled operation; each is compiled once.
 
     Args:
         service: botocore's name of the service.
-        name: The operation as the model names it.
-        form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as the request speaks.
+        name: Name of the operation in the model.
+        form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as in the request.
         json_version: Version of the JSON protocol in the reply's content type.
     """
     code = _VALIDATION_CODES.get(service, "ValidationException")

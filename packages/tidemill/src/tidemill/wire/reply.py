@@ -17,23 +17,23 @@ ReplyBody = bytes | FileBody | AsyncIterator[bytes]
 
 _PIECE_BYTES = 512 * 1024
 _INLINE_BYTES = 64 * 1024
-"""Files up to this size are read in the event loop: a thread costs more than the read."""
+"""Maximum size of files that are read in the event loop: for these a thread costs more than the read."""
 
 
 @dataclass(slots=True)
 class HttpReply:
-    """What is sent back."""
+    """An HTTP answer."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
     """Names in lower case, without content-length and connection, which the sender sets."""
     body: ReplyBody = b""
     content_length: int | None = None
-    """Size announced for a HEAD, or for a stream whose size is known."""
+    """Announced size for a HEAD, or for a stream of known size."""
 
 
 def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Headers as bytes. A control character in a value would let data forge headers, so it is refused.
+    """Encode headers as bytes. Control characters are refused, because data could forge headers with them.
 
     Raises:
         AwsError: InvalidArgument (400).
@@ -53,15 +53,15 @@ def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]
 
 
 async def send_reply(send: Send, receive: Receive, reply: HttpReply, *, is_head: bool, close: bool) -> None:
-    """Send status, headers and body; stop when the client has gone.
+    """Send status, headers and body; stop when the client disconnects.
 
     Args:
         send: ASGI's send.
-        receive: ASGI's receive; watched for the client's going away while a body is streamed. Not used when
-            ``close`` is set, because then the request's body was not read.
-        reply: What to send.
-        is_head: Announce the size, send no body.
-        close: End the connection afterwards.
+        receive: ASGI's receive; while a body is streamed it reports a disconnect. Not used if ``close`` is set, because
+            then the request's body was not read.
+        reply: The reply.
+        is_head: Announce the size, but send no body.
+        close: Close the connection afterwards.
     """
     headers = reply.headers
     length = _length(reply)

@@ -1,4 +1,4 @@
-"""The head of an HTTP request, taken from an ASGI scope once and read by everybody after."""
+"""The head of an HTTP request, read from an ASGI scope once."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,10 +11,10 @@ __all__ = ["Request", "media_type"]
 
 
 class Request:
-    """Method, path, query and headers as they came off the wire.
+    """Method, path, query and headers as they were sent.
 
     Args:
-        scope: The ASGI scope; ``raw_path`` is used, so an encoded slash in an S3 key stays what it was.
+        scope: The ASGI scope; ``raw_path`` is used, so that an encoded slash in an S3 key is preserved.
     """
 
     def __init__(self, scope: Mapping[str, Any]) -> None:
@@ -31,21 +31,21 @@ class Request:
                 self.host_headers += 1
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         self.headers = headers
-        """Names in lower case; a repeated header is joined by commas, which is also how it is signed."""
+        """Names in lower case; values of a repeated header are joined by commas, which is also how they are signed."""
 
     @cached_property
     def query(self) -> list[tuple[str, str]]:
-        """Decoded query parameters in order. A plus sign is a plus sign."""
+        """Decoded query parameters in order. A plus sign is not decoded to a space."""
         return [(self._text(name), self._text(value)) for name, _, value in self.query_pairs]
 
     @cached_property
     def query_pairs(self) -> list[tuple[str, str, str]]:
-        """Query parameters as they are written: name, ``=`` or nothing, value."""
+        """Query parameters as sent: name, ``=`` or nothing, value."""
         return [pair.partition("=") for pair in self.query_string.split("&") if pair]
 
     @cached_property
     def query_map(self) -> dict[str, str]:
-        """Query parameters by name; of a repeated one the first counts."""
+        """Query parameters by name; the first one of a repeated name."""
         found: dict[str, str] = {}
         for name, value in self.query:
             found.setdefault(name, value)
@@ -57,7 +57,7 @@ class Request:
         return self.decode(self.raw_path)
 
     def decode(self, text: str) -> str:
-        """Decode percent signs of a part of the path.
+        """Decode the percent signs in a part of the path.
 
         Raises:
             AwsError: InvalidURI, the bytes are not UTF-8.
@@ -68,13 +68,13 @@ class Request:
 
     @property
     def content_length(self) -> int | None:
-        """Announced size of the body in bytes, before any decoding."""
+        """Announced size of the body in bytes, before decoding."""
         text = self.headers.get("content-length")
         return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
     @property
     def has_body(self) -> bool:
-        """Whether bytes of a body follow the head."""
+        """Whether a body follows the head."""
         return "transfer-encoding" in self.headers or bool(self.content_length)
 
     @staticmethod
@@ -94,5 +94,5 @@ class Request:
 
 
 def media_type(content_type: str) -> str:
-    """The media type of a Content-Type header in lower case, without parameters."""
+    """Return the media type of a Content-Type header in lower case, without parameters."""
     return content_type.partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""The three ways in which AWS writes a point in time. Values are aware datetimes in UTC."""
+"""The three formats in which AWS writes times. Values are aware datetimes in UTC."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_datetime(value: Any) -> datetime:
-    """A handler's timestamp, a datetime or epoch seconds, as an aware datetime."""
+    """Convert a handler's timestamp, a datetime or epoch seconds, to an aware datetime."""
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return parse_epoch(value)
@@ -28,21 +28,21 @@ def epoch_seconds(value: Any) -> float | int:
 
 
 def iso8601(value: Any) -> str:
-    """E.g. ``2026-11-21T10:00:00.250Z``; S3 and the query services always show milliseconds or none."""
+    """Format as ``2026-11-21T10:00:00.250Z``; S3 and the query services always show milliseconds or none."""
     moment = to_datetime(value).astimezone(UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{moment.microsecond // 1000:03d}Z"
 
 
 def rfc822(value: Any) -> str:
-    """E.g. ``Sat, 21 Nov 2026 10:00:00 GMT``."""
+    """Format as ``Sat, 21 Nov 2026 10:00:00 GMT``."""
     return format_datetime(to_datetime(value).astimezone(UTC), usegmt=True)
 
 
 def parse_epoch(value: Any) -> datetime:
-    """Read epoch seconds.
+    """Parse epoch seconds.
 
     Raises:
-        ValueError: Not a finite number that a calendar can hold.
+        ValueError: The value is not a finite number in the range of the calendar.
     """
     seconds = float(value)
     if not math.isfinite(seconds):
@@ -54,10 +54,10 @@ def parse_epoch(value: Any) -> datetime:
 
 
 def parse_iso8601(text: str) -> datetime:
-    """Read an ISO 8601 date or time; without a zone it is UTC.
+    """Parse an ISO 8601 date or time; without a zone it is in UTC.
 
     Raises:
-        ValueError: Another form, or no such day.
+        ValueError: The text has another form, or there is no such day.
     """
     found = _ISO.fullmatch(text)
     if not found:
@@ -70,10 +70,10 @@ def parse_iso8601(text: str) -> datetime:
 
 
 def parse_rfc822(text: str) -> datetime:
-    """Read an HTTP date.
+    """Parse an HTTP date.
 
     Raises:
-        ValueError: Another form.
+        ValueError: The text has another form.
     """
     moment = parsedate_to_datetime(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The feeder of one instance in a directory of its own: its channels, their objects, and readers of its FIFOs."""
+"""The feeder of one instance in a separate directory: its channels, their objects, and readers of its FIFOs."""
 
 import fcntl
 import hashlib
@@ -76,7 +76,7 @@ class Stage:
         return self.data / ".tidemill/train.feeder"
 
     def is_fed(self) -> bool:
-        """What a reader makes of the lock."""
+        """Return whether a reader would consider the lock held."""
         with self.lock.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ class Stage:
         return False
 
     def reader(self, script: str, epoch: int = 0) -> "subprocess.Popen[bytes]":
-        """A process that has `fifo` open, unbuffered, and says so."""
+        """Start a process that has `fifo` open, unbuffered, and prints a line when it has."""
         opening = f"import os, sys, signal; fifo = open({str(self.data / f'train_{epoch}')!r}, 'rb', buffering=0)\n"
         command = [sys.executable, "-c", opening + script]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -96,7 +96,7 @@ class Stage:
 
     @staticmethod
     def wait_until(condition: Callable[[], bool]) -> None:
-        """For changes of files, which nobody announces."""
+        """Poll a condition on files, for whose changes there is no notification."""
         deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""What becomes of objects on their way, and of those that are not as promised."""
+"""Objects on their way through the feeder, including those whose content is not as announced."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ from tidemill.shim.feeder.inflate import inflate
 
 @pytest.fixture(params=[isal_zlib, zlib], ids=["isal", "zlib"])
 def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests that ask for it run with either library."""
+    """Run the tests that request it with either library."""
     monkeypatch.setattr(inflating, "codec", request.param)
 
 

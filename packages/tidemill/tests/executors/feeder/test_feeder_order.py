@@ -42,7 +42,7 @@ def test_a_seed_gives_each_epoch_its_own_order_and_always_the_same(stage: Any) -
     assert first == [numbers(order(stage, 50, shuffle_seed=7), epoch) for epoch in range(3)]
     assert first[0] != first[1] != first[2]
     assert numbers(order(stage, 50, shuffle_seed=8)) != first[0]
-    # Held for ever: a job that is repeated with a later version must get the same order.
+    # This order must never change: a job that is repeated with a later version must get the same order.
     assert numbers(order(stage, 50, shuffle_seed=7))[:6] == [46, 29, 44, 48, 3, 20]
 
 

@@ -1,4 +1,4 @@
-"""No byte lost, doubled or reordered, whatever the sizes, and whoever is killed when."""
+"""No byte is lost, doubled or reordered, for random sizes and random kills."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ with feeder.running() as start:
 
 
 def make(stage: Any, draw: random.Random) -> tuple[list[ObjectFile], dict[str, Any], bytes]:
-    """Objects of random sizes, how they are streamed, and what must come out."""
+    """Return objects of random sizes, options of the stream, and the expected bytes."""
     packed, wrapped = draw.random() < 0.5, draw.random() < 0.5
     objects, expected = [], b""
     for index in range(draw.randrange(1, 40)):
@@ -50,7 +50,7 @@ def make(stage: Any, draw: random.Random) -> tuple[list[ObjectFile], dict[str, A
 
 
 def read(stage: Any, draw: random.Random, limit_bytes: int, *, epoch: int) -> bytes:
-    """Read in random pieces, now and then slowly, until the end or until ``limit_bytes``."""
+    """Read in random pieces, sometimes slowly, until the end or until ``limit_bytes``."""
     data = b""
     with (stage.data / f"train_{epoch}").open("rb", buffering=0) as fifo:
         while len(data) < limit_bytes:
@@ -59,7 +59,7 @@ def read(stage: Any, draw: random.Random, limit_bytes: int, *, epoch: int) -> by
                 break
             data += piece
             if draw.random() < 0.01:
-                time.sleep(0.001)  # the pace of a reader, nothing that is waited for
+                time.sleep(0.001)  # slows the reader down; no event is waited for
     return data
 
 

@@ -1,4 +1,4 @@
-"""Epochs, and readers that come, leave, stall, die and meddle: with real FIFOs and processes."""
+"""Epochs, and readers that arrive, leave, stall, die and interfere: with real FIFOs and processes."""
 
 import contextlib
 import errno
@@ -96,7 +96,7 @@ def test_a_channel_without_an_object_for_this_instance_ends_at_once(stage: Any) 
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_reader_that_dies_ends_the_epoch_and_the_next_begins_anew(stage: Any, signum: int) -> None:
+def test_a_reader_that_dies_ends_the_epoch_and_the_next_reader_begins_another(stage: Any, signum: int) -> None:
     big = stage.object("big", b"0123456789" * 1_000_000)
     with stage.feeding(big) as feeder:
         with stage.ended(stage.reader("fifo.read(7); print(flush=True); signal.pause()")) as reader:
@@ -118,14 +118,14 @@ def test_a_reader_that_stalls_does_not_keep_the_feeder_from_ending(stage: Any, c
     big = stage.object("big", gzip.compress(content, 1) if channel else content)
     with contextlib.ExitStack() as reading:
         with stage.feeding(big, **channel):
-            # Started once there is a FIFO to open, ended after the feeder.
+            # Started when there is a FIFO to open, and ended after the feeder.
             reader = reading.enter_context(stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")))
             reader.stdout.readline()
         assert reader.poll() is None
         assert stage.outcome()["state"] == "writing"
 
 
-def test_the_feeder_ends_at_once_while_nobody_reads(stage: Any) -> None:
+def test_the_feeder_ends_at_once_without_a_reader(stage: Any) -> None:
     with stage.feeding(stage.object("a", b"a")):
         pass
     assert stage.outcome()["state"] == "writing"
@@ -140,7 +140,7 @@ def test_neither_end_of_a_fifo_gets_into_other_processes(stage: Any) -> None:
         command = ["ls", "-l", "/proc/self/fd"]
         inherited = subprocess.run(command, close_fds=False, capture_output=True, text=True, check=True).stdout
         own = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    assert sum("train_0" in name for name in own) == 1  # the write end, and nothing else
+    assert sum("train_0" in name for name in own) == 1  # only the write end
     assert "train_0" not in inherited
 
 

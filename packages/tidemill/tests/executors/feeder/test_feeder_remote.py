@@ -1,4 +1,4 @@
-"""Channels whose objects lie in a remote S3: a real one, over a wire that breaks."""
+"""Channels with objects in a remote S3: a real one, over connections that break."""
 
 import collections
 import gzip
@@ -23,7 +23,7 @@ from tidemill.shim.transfers import RemoteBody, Transfers, TransfersClosed
 
 @pytest.fixture
 def far(stage: Any, remote: Any) -> Any:
-    """The remote store, known to the stage."""
+    """Return the remote store, which the stage knows."""
     stage.remotes = remote.remotes
     return remote
 
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_for_a_moment_is_asked_again(stage: Any, far: Any, 
 
 
 def fails(stage: Any, far: Any, *entries: Any, **options: Any) -> str:
-    """The error of an epoch, which is that of the feeder and in the log, and names object and endpoint."""
+    """Return the error of an epoch, after checking that it equals the feeder's and is in the log."""
     with stage.feeding(*entries, **options) as feeder:
         stage.read()
         outcome = stage.outcome()
@@ -159,7 +159,7 @@ def test_missing_credentials_say_what_to_do(stage: Any, far: Any, monkeypatch: p
     assert far.wire.requests == []
 
 
-def test_an_endpoint_that_nobody_listens_at_is_given_up(stage: Any, far: Any) -> None:
+def test_an_endpoint_without_a_listener_is_given_up(stage: Any, far: Any) -> None:
     entry = far.put("a", b"first")
     far.wire.close()
     assert "Connection refused; check endpoint_url and the network" in fails(stage, far, entry)
@@ -194,7 +194,7 @@ def test_a_reader_that_leaves_ends_the_transfers_of_its_epoch(stage: Any, far: A
 
 
 class FullWindow:
-    """A store that sends one object without an end, and tells when the client has taken so little that it must wait."""
+    """A store that sends one object without end, and reports when the client reads so little that it must wait."""
 
     def __init__(self) -> None:
         self.waits = threading.Event()
@@ -227,14 +227,14 @@ def test_a_store_that_waits_for_room_hears_at_once_of_transfers_that_end() -> No
     assert store.waits.wait(60)
     transfers.close()
     with pytest.raises(TransfersClosed):
-        collections.deque(pieces)  # reads what had arrived, as the thread of a transfer does
+        collections.deque(pieces)  # reads what has arrived, as the thread of a transfer does
     store.thread.join(30)
     assert isinstance(store.end, ConnectionError)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silent stores are waited for longer than a busy machine can take for what does not wait for them."""
+    """Set the time limit for silent stores above what a busy machine can take for everything else."""
     monkeypatch.setattr("tidemill.shim.transfers._SILENCE_TIMEOUT_S", 600.0)
 
 
@@ -250,7 +250,7 @@ def test_a_store_that_falls_silent_does_not_keep_the_feeder_from_ending(stage: A
     assert stage.outcome()["state"] in ("writing", "error")  # by whether reader or feeder ended first
 
 
-def test_memory_stays_flat_whatever_the_size(stage: Any, far: Any) -> None:
+def test_memory_does_not_grow_with_the_size_of_an_object(stage: Any, far: Any) -> None:
     entries = [far.put(f"{number}", noise(40_000_000, number)) for number in range(3)]
     draining = "while data := fifo.read(1 << 20): pass"
     feeder = stage.feeder(*entries)
@@ -279,7 +279,7 @@ def test_an_anonymous_store_gets_no_signature(stage: Any, far: Any) -> None:
 
 @pytest.fixture
 def secure(stage: Any, remote: Any, certificate: Path) -> Any:
-    """The remote store at an https endpoint, whose certificate nobody trusts so far."""
+    """Return the remote store at an https endpoint, whose certificate is not trusted yet."""
     remote.wire.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     remote.wire.tls.load_cert_chain(certificate)
     stage.remotes = remote.remotes

@@ -1,4 +1,4 @@
-"""Decisions on requests: who is asked about, what is refused, and batches that are allowed in part."""
+"""Decisions on requests: which permissions are checked, what is refused, and batches that are allowed in part."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ USER = Credential("AKIA", "s", unrestricted=True)
 
 
 class Handler:
-    """Remembers what gets through to it."""
+    """Records the requests that reach it."""
 
     def __init__(self, answer: Any = None) -> None:
         self.seen: list[dict[str, Any]] = []

@@ -33,7 +33,7 @@ COPY = {**ON_OBJECT, "CopySource": "src/from"}
 SOURCE = "arn:aws:s3:::src/from"
 GET, PUT = ("s3:GetObject", OBJECT), ("s3:PutObject", OBJECT)
 
-# Service, operation, members, and what IAM's service authorization reference asks for.
+# Service, operation, members, and the permissions in IAM's service authorization reference.
 EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("s3", "ListBuckets", {}, [("s3:ListAllMyBuckets", "arn:aws:s3:::*")]),
     ("s3", "CreateBucket", IN_BUCKET, [("s3:CreateBucket", BUCKET)]),
@@ -94,7 +94,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {**IN_BUCKET, "Delete": {"Objects": [{"Key": "a/key"}, {"Key": "b", "VersionId": "null"}]}},
         [("s3:DeleteObject", OBJECT), ("s3:DeleteObjectVersion", f"{BUCKET}/b")],
     ),
-    # The name of a bucket cannot reach into the keys of another one.
+    # The name of a bucket cannot extend into the keys of another one.
     ("s3", "GetObject", {"Bucket": "bkt/a", "Key": "key"}, [("s3:GetObject", "arn:aws:s3:::bkt%2Fa/key")]),
     *(
         ("sagemaker", f"{verb}{what}", {f"{what}Name": "n"}, [(f"sagemaker:{verb}{what}", f"{SAGEMAKER}{kind}/n")])
@@ -251,7 +251,7 @@ def context(service: str, operation: str) -> Context:
 
 @pytest.fixture(scope="module")
 def routed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
-    """Every operation that the running service has a handler for."""
+    """Return every operation for which the running service has a handler."""
     root = tmp_path_factory.mktemp("service")
     settings = Settings(state_dir=root / "state", environments_dir=root / "environments", isolation="plain")
     state = StateDirectory(settings.state_dir)
@@ -299,7 +299,7 @@ def test_policies_can_name_the_actions_that_requests_need_and_no_others() -> Non
     assert needed | {"sts:GetCallerIdentity"} == ACTIONS
 
 
-def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_whatever_the_policy() -> None:
+def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy() -> None:
     everything = Policy((Statement(Effect.ALLOW, (ActionPattern("*"),), (ResourcePattern.parse("*"),)),))
     job = Credential("ASIA", "s", arn="arn:aws:sts::0:assumed-role/R/job", role="R")
     called: list[str] = []

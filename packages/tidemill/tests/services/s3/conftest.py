@@ -1,4 +1,4 @@
-"""Servers for the S3 tests: ours, and moto's as the oracle of what S3 means."""
+"""Servers for the S3 tests: tidemill's, and moto's as the reference for S3's behavior."""
 
 import contextlib
 import os
@@ -30,36 +30,36 @@ class Server:
         self.root = root
 
     def client(self, **config: Any) -> Any:
-        """A boto3 client of it; nothing is tried twice unless asked for."""
+        """Return a boto3 client of the server; without retries unless requested."""
         settings = {"retries": {"total_max_attempts": 1}, "read_timeout": 60, **config}
         return boto3.client("s3", endpoint_url=self.url, region_name=REGION, config=Config(**settings), **KEYS)
 
     def content_files(self) -> list[Path]:
-        """The files of the store that hold bytes of objects and parts."""
+        """Return the files of the store that contain bytes of objects and parts."""
         return sorted(path for path in (self.root / "objects/content").rglob("*") if path.is_file())
 
     def content_file(self, data: bytes) -> Path:
-        """The file that holds ``data``."""
+        """Return the file that contains ``data``."""
         for path in self.content_files():
-            # What other tests replaced goes in the meantime.
+            # Files that other tests have replaced are removed meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size == len(data) and path.read_bytes() == data:
                     return path
         raise AssertionError(f"no file holds the {len(data)} bytes that begin with {data[:50]!r}")
 
     def temporaries(self) -> list[Path]:
-        """What is half written."""
+        """Return the unfinished files."""
         return list((self.root / "objects/tmp").iterdir())
 
 
 @contextlib.contextmanager
 def running(root: Path, environment: dict[str, str] | None = None, *elsewhere: str) -> Iterator[Server]:
-    """Our S3 service on ``root``, until the block ends.
+    """Yield tidemill's S3 service on ``root``, which runs until the block ends.
 
     Args:
-        root: State of the service.
-        environment: Variables for it.
-        elsewhere: For contents in another S3, ``s3://bucket/prefix`` and the URL of that S3.
+        root: State directory of the service.
+        environment: Environment variables of the service.
+        elsewhere: To keep contents in another S3: ``s3://bucket/prefix`` and the URL of that S3.
     """
     root.mkdir(exist_ok=True)
     process = subprocess.Popen(
@@ -81,26 +81,26 @@ def running(root: Path, environment: dict[str, str] | None = None, *elsewhere: s
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Our service, shared: tests take buckets of their own."""
+    """Yield a shared service; tests use separate buckets."""
     with running(tmp_path_factory.mktemp("s3") / "state") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., Any]:
-    """Starts a service of one's own: ``with start(root, environment) as server``."""
+    """Return a function that starts a separate service: ``with start(root, environment) as server``."""
     return running
 
 
 @pytest.fixture(scope="session")
 def s3(server: Server) -> Any:
-    """A boto3 client with its default settings, but for retries."""
+    """Return a boto3 client with its default settings, except for retries."""
     return server.client()
 
 
 @pytest.fixture
 def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
-    """A new bucket."""
+    """Return a new bucket."""
     name = f"t-{os.urandom(6).hex()}"
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
     return name
@@ -108,7 +108,7 @@ def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """moto's server: what AWS's semantics are held to be."""
+    """Yield moto's server, the reference for AWS's behavior."""
     if not MOTO_SERVER.exists():
         pytest.skip(f"{MOTO_SERVER} is not installed; it is the oracle of this test")
     with socket.socket() as probe:
@@ -121,7 +121,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         )
         server = Server(f"http://127.0.0.1:{port}", process, root)
         try:
-            # It answers as soon as it listens; until then the connection is refused.
+            # It answers as soon as it listens; until then connections are refused.
             server.client(retries={"total_max_attempts": 12, "mode": "standard"}).list_buckets()
             yield server
         finally:

@@ -1,7 +1,8 @@
 """The S3 service alone, as a process: wire, service and store, without control plane.
 
-Run as ``serve.py ROOT``, or ``serve.py ROOT s3://BUCKET/PREFIX URL`` to keep contents in another S3. It removes there
-what no object names once at the start. Prints its URL once it listens, on $PORT or any port. Ends in order at SIGTERM.
+Run as ``serve.py ROOT``, or ``serve.py ROOT s3://BUCKET/PREFIX URL`` to keep contents in another S3. In the other S3 it
+removes contents without an object once, at the start. Prints its URL when it listens, on $PORT or any port. Ends
+normally at SIGTERM.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ REGION = "us-west-2"
 
 
 class OneKey:
-    """Knows one key pair."""
+    """Finds one key pair."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
         if access_key_id != ACCESS_KEY:
@@ -47,7 +48,7 @@ class OneKey:
 
 
 class App:
-    """Gateway and lifespan."""
+    """An application of gateway and lifespan."""
 
     def __init__(self, root: Path, elsewhere: Elsewhere) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""The S3 process killed, cut off or out of disk at each step of a put: visible is all of an object or nothing."""
+"""The S3 process killed, disconnected or out of disk at each step of a put: the whole object is visible, or nothing."""
 
 import signal
 import socket
@@ -75,7 +75,7 @@ def test_a_cut_put_is_never_visible(tmp_path: Path, start: Callable[..., Any]) -
         for sixteenth in range(16):
             url = client.generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": f"cut-{sixteenth}"})
             cut_off(url, size_bytes, send_bytes=size_bytes * sixteenth // 16)
-        # An orderly end waits for every request that is still being worked on.
+        # A normal end waits for every request in progress.
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(timeout=30)
         assert (server.temporaries(), server.content_files()) == ([], [])
@@ -126,7 +126,7 @@ def test_a_complete_goes_on_when_its_client_gives_up(tmp_path: Path, start: Call
 
 
 def assert_holds(server: Any, expected: dict[str, bytes]) -> None:
-    """The bucket holds exactly these objects, and the store nothing else."""
+    """Check that the bucket contains exactly these objects, and the store nothing else."""
     client = server.client()
     keys = [entry["Key"] for entry in client.list_objects_v2(Bucket="bucket").get("Contents", [])]
     assert {key: client.get_object(Bucket="bucket", Key=key)["Body"].read() for key in keys} == expected
@@ -135,7 +135,7 @@ def assert_holds(server: Any, expected: dict[str, bytes]) -> None:
 
 
 def cut_off(url: str, size_bytes: int, *, send_bytes: int) -> None:
-    """Begin to put an object and go away after ``send_bytes``."""
+    """Begin to put an object, and disconnect after ``send_bytes``."""
     parts = urllib.parse.urlsplit(url)
     head = f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {size_bytes}\r\n\r\n"
     with socket.create_connection((parts.hostname, parts.port)) as connection:

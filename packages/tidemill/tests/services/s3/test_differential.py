@@ -1,6 +1,6 @@
-"""The same checks by boto3, with its default settings, on our service and on moto's: ours must pass all of them.
+"""The same checks by boto3, with its default settings, on tidemill's service and on moto's; tidemill must pass all.
 
-moto is the oracle of meaning: a check that moto passes says what S3 does, and the few that it fails are listed.
+moto is the reference: a check that moto passes describes S3's behavior, and the few that it fails are listed.
 """
 
 import io
@@ -27,7 +27,7 @@ MOTO_FAILS = {
     "many_objects_are_deleted_at_once",
     "wrong_parts_are_refused",
 }
-"""Checks that the oracle is known to fail: what they ask for is documented by AWS. Any other failure is one of ours."""
+"""Checks that moto is known to fail, although AWS documents the behavior. Any other failure is one of tidemill's."""
 
 
 def check(function: Check) -> Check:

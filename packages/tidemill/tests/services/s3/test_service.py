@@ -1,4 +1,4 @@
-"""What is particular to our service: refusals, checksums, parts, damage; by boto3 over a real socket."""
+"""Behavior of tidemill's own S3: refusals, checksums, parts, damage; by boto3 over a real socket."""
 
 import base64
 import hashlib
@@ -67,7 +67,7 @@ def test_harmless_arguments_are_accepted(s3: Any, bucket: str) -> None:
 
 
 def test_headers_as_pyarrow_and_s3fs_write_them_are_understood(s3: Any, bucket: str) -> None:
-    # s3fs 0.4 sends an empty ACL with creates; pyarrow asks for checksums in lower case.
+    # s3fs 0.4 sends an empty ACL with creates; pyarrow requests checksums in lower case.
     s3.create_bucket(Bucket=f"{bucket}-2", ACL="", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     upload = {"Bucket": bucket, "Key": "k"}
     upload["UploadId"] = s3.create_multipart_upload(ACL="", StorageClass="", ChecksumAlgorithm="crc32", **upload)[
@@ -179,7 +179,7 @@ def test_a_wrong_secret_is_refused(server: Any, bucket: str) -> None:
 @pytest.mark.parametrize("name", ["A_b", "ab", "endpoints"])
 def test_a_bad_bucket_name_is_refused(server: Any, name: str) -> None:
     client = server.client()
-    # boto3 would refuse some of them by itself.
+    # boto3 itself would refuse some of them.
     client.meta.events.unregister("before-parameter-build.s3", validate_bucket_name)
     assert code_of(client.create_bucket, Bucket=name) == "InvalidBucketName"
 
@@ -238,7 +238,7 @@ def test_an_upload_has_the_checksum_that_was_asked_for(s3: Any, bucket: str, alg
         assert done[member] == base64.b64encode(zlib.crc32(b"".join(bodies)).to_bytes(4, "big")).decode()
     if algorithm == "SHA256":
         assert done[member] == base64.b64encode(hashlib.sha256(b"".join(raw)).digest()).decode() + "-2"
-    # boto3 verifies what it reads against a checksum of the whole.
+    # boto3 verifies the body with a checksum of the whole object.
     assert s3.get_object(Bucket=bucket, Key="mp", ChecksumMode="ENABLED")["Body"].read() == b"".join(bodies)
     second = s3.get_object(Bucket=bucket, Key="mp", PartNumber=2)
     assert (second["Body"].read(), second["PartsCount"]) == (bodies[1], 2)
@@ -297,7 +297,7 @@ def test_a_copy_gets_the_checksum_that_is_asked_for(s3: Any, bucket: str) -> Non
     assert s3.head_object(Bucket=bucket, Key="c", ChecksumMode="ENABLED")["ChecksumSHA256"] == expected
 
 
-def test_a_foreign_token_and_a_foreign_encoding_are_refused(s3: Any, bucket: str) -> None:
+def test_an_unknown_token_and_an_unknown_encoding_are_refused(s3: Any, bucket: str) -> None:
     assert code_of(s3.list_objects_v2, Bucket=bucket, ContinuationToken="no!") == "InvalidArgument"
     assert code_of(s3.list_objects_v2, Bucket=bucket, EncodingType="rot13") == "InvalidArgument"
     empty = s3.list_objects_v2(Bucket=bucket, MaxKeys=0)

@@ -1,4 +1,4 @@
-"""`import horovod.tensorflow.keras as hvd`: Horovod for scripts with `tf.keras`, be that Keras 3 or tf_keras."""
+"""`import horovod.tensorflow.keras as hvd`: Horovod for scripts with `tf.keras`, either Keras 3 or tf_keras."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ def load_model(
     compression: Any = Compression.none,
     **options: Any,
 ) -> Any:
-    """Load a model that Keras has saved; its optimizer, with its state, becomes a distributed one.
+    """Load a model that Keras has saved, with its optimizer and the optimizer's state as a distributed optimizer.
 
     Args:
         filepath: As for `load_model` of Keras.
         custom_optimizers: Optimizer classes of the script.
         custom_objects: Other classes of the script, by name.
-        compression: How floats travel.
+        compression: `Compression.none` (the default) or `Compression.fp16`, for gradients.
         options: Other arguments of `load_model` of Keras.
+
+    Returns:
+        The model. Its optimizer is changed in place, as by `DistributedOptimizer`.
     """
     return load_with(tf.keras, filepath, custom_optimizers, custom_objects, compression, options)

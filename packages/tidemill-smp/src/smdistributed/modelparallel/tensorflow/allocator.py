@@ -1,4 +1,4 @@
-"""Returns the memory of freed tensors to the operating system, so that a rank keeps little more than its part.
+"""Returns the memory of freed tensors to the operating system, so that a rank keeps little more than its own part.
 
 glibc maps large blocks, and unmaps them when they are freed. But each time such a block is freed, glibc raises the
 threshold for mapping, up to 32 MiB; smaller blocks stay in the heap of their thread. A rank would then keep gradients

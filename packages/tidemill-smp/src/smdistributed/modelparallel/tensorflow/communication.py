@@ -31,11 +31,14 @@ def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
-    """Wait for the next object that another rank sends or broadcasts to this rank, and return it.
+    """Wait for the next object that another rank sends or broadcasts to this rank.
 
     Args:
         src_rank: Rank of the sender.
         rank_type: The group in which `src_rank` is counted, as for `send`.
+
+    Returns:
+        The object.
 
     Raises:
         SMPUsageError: If there is no such rank, or the rank is this process.

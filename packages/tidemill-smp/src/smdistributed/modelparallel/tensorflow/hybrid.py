@@ -36,7 +36,7 @@ class HorovodGroup:
     """The ranks with the same partition, with the interface of `horovod.tensorflow.Communicator`."""
 
     can_connect = True
-    """They are processes: Horovod may open connections of its own between them."""
+    """True: the ranks are processes between which Horovod may open its own connections."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -173,7 +173,11 @@ class DistributedModel(Model):  # type: ignore[misc]
         return super().predict(x, batch_size, _verbosity(verbose), *args, **kwargs)
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Return the results of the metrics that this rank holds, for the data of this replica."""
+        """Return the results of the metrics that this rank holds, for the data of this replica.
+
+        Returns:
+            Numbers by name.
+        """
         return metrics.results_here(self)
 
     def reset_metrics(self) -> None:
@@ -319,9 +323,11 @@ class DistributedModel(Model):  # type: ignore[misc]
             tf.keras.Model.load_weights(self._smp_plain(), filepath, **options)
 
     def get_weights(self) -> list[Any]:
-        """Return one entry per variable of `weights`: a NumPy array if this rank holds it, else a marker.
+        """Return the values of the variables in `weights`.
 
-        `set_weights` skips markers. Any other use of a marker as a value raises `SMPRemoteVariableError`.
+        Returns:
+            One entry per variable: a NumPy array if this rank holds the variable, else a marker. `set_weights` skips
+            markers; any other use of a marker as a value raises `SMPRemoteVariableError`.
         """
         return weights.get_weights(self.weights)
 
@@ -338,7 +344,11 @@ class DistributedModel(Model):  # type: ignore[misc]
         weights.set_weights(self.weights, values)
 
     def all_variable_specs(self) -> list[VariableSpec]:
-        """Return a `VariableSpec` for each variable of the whole model, in the same order on all ranks."""
+        """Return the specs of all variables of the whole model.
+
+        Returns:
+            A `VariableSpec` per variable, in the same order on all ranks.
+        """
         return variable_specs(self)
 
     def _smp_plain(self) -> Any:
@@ -351,15 +361,36 @@ class DistributedModel(Model):  # type: ignore[misc]
         return self.call
 
     def train_step(self, data: Any) -> Any:
-        """Run one pipelined training step on a batch, and return the metrics."""
+        """Run one pipelined training step on a batch, and return the metrics.
+
+        Args:
+            data: A batch as Keras passes it: inputs, targets and sample weights.
+
+        Returns:
+            Scalar tensors by the name of the metric.
+        """
         return self._steps().train(data)
 
     def test_step(self, data: Any) -> Any:
-        """Run one pipelined evaluation step on a batch, and return the metrics."""
+        """Run one pipelined evaluation step on a batch, and return the metrics.
+
+        Args:
+            data: A batch as Keras passes it: inputs, targets and sample weights.
+
+        Returns:
+            Scalar tensors by the name of the metric.
+        """
         return self._steps().evaluate(data)
 
     def predict_step(self, data: Any) -> Any:
-        """Run one pipelined prediction step on a batch, and return the predictions."""
+        """Run one pipelined prediction step on a batch, and return the predictions.
+
+        Args:
+            data: A batch as Keras passes it; only the inputs are used.
+
+        Returns:
+            The outputs of the model for the whole batch.
+        """
         return self._steps().predict(data)
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:

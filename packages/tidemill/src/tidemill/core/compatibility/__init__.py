@@ -1,8 +1,8 @@
-"""What becomes of every member of every request, of the platform's hyperparameters and of the SDK's arguments.
+"""The effect of every member of every request, of the platform's hyperparameters and of the SDK's arguments.
 
-One table: the wire refuses requests by it, the SDK its arguments, `docs/compatibility.md` is written from it, and a
-test holds it against botocore's models and the SDK's signatures. Values that are refused under a condition (one
-variant, one container, a name that is taken) are refused by `tidemill.control`; the row's note says so.
+There is one table: the wire and the SDK refuse requests and arguments by it, `docs/compatibility.md` is generated from
+it, and a test compares it with botocore's models and the SDK's signatures. Values that are refused only under a
+condition (one variant, one container, a name that is taken) are refused by `tidemill.control`; the row's note says so.
 """
 
 from collections.abc import Mapping
@@ -44,16 +44,16 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
 """Rows by service (botocore's name), operation and path of the member."""
 
 COMMON: Mapping[str, Rows] = {"s3": objects.COMMON}
-"""Rows that stand for a member of that name in every operation of a service that has no row of its own for it."""
+"""Rows for members of that name in every operation of a service that has no row of its own for the member."""
 
 
 def row_of(service: str, operation: str, member: str) -> Row | None:
-    """Return the row of a member, or None. A member inside one that is refused or recorded needs none.
+    """Return the row of a member, or None. A member inside a refused or recorded one needs no row.
 
     Args:
-        service: botocore's name.
-        operation: As the model names it.
-        member: Its path, e.g. ``InputDataConfig[].ChannelName``.
+        service: botocore's name of the service.
+        operation: Name of the operation in the model.
+        member: Path of the member, e.g. ``InputDataConfig[].ChannelName``.
     """
     rows = OPERATIONS.get(service, {}).get(operation)
     if rows is None:

@@ -69,7 +69,7 @@ _VARIANT: Rows = {
     "ServerlessConfig.MaxConcurrency": Honoured("more requests at a time are answered ThrottlingException, 429"),
     "ServerlessConfig.ProvisionedConcurrency": Honoured("the server is kept, however long it is idle"),
     "VolumeSizeInGB": Recorded("a server may use the disk as far as there is room"),
-    "ModelDataDownloadTimeoutInSeconds": Recorded("the model lies on this machine"),
+    "ModelDataDownloadTimeoutInSeconds": Recorded("the model is on this machine"),
     "ContainerStartupHealthCheckTimeoutInSeconds": Honoured("15 minutes if it is not given"),
     "EnableSSMAccess": Refused("there is no remote shell: endpoints run on this machine; leave it out"),
     "ManagedInstanceScaling": Refused(
@@ -232,7 +232,7 @@ _INVOKE: Rows = {
     "Accept": Honoured(),
     "CustomAttributes": Honoured(),
     "TargetModel": Honoured("required by endpoints of Mode MultiModel, and refused by others"),
-    "TargetVariant": Honoured("whatever its weight"),
+    "TargetVariant": Honoured("regardless of the weights"),
     "TargetContainerHostname": Refused("a model has one container; leave it out"),
     "InferenceId": Honoured("marks captured data"),
     "EnableExplanations": Refused("there is no explainer; leave it out"),

@@ -1,8 +1,8 @@
-"""Rows of the hyperparameters by which AWS's SDKs and the training toolkit steer the platform.
+"""Rows of the hyperparameters with which AWS's SDKs and the training toolkit configure the platform.
 
-All begin with ``sagemaker_``, but for the few that an SDK sends under a plain name. Every other hyperparameter is the
-user's own and reaches the script; a ``sagemaker_`` name without a row is shown to the script in
-``SM_FRAMEWORK_PARAMS``, which is all that SageMaker does with it.
+All begin with ``sagemaker_``, except the few that an SDK sends under a plain name. Every other hyperparameter belongs
+to the user and reaches the script. A ``sagemaker_`` name without a row is shown to the script in
+``SM_FRAMEWORK_PARAMS``; SageMaker does no more with it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ LEGACY_MODE: Mapping[str, str] = {
     "checkpoint_path": "pass model_dir=... (the script gets it as --model_dir), or checkpoint_s3_uri=...",
     "requirements_file": "put a requirements.txt beside the entry point in source_dir; it is installed by itself",
 }
-"""Arguments of legacy mode, which ended with TensorFlow 1.12, and the form of script mode that replaced each."""
+"""Arguments of legacy mode, which ended with TensorFlow 1.12, with the equivalent in script mode."""
 
 HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_submit_directory": Honoured(),
@@ -30,7 +30,7 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_container_log_level": Honoured(),
     "sagemaker_job_name": Honoured(),
     "sagemaker_region": Honoured(),
-    "_tuning_objective_metric": Honoured("gives each trial a model_dir of its own"),
+    "_tuning_objective_metric": Honoured("gives each trial a separate model_dir"),
     "sagemaker_instance_type": Recorded("shown to the script in `SM_FRAMEWORK_PARAMS`"),
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "default_user_module_name": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
@@ -72,7 +72,7 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
     "sagemaker_training_compiler_enabled": Honoured(
-        "training steps are compiled by XLA where that measures faster; a TensorFlow older than 2.21 runs plain,"
+        "training steps are compiled by XLA if that measures faster; a TensorFlow older than 2.21 runs plain,"
         " with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
@@ -89,7 +89,7 @@ def hyperparameter_refusal(name: str, value: Any) -> str | None:
 
     Args:
         name: E.g. ``sagemaker_mpi_enabled``.
-        value: Decoded, or the text of a request. A text is decoded first, so ``"false"`` asks for nothing.
+        value: The decoded value, or its text in a request. A text is decoded first, so ``"false"`` requests nothing.
     """
     row = HYPERPARAMETERS.get(name)
     if not isinstance(row, Refused):

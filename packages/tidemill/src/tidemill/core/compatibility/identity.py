@@ -40,7 +40,7 @@ LOGS_OPERATIONS: Mapping[str, Rows] = {
         "nextToken": Honoured(),
         "limit": Honoured(),
         "startFromHead": Honoured("false is refused: events come in the order of time"),
-        "interleaved": Recorded("CloudWatch interleaves events whatever it says"),
+        "interleaved": Recorded("CloudWatch interleaves events regardless of it"),
         "unmask": _NOT_MASKED,
     },
     "DescribeLogGroups": {

@@ -41,7 +41,7 @@ OPERATIONS: Mapping[str, Rows] = {
         "MetricDataQueries[].MetricStat.Stat": Honoured(f"{_STATISTICS}; the other kinds are refused"),
         "MetricDataQueries[].MetricStat.Unit": _UNIT,
         "MetricDataQueries[].Expression": Refused("there is no metric math: ask for a MetricStat, and compute with it"),
-        "MetricDataQueries[].Label": Honoured("as it stands: `${...}` in it is not replaced"),
+        "MetricDataQueries[].Label": Honoured("unchanged: `${...}` in it is not replaced"),
         "MetricDataQueries[].ReturnData": Honoured(),
         "MetricDataQueries[].Period": Recorded("it is for expressions, as on CloudWatch; MetricStat has its own"),
         "MetricDataQueries[].AccountId": Refused(_ONE_ACCOUNT),

@@ -1,4 +1,4 @@
-"""Rows of S3. Most members mean the same in every operation that has them: those are listed once, in `COMMON`."""
+"""Rows of S3. Most members mean the same in every operation; these are listed once, in `COMMON`."""
 
 from collections.abc import Mapping
 
@@ -75,7 +75,7 @@ COMMON: Rows = {
     "OptionalObjectAttributes": Recorded("no object is archived, so none has a RestoreStatus"),
     "VersionId": Refused(_ONE_VERSION, harmless=("null",), code="NoSuchVersion", status=404),
 }
-"""Rows of every operation that has such a member and no row of its own for it."""
+"""Rows for members in every operation that has no row of its own for the member."""
 
 _PARTS = "MultipartUpload.Parts"
 

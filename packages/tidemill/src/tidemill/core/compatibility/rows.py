@@ -1,7 +1,7 @@
-"""The kinds of rows in the compatibility table: what becomes of one member, hyperparameter or argument.
+"""The kinds of rows in the compatibility table: the effect of one member, hyperparameter or argument.
 
-A row says one of four things: the service does what is asked (`Honoured`), it accepts and shows the value without
-acting on it (`Recorded`), it refuses the value with a reason (`Refused`), or an SDK argument is sent as a request
+A row says one of four things: the service does what is requested (`Honoured`); it accepts and shows the value without
+effect (`Recorded`); it refuses the value with a reason (`Refused`); or an argument of the SDK is sent as a request
 member, whose own row decides (`Sent`).
 """
 
@@ -14,13 +14,13 @@ __all__ = ["Honoured", "Recorded", "Refused", "Row", "Rows", "Sent"]
 
 @dataclass(frozen=True, slots=True)
 class Honoured:
-    """The service does what the member asks.
+    """The service does what the member requests.
 
-    A structure that is honoured needs rows for its members.
+    A structure that is honored needs rows for its members.
 
     Attributes:
-        note: What differs from SageMaker, and which values are refused by other code.
-        only: The values on offer, if not all that the model allows; any other value is refused.
+        note: Differences from SageMaker, and values that other code refuses.
+        only: The supported values, if not all that the model allows; any other value is refused.
         instead: What to do instead of sending a value that is not in ``only``.
     """
 
@@ -29,7 +29,11 @@ class Honoured:
     instead: str = ""
 
     def refusal(self, value: Any) -> str | None:
-        """Return why ``value`` is refused, or None when it is accepted."""
+        """Return why a value is refused, or None if it is accepted.
+
+        Args:
+            value: The value of the member.
+        """
         if not self.only or value in self.only:
             return None
         offered = f"this version offers {', '.join(str(each) for each in self.only)}"
@@ -38,7 +42,7 @@ class Honoured:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Accepted, shown again where SageMaker shows it, and without effect. Covers the members of a structure.
+    """Accepted without effect, and shown where SageMaker shows it. Applies to the members of a structure, too.
 
     Attributes:
         note: Why it has no effect.
@@ -47,20 +51,24 @@ class Recorded:
     note: str
 
     def refusal(self, value: Any) -> str | None:
-        """Return None: every value is accepted."""
+        """Return None: every value is accepted.
+
+        Args:
+            value: The value of the member.
+        """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Refused when it asks for something. Covers the members of a structure.
+    """Refused if it requests something. Applies to the members of a structure, too.
 
-    ``False``, an empty text, an empty list and an empty structure ask for nothing, and clients send them unasked.
+    ``False``, an empty text, an empty list and an empty structure request nothing; clients send them by default.
 
     Attributes:
         reason: Why, and what to do instead; the end of the error message.
-        harmless: Further values that ask for nothing, e.g. the default that clients send.
-        note: What becomes of a harmless value.
+        harmless: Further values that request nothing, e.g. a default that clients send.
+        note: The effect of a harmless value.
         code: AWS error code; empty for the service's code for invalid members.
         status: HTTP status of the error.
     """
@@ -72,7 +80,11 @@ class Refused:
     status: int = 400
 
     def refusal(self, value: Any) -> str | None:
-        """Return why ``value`` is refused, or None when it asks for nothing."""
+        """Return why a value is refused, or None if it requests nothing.
+
+        Args:
+            value: The value of the member.
+        """
         empty = value is None or value is False or (not isinstance(value, int | float) and not value)
         return None if empty or value in self.harmless else self.reason
 
@@ -83,8 +95,8 @@ class Sent:
 
     Attributes:
         member: Path of the member, e.g. ``OutputDataConfig.KmsKeyId``.
-        operation: Operation of the service ``sagemaker`` unless ``service`` names another.
-        service: botocore's name of the service.
+        operation: Operation of ``service``.
+        service: botocore's name of the service. Default: ``sagemaker``.
     """
 
     member: str

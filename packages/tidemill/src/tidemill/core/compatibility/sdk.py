@@ -44,9 +44,9 @@ _ESTIMATOR: Arguments = {
     "py_version": Honoured(
         "Python 2 is refused, and so is a Python that the version does not run on. Default: `py3`, any that it runs on"
     ),
-    "script_mode": Honoured("the only mode there is; False is refused where it asks for legacy mode"),
+    "script_mode": Honoured("the only mode; False is refused if it requests legacy mode"),
     "model_dir": Honoured(),
-    "distribution": Honoured("the kinds have rows of their own below; what is refused is refused at the call"),
+    "distribution": Honoured("the kinds have rows below; refused ones are refused at the call"),
     "compiler_config": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
     "container_log_level": Sent("HyperParameters.sagemaker_container_log_level"),
     "disable_profiler": Recorded("there is no profiler"),
@@ -339,7 +339,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "Model": _MODEL,
     "Model.container": _honoured("instance_type"),
     "Model.create": {
-        "instance_type": Recorded("chooses the image of a model that has none; every type is this machine"),
+        "instance_type": Recorded("selects the image of a model without one; every type is this machine"),
         "tags": Sent("Tags", "CreateModel"),
     },
     "Model.deploy": _DEPLOY_MODEL,
@@ -434,14 +434,14 @@ ARGUMENTS: Mapping[str, Arguments] = {
 
 
 def argument_refusal(function: str, name: str, value: object) -> str | None:
-    """Return the sentence that refuses an argument, or None when the SDK itself does not refuse it.
+    """Return the sentence that refuses an argument, or None if the SDK itself does not refuse it.
 
-    An argument that is sent as a member of a request is refused by the service, when it gets the request.
+    An argument that is sent as a member of a request may be refused by the service when it receives the request.
 
     Args:
-        function: As in `ARGUMENTS`, e.g. ``TensorFlow``.
-        name: Of the argument.
-        value: As given.
+        function: A key of `ARGUMENTS`, e.g. ``TensorFlow``.
+        name: Name of the argument.
+        value: Value of the argument.
     """
     row = ARGUMENTS[function].get(name)
     reason = row.refusal(value) if isinstance(row, Refused) else None

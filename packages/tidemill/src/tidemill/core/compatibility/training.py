@@ -34,7 +34,7 @@ _ALGORITHM: Rows = {
     "AlgorithmSpecification.MetricDefinitions[].Regex": Honoured(
         "Python's syntax, searched in the first 8,192 characters of each line of the log, and of each state of a"
         " progress bar that the log has. The value is the first group of the first match, or all of the match if there"
-        " is no group. Values that are no finite numbers are left out"
+        " is no group. Values that are not finite numbers are ignored"
     ),
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": Recorded(
         "SageMaker's own store of time series has no public interface; SDK v2 sends it by default"
@@ -57,7 +57,7 @@ _CHANNELS: Rows = {
     ),
     "InputDataConfig[].DataSource.S3DataSource.S3Uri": Honoured(),
     "InputDataConfig[].DataSource.S3DataSource.S3DataDistributionType": Honoured(
-        "ShardedByS3Key deals the objects out to the instances in turn"
+        "ShardedByS3Key distributes the objects to the instances in turn"
     ),
     "InputDataConfig[].DataSource.S3DataSource.AttributeNames": Honoured(
         "needed by AugmentedManifestFile; refused with anything else"
@@ -73,7 +73,7 @@ _CHANNELS: Rows = {
     ),
     "InputDataConfig[].DataSource.FileSystemDataSource": Refused("no file system of AWS is mounted: give S3DataSource"),
     "InputDataConfig[].DataSource.DatasetSource": Refused("there is no catalogue of data sets: give S3DataSource"),
-    "InputDataConfig[].ContentType": Honoured("told to the script by inputdataconfig.json"),
+    "InputDataConfig[].ContentType": Honoured("passed to the script in inputdataconfig.json"),
     "InputDataConfig[].CompressionType": Honoured("Gzip in Pipe mode only, as on SageMaker"),
     "InputDataConfig[].RecordWrapperType": Honoured("RecordIO in Pipe mode only, as on SageMaker"),
     "InputDataConfig[].InputMode": Honoured(_FAST_FILE),
@@ -88,7 +88,7 @@ _RESOURCES: Rows = {
         " and the machine can give. Its memory and processors are limits if the setting `limit_to_instance_type` is on"
     ),
     "ResourceConfig.InstanceCount": Honoured(
-        "1 to 100, all on this machine; in isolation mode full in a network of their own. A job of more instances than"
+        "1 to 100, all on this machine; in isolation mode full in a separate network. A job of more instances than"
         " `max_instances` fails with SageMaker's CapacityError; when one instance fails, the others are stopped and the"
         " job has failed. The model and the output are those of `algo-1`"
     ),
@@ -134,7 +134,7 @@ _OBSERVERS: Rows = {
 
 _CREATE: Rows = {
     "TrainingJobName": Honoured(),
-    "HyperParameters": Honoured("at most 100; those of the platform have rows of their own below"),
+    "HyperParameters": Honoured("at most 100; the platform's own hyperparameters have rows below"),
     **_ALGORITHM,
     "RoleArn": Honoured("its name selects the policy of the job's keys; a role without a policy gets the built-in one"),
     **_CHANNELS,
@@ -167,11 +167,11 @@ _CREATE: Rows = {
         " refused for several instances without it"
     ),
     "EnableManagedSpotTraining": Honoured(
-        "no instance is taken away by itself: `tidemill interrupt` does that. After it, and after lost instances, the"
+        "instances are reclaimed only by `tidemill interrupt`. After it, and after lost instances, the"
         " job starts again from its checkpoints as long as MaxWaitTimeInSeconds allows"
     ),
     "CheckpointConfig": Honoured(
-        "restored before the script starts, uploaded while it runs and complete at its end, whatever that is; nothing"
+        "restored before the script starts, uploaded while it runs and complete however it ends; nothing"
         " is deleted in the bucket, as on SageMaker"
     ),
     "CheckpointConfig.S3Uri": Honoured("a prefix; its bucket must exist in the service's own S3"),
@@ -183,7 +183,7 @@ _CREATE: Rows = {
     "Environment": Honoured("at most 100; names that the service sets (`SM_*`, `TIDEMILL_*`, AWS keys) are refused"),
     "RetryStrategy": Honoured(
         "a job that lost an instance starts again from its checkpoints, twice without this; with it, after every"
-        " InternalServerError. A script that fails by itself is not started again"
+        " InternalServerError. A script that fails is not started again"
     ),
     "RetryStrategy.MaximumRetryAttempts": Honoured("1 to 30"),
     "SessionChainingConfig": Honoured(),

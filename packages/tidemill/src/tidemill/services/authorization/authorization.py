@@ -1,7 +1,7 @@
 """Checks every request against the policy of its caller, between validation and handler.
 
-The user's own key pair may do everything. A job's key may do what the policy of its role allows. Operations that are
-not mapped to IAM actions are denied to it.
+The owner's key pair may do everything. A job's key may do what the policy of its role allows. Operations that are not
+mapped to IAM actions are denied to keys of jobs.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _log = structlog.get_logger("tidemill.authorization")
 
 
 class Authorization:
-    """Decides what a key may do.
+    """Decides whether a key may send a request.
 
     Args:
         roles: The policies.
@@ -37,6 +37,15 @@ class Authorization:
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
     ) -> Mapping[str, Any] | Reply:
         """Call the handler if the credential has all permissions that the request needs.
+
+        Args:
+            handler: The handler of the operation.
+            request: The validated input members.
+            context: Context of the request.
+            credential: The key that signed it.
+
+        Returns:
+            The handler's result.
 
         Raises:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.

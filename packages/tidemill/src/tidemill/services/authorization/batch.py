@@ -1,4 +1,4 @@
-"""DeleteObjects: its entries are allowed or denied one by one, and a denied entry becomes an error in the reply."""
+"""DeleteObjects: its entries are allowed or denied separately, and each denied entry becomes an error in the reply."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,9 +24,9 @@ async def split_batch(
     """Call the handler with the allowed entries and add an error for each denied entry.
 
     Args:
-        handler: Of DeleteObjects.
-        request: Its input members.
-        context: Of the request.
+        handler: Handler of DeleteObjects.
+        request: Input members.
+        context: Context of the request.
         refused: For each entry the error, or None if it is allowed.
     """
     entries = _entries(request)

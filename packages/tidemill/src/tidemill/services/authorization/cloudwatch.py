@@ -1,4 +1,4 @@
-"""Permissions that the operations of CloudWatch need. IAM knows no resources of them: a policy allows all or none."""
+"""Permissions that CloudWatch's operations need. IAM has no resources for them: a policy allows all metrics or none."""
 
 from collections.abc import Mapping
 

@@ -7,7 +7,7 @@ from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["denial", "denial_of_keys", "denial_of_operation"]
 
-# Of the JSON protocols SageMaker and Logs answer 400, the REST one of the runtime 403.
+# SageMaker and Logs, which use the JSON protocol, answer 400; SageMaker Runtime, which uses REST, 403.
 _CODES = {
     "logs": ("AccessDeniedException", 400),
     "sagemaker": ("AccessDeniedException", 400),
@@ -27,7 +27,7 @@ def denial(context: Context, credential: Credential, permission: Permission, rul
 
 
 def denial_of_keys(context: Context, credential: Credential, permission: Permission) -> AwsError:
-    """Return the error for keys without a scope: an earlier version issued them to a job that is not stored anymore."""
+    """Return the error for keys without a scope: an earlier version issued them for a job that no longer exists."""
     return _refused(
         context,
         f"{_not_authorized(credential, permission.action, permission.resource)}: the job that the key was made for is"

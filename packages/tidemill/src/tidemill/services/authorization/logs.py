@@ -15,7 +15,7 @@ __all__ = ["LOGS"]
 
 
 def _stream(region: str, group: str, stream: str) -> str:
-    # A colon in a name would move the border between group and stream.
+    # A colon in a name would move the boundary between group and stream.
     group, stream = (name.replace(":", "%3A") for name in (group, stream))
     return f"arn:aws:logs:{region}:{ACCOUNT_ID}:log-group:{group}:log-stream:{stream}"
 

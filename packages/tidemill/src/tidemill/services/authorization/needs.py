@@ -33,12 +33,12 @@ IAM: Mapping[str, Rule] = {
 }
 
 STS: Mapping[str, Rule] = {
-    # Asking who one is needs no permission, and no policy can deny it.
+    # GetCallerIdentity needs no permission, and no policy can deny it.
     "GetCallerIdentity": lambda request, region: ()
 }
 
 INSTANCES: Mapping[str, Rule] = {
-    # Every job may report on its own instances with any role; the service compares the job's name.
+    # Every job may report on its own instances with any role; the service checks the job's name.
     "ReportInstance": lambda request, region: (),
     "DeliverLog": lambda request, region: (),
 }

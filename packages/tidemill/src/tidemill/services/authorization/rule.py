@@ -1,4 +1,4 @@
-"""How one operation is mapped to permissions."""
+"""The mapping of one operation to permissions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,4 +11,4 @@ Members = Mapping[str, Any]
 """Validated input members, by botocore's names."""
 
 Rule = Callable[[Members, str], tuple[Permission, ...]]
-"""From input members and the service's region to the permissions that a request needs, all of them."""
+"""Converts input members and the service's region to all permissions that a request needs."""

@@ -10,7 +10,7 @@ __all__ = ["S3", "delete_entry"]
 
 
 def _bucket(name: str) -> str:
-    # A slash in the name would make the ARN of a bucket that of another one's object.
+    # A slash in the name would turn the ARN of a bucket into that of another bucket's object.
     return f"arn:aws:s3:::{name.replace('/', '%2F')}"
 
 
@@ -64,7 +64,7 @@ def _copy(request: Members, region: str) -> tuple[Permission, ...]:
     needs = (source, *_write(request, region))
     if request.get("TaggingDirective") == "REPLACE":
         return needs
-    # The copy carries the tags of its source, if that has any.
+    # The copy gets the tags of its source, if there are any.
     version = "Version" if source.action == "s3:GetObjectVersion" else ""
     return (
         *needs,
@@ -117,4 +117,4 @@ S3: Mapping[str, Rule] = {
     "UploadPart": _on_object("s3:PutObject"),
     "UploadPartCopy": _copy_part,
 }
-"""By operation. HeadObject has no action of its own, nor have the parts of an upload."""
+"""By operation. HeadObject and the operations on parts of an upload have no actions of their own in IAM."""

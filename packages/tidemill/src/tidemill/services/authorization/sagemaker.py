@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def _named(operation: str, *resources: str) -> Rule:
-    """An operation on resources that the members ``RESOURCEName`` name, e.g. ``EndpointName``."""
+    """Return the rule of an operation on resources named by the members ``RESOURCEName``, e.g. ``EndpointName``."""
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
         arns = [sagemaker_arn(_KINDS[each], request[f"{each}Name"], region=region) for each in resources]
@@ -29,7 +29,7 @@ def _named(operation: str, *resources: str) -> Rule:
 
 
 def _create(operation: str, *resources: str, role: str | None = None) -> Rule:
-    """A create operation: also needs AddTags if the request has tags, and PassRole if it names a role."""
+    """Return the rule of a create operation, which also needs AddTags for tags and PassRole for a role."""
     named = _named(operation, *resources)
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:

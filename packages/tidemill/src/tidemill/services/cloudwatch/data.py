@@ -109,9 +109,9 @@ def _begin(token: str | None) -> int:
 
 
 def _page(results: Sequence[_Result], *, begin: int, limit: int) -> dict[str, Any]:
-    """Return ``limit`` points from the one with number ``begin`` on, counted through all results."""
+    """Return up to ``limit`` points from the point with number ``begin`` on, counted over all results."""
     shown: list[dict[str, Any]] = []
-    first = 0  # number of the result's first point
+    first = 0  # number of the current result's first point
     end = begin + limit
     for result in results:
         count = len(result.values)

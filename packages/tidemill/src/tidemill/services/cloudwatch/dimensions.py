@@ -1,4 +1,4 @@
-"""Which metric a request names: SageMaker's namespace of training jobs, and its one dimension."""
+"""Determines the metric in a request: SageMaker's namespace of training jobs, and its one dimension."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 DIMENSION = "TrainingJobName"
 
 _UNIT = "None"
-"""The unit of every metric: a log says none."""
+"""The unit of every metric, since a log contains no units."""
 
 
 async def points_of(metrics: TrainingMetrics, request: Mapping[str, Any], *, unit: str | None) -> Sequence[Points]:
-    """Return the points of the metric that a request names; none if there is no such metric, as CloudWatch does.
+    """Return the points of the metric in a request; none if there is no such metric, as CloudWatch does.
 
     Args:
-        metrics: Has them.
-        request: Has ``Namespace``, ``MetricName`` and ``Dimensions``.
-        unit: Points of another unit are left out; None takes them all.
+        metrics: The metrics of training jobs.
+        request: Contains ``Namespace``, ``MetricName`` and ``Dimensions``.
+        unit: Return points of this unit only; None returns all.
     """
     dimensions = [(each["Name"], each["Value"]) for each in request.get("Dimensions", ())]
     named = request.get("Namespace") == NAMESPACE and [name for name, _ in dimensions] == [DIMENSION]

@@ -19,7 +19,7 @@ __all__ = ["CloudWatchService"]
 _DATAPOINTS_MAX = 1440
 _LISTED_MAX = 500
 _JOBS_A_PAGE = 12
-"""Jobs have at most 40 metrics: so many fit into a reply."""
+"""Number of jobs per page: a job has at most 40 metrics, so the metrics of this many fit into a reply."""
 _RECENT_MS = 3 * 3600 * 1000
 
 
@@ -27,8 +27,8 @@ class CloudWatchService:
     """Amazon CloudWatch, for reading the metrics of training jobs.
 
     Args:
-        metrics: Has them.
-        clock: Time.
+        metrics: The metrics of training jobs.
+        clock: Source of time.
     """
 
     def __init__(self, metrics: TrainingMetrics, *, clock: Clock) -> None:

@@ -1,6 +1,6 @@
-"""CloudWatch's statistics: points summed up over periods.
+"""CloudWatch's statistics: points aggregated over periods.
 
-Rules of the periods and of the first one's start are those of the API reference of GetMetricStatistics.
+The rules for periods, and for the start of the first one, are from the API reference of GetMetricStatistics.
 """
 
 import math
@@ -14,7 +14,7 @@ from tidemill.errors import AwsError
 __all__ = ["Statistic", "Window", "combination", "invalid", "statistic"]
 
 Statistic = Callable[[Sequence[float]], float]
-"""From the values of one period, at least one, to one value."""
+"""Aggregates the values of one period, at least one, to a single value."""
 
 _SHORT_PERIODS_S = (1, 5, 10, 20, 30)
 _MINUTE_S = 60
@@ -36,7 +36,7 @@ def statistic(name: str, member: str) -> Statistic:
         member: The request member, for the error.
 
     Raises:
-        AwsError: InvalidParameterValue: there is no such statistic here.
+        AwsError: InvalidParameterValue: the statistic is not supported.
     """
     if name in _SIMPLE:
         return _SIMPLE[name]
@@ -56,7 +56,7 @@ class Window:
 
     Attributes:
         start_ms: Beginning of the first period, in milliseconds since the epoch.
-        end_ms: Points at or after it are left out.
+        end_ms: End of the window, exclusive.
         period_ms: Length of a period.
     """
 
@@ -87,11 +87,11 @@ class Window:
 
     @property
     def periods(self) -> int:
-        """How many periods there are, the last of which may be cut short."""
+        """Number of periods, including a shorter one at the end."""
         return -(-(self.end_ms - self.start_ms) // self.period_ms)
 
     def grouped(self, points: Iterable[tuple[int, float]]) -> list[tuple[int, list[float]]]:
-        """Return the periods that have points, in order: start in milliseconds, and values in the points' order."""
+        """Return the periods with points, in order: start in milliseconds, and values in the order of the points."""
         groups: dict[int, list[float]] = {}
         for at_ms, value in points:
             if self.start_ms <= at_ms < self.end_ms:
@@ -100,12 +100,12 @@ class Window:
 
 
 def invalid(message: str) -> AwsError:
-    """A parameter that is out of range."""
+    """Return the error for a parameter that is out of range."""
     return AwsError(message, code="InvalidParameterValue", status=400)
 
 
 def combination(message: str) -> AwsError:
-    """Parameters that do not go together."""
+    """Return the error for parameters that exclude each other."""
     return AwsError(message, code="InvalidParameterCombination", status=400)
 
 

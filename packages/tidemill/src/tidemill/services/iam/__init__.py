@@ -1,4 +1,4 @@
-"""AWS Identity and Access Management: roles that are looked up, and the access keys of users."""
+"""AWS Identity and Access Management: looks up roles, and manages the access keys of users."""
 
 from tidemill.services.iam.service import IamService
 

@@ -1,8 +1,7 @@
 """IAM: GetRole; CreateAccessKey, ListAccessKeys, DeleteAccessKey and ListUsers.
 
-There are no roles to manage here: any well-formed name is a role that SageMaker may assume, which is all that
-AWS's SDKs ask when they turn a role's name into its ARN. A user exists as long as it has a key. Only the owner of the
-service manages keys.
+Roles are not managed: any well-formed name is a role that SageMaker may assume. AWS's SDKs need no more to convert a
+role's name to its ARN. A user exists while it has a key. Only the owner of the service manages keys.
 """
 
 import json
@@ -28,10 +27,10 @@ _PAGE = 100
 
 
 class IamService:
-    """Answers any role name with a well-formed role, and manages the keys of users.
+    """Returns a well-formed role for any name, and manages the keys of users.
 
     Args:
-        keys: Those of users.
+        keys: The keys of users.
         owner: Access key id of the owner, who may manage them.
     """
 
@@ -128,5 +127,5 @@ def _metadata(key: UserKey) -> dict[str, Any]:
 
 
 def _unique_id(prefix: str, name: str) -> str:
-    # An id holds letters and digits only.
+    # Ids contain only letters and digits.
     return prefix + re.sub("[^0-9A-Z]", "", name.upper())[:12].ljust(12, "0") + "TIDE"

@@ -1,7 +1,7 @@
-"""ReportInstance and DeliverLog: what the agents of instances on other machines tell the service.
+"""ReportInstance and DeliverLog: the reports of agents of instances on other machines.
 
-Requests are signed with the keys of the job. A new attempt gets new keys, so what an older one sends is refused before
-it arrives here.
+Requests are signed with the keys of the job. A new attempt gets new keys, so requests of an older attempt are refused
+before they arrive here.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ __all__ = ["InstancesService"]
 
 
 class InstancesService:
-    """Takes the reports of agents.
+    """Receives the reports of agents.
 
     Args:
-        instances: Their records.
+        instances: The records of the instances.
     """
 
     def __init__(self, instances: InstanceReports) -> None:
@@ -32,7 +32,7 @@ class InstancesService:
         return {"ReportInstance": self.report, "DeliverLog": self.deliver}
 
     async def report(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """Record a report. Answers when the instance is to stop, at the latest after ``WaitSeconds``."""
+        """Record a report. Answer when the instance has to stop, at the latest after ``WaitSeconds``."""
         ref, job_name = _ref(request), _job_of(context)
         phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
         ended, lost = request.get("Exit", ""), request.get("Lost", False)
@@ -57,7 +57,7 @@ class InstancesService:
         }
 
     async def deliver(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """Store lines. Those that the service has already are passed over; no lines ask for its offset."""
+        """Store log lines, without those that the service already has. Without lines, return the offset."""
         try:
             received = await asyncio.to_thread(
                 self._instances.deliver,
@@ -78,7 +78,7 @@ def _ref(request: Mapping[str, Any]) -> InstanceRef:
 
 
 def _job_of(context: Context) -> str:
-    """Return the name of the job whose keys signed the request; some name that is no job's for the keys of users."""
+    """Return the name of the job whose keys signed the request; for keys of users a name that no job has."""
     return context.caller.arn.rpartition("/")[2] if ":assumed-role/" in context.caller.arn else ""
 
 

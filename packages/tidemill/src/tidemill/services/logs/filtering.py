@@ -18,11 +18,11 @@ __all__ = ["LogFilter"]
 class LogFilter:
     """FilterLogEvents over the streams on disk.
 
-    ``interleaved`` is accepted and changes nothing, as on CloudWatch; so is ``unmask``, since nothing is masked.
+    ``interleaved`` has no effect, as on CloudWatch; neither has ``unmask``, since nothing is masked.
 
     Args:
         streams: The streams on disk.
-        region: For ARNs.
+        region: The region in ARNs.
     """
 
     def __init__(self, streams: LogStreams, *, region: str) -> None:
@@ -31,7 +31,7 @@ class LogFilter:
         self._spans = StreamSpans()
 
     async def events(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One page of events; the last one has no nextToken."""
+        """Return one page of events; the last one has no nextToken."""
         group = group_of(request, region=self._region)
         wanted = _search_of(request)
         page = await asyncio.to_thread(self._search, group, request, wanted)

@@ -1,4 +1,4 @@
-"""Which log group a request means, and DescribeLogGroups. Authorization reads it by the same function."""
+"""Determines the log group of a request, also for authorization, and answers DescribeLogGroups."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ _CLASS = "STANDARD"
 
 
 class LogGroups:
-    """DescribeLogGroups: the groups that jobs and endpoints have written to.
+    """DescribeLogGroups: the groups to which jobs and endpoints have written.
 
     Args:
         streams: The streams on disk.
-        region: For ARNs.
+        region: The region in ARNs.
     """
 
     def __init__(self, streams: LogStreams, *, region: str) -> None:
@@ -27,7 +27,7 @@ class LogGroups:
         self._region = region
 
     async def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One page of groups, sorted by name. The token is the last name of the page before."""
+        """Return one page of groups, sorted by name. The token is the last name of the previous page."""
         _check_filters(request)
         names = await asyncio.to_thread(self._matching, request)
         token = request.get("nextToken")
@@ -64,7 +64,7 @@ class LogGroups:
 
 
 def group_of(request: Mapping[str, Any], *, region: str) -> str:
-    """Return the name of the group that a request means by ``logGroupName`` or ``logGroupIdentifier``.
+    """Return the name of the group in ``logGroupName`` or ``logGroupIdentifier`` of a request.
 
     Raises:
         AwsError: InvalidParameterException for none or both, ResourceNotFoundException for an ARN of another account
@@ -82,12 +82,12 @@ def group_of(request: Mapping[str, Any], *, region: str) -> str:
 
 
 def invalid(message: str) -> AwsError:
-    """A refusal of a member; ``message`` names the member and the allowed values."""
+    """Return the error for a member; ``message`` names the member and the allowed values."""
     return AwsError(message, code="InvalidParameterException", status=400)
 
 
 def not_found(what: str, name: str) -> AwsError:
-    """There is no such group or stream."""
+    """Return the error for a missing group or stream."""
     return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)
 
 

@@ -20,7 +20,7 @@ class LogsService:
 
     Args:
         streams: The streams on disk.
-        region: For ARNs.
+        region: The region in ARNs.
     """
 
     def __init__(self, streams: LogStreams, *, region: str) -> None:
@@ -45,7 +45,7 @@ class LogsService:
         return await self._filter.events(request)
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """All matching streams in one reply: AWS's SDKs loop forever on a nextToken, which they do not pass back."""
+        """Return all matching streams in one reply: AWS's SDKs do not pass a nextToken back, and would loop forever."""
         group = group_of(request, region=self._region)
         found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
         if not found:

@@ -1,4 +1,4 @@
-"""InvokeEndpointAsync: a request that is answered later, by an object in S3."""
+"""InvokeEndpointAsync: a request whose answer is stored later, as an object in S3."""
 
 import secrets
 import uuid
@@ -20,11 +20,11 @@ _TIMEOUT_S = 15 * 60
 
 
 class AsyncHandlers:
-    """Takes the requests of asynchronous endpoints.
+    """Queues the requests of asynchronous endpoints.
 
     Args:
-        hosting: Knows the endpoints.
-        queue: Keeps requests until they are answered.
+        hosting: Finds the endpoints.
+        queue: Stores requests until they are answered.
     """
 
     def __init__(self, hosting: Hosting, queue: AsyncQueue) -> None:

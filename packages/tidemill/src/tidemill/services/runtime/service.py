@@ -1,4 +1,4 @@
-"""InvokeEndpoint: a request for a model, passed on to the endpoint's server and back."""
+"""InvokeEndpoint: forwards a request to a server of the endpoint, and its answer to the client."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -25,11 +25,11 @@ class RuntimeService:
     """Amazon SageMaker Runtime.
 
     Args:
-        hosting: Knows the endpoints.
-        endpoints: Reach their servers.
-        queue: Takes the requests of asynchronous endpoints.
-        region: For links to logs.
-        timeout_s: Longest time that a model may take.
+        hosting: Finds the endpoints.
+        endpoints: Sends requests to their servers.
+        queue: Queues the requests of asynchronous endpoints.
+        region: The region in links to logs.
+        timeout_s: Maximum seconds for the model's answer.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RuntimeService:
         return reply | ({"CustomAttributes": attributes} if attributes else {})
 
     async def invoke_with_response_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """Answer in parts. Servers answer as a whole, so the first part comes when the answer is complete."""
+        """Answer with a stream. Servers answer as a whole, so the first part comes when the answer is complete."""
         reply = await self.invoke(request, context)
         return {**reply, "Body": _parts(reply["Body"])}
 

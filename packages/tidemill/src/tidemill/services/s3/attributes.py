@@ -1,4 +1,4 @@
-"""Between the wire's members and an object's attributes: content headers, user metadata, tags, checksums, times."""
+"""Converts between members of requests and attributes of objects: content headers, metadata, tags, checksums, times."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -65,7 +65,7 @@ def attributes_of(request: Mapping[str, Any], headers: Mapping[str, str]) -> Obj
 
 
 def described(info: ObjectInfo) -> dict[str, Any]:
-    """The members that GetObject and HeadObject have in common, without length and checksums."""
+    """Return the members that GetObject and HeadObject share, without length and checksums."""
     members: dict[str, Any] = {
         "AcceptRanges": "bytes",
         "LastModified": timestamp(info.modified_ms),
@@ -80,7 +80,7 @@ def described(info: ObjectInfo) -> dict[str, Any]:
 
 
 def tags_of_header(text: str | None) -> dict[str, str]:
-    """Tags in the form of a query string.
+    """Parse tags in the form of a query string.
 
     Raises:
         AwsError: InvalidTag.
@@ -92,7 +92,7 @@ def tags_of_header(text: str | None) -> dict[str, str]:
 
 
 def tags_of_set(tagging: Mapping[str, Any]) -> dict[str, str]:
-    """Tags in the form of PutObjectTagging.
+    """Parse tags in the form of PutObjectTagging.
 
     Raises:
         AwsError: InvalidTag.
@@ -101,7 +101,7 @@ def tags_of_set(tagging: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Tags by key, if there are at most ten different ones of legal length.
+    """Return tags by key; there may be at most ten, with different keys and legal lengths.
 
     Raises:
         AwsError: InvalidTag.
@@ -119,22 +119,22 @@ def check_tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def tag_set(info: ObjectInfo) -> list[dict[str, str]]:
-    """Tags in the form of GetObjectTagging."""
+    """Return tags in the form of GetObjectTagging."""
     return [{"Key": key, "Value": value} for key, value in sorted(info.tags.items())]
 
 
 def quoted(etag: str) -> str:
-    """An ETag as the wire has it."""
+    """Return an ETag in the form of the wire, with quotes."""
     return f'"{etag}"'
 
 
 def timestamp(milliseconds: int) -> datetime:
-    """A time of the store as the wire has it."""
+    """Convert a time of the store to the type that the wire serializes."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def bounded(value: int | None, *, name: str, most: int) -> int:
-    """A page size.
+    """Check a page size, and limit it to ``most``.
 
     Raises:
         InvalidArgument: It is negative.
@@ -145,7 +145,7 @@ def bounded(value: int | None, *, name: str, most: int) -> int:
 
 
 def _without_chunking(encoding: str) -> str:
-    """``aws-chunked`` describes the transfer, which is over, and not the object."""
+    """Remove ``aws-chunked``, which describes the finished transfer and not the object."""
     kept = [entry.strip() for entry in encoding.split(",") if entry.strip().lower() not in ("", "aws-chunked")]
     return ",".join(kept)
 

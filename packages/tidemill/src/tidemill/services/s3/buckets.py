@@ -32,7 +32,7 @@ class BucketOperations:
         }
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListBuckets; pages after a name. All buckets are in one region."""
+        """ListBuckets; a page begins after a name. All buckets are in one region."""
         prefix, after = request.get("Prefix") or "", request.get("ContinuationToken") or ""
         limit = bounded(request.get("MaxBuckets"), name="MaxBuckets", most=BUCKETS_MAX) or 1
         here = request.get("BucketRegion") in (None, self._region)
@@ -77,7 +77,7 @@ class BucketOperations:
         return {"BucketRegion": self._region}
 
     async def location(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """GetBucketLocation; the oldest region answers with nothing."""
+        """GetBucketLocation; for us-east-1 the answer is empty, as on AWS."""
         self._objects.require_bucket(request["Bucket"])
         return {} if self._region == "us-east-1" else {"LocationConstraint": self._region}
 

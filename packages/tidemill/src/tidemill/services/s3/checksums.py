@@ -1,7 +1,7 @@
-"""S3's additional checksums as its model names them, and the joining of those of parts.
+"""S3's additional checksums under the names of its model, and checksums of multipart objects.
 
-The wire verifies the checksums of request bodies. Here are those that the service itself computes: for copies, and for
-objects made from parts.
+The wire verifies the checksums of request bodies. This module has the checksums that the service computes itself: for
+copies, and for objects made from parts.
 """
 
 import base64
@@ -16,12 +16,12 @@ __all__ = ["base64_of", "begin", "check_algorithm", "checksum_members", "composi
 
 
 def member_of(algorithm: str) -> str:
-    """The member that carries checksums of an algorithm, e.g. ``ChecksumCRC32`` of ``CRC32``."""
+    """Return the member with checksums of an algorithm, e.g. ``ChecksumCRC32`` for ``CRC32``."""
     return f"Checksum{algorithm}"
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Refuse an algorithm that is not known.
+    """Refuse an unknown algorithm.
 
     Raises:
         AwsError: InvalidRequest.
@@ -44,20 +44,20 @@ def begin(algorithm: str) -> Checksum:
 
 
 def checksum_members(members: Mapping[str, Any]) -> dict[str, str]:
-    """The base64 checksums among ``members``, by member name."""
+    """Return the base64 checksums among ``members``, by member name."""
     return {name: str(members[name]) for name in MEMBERS.values() if members.get(name) is not None}
 
 
 def base64_of(checksum: Checksum) -> str:
-    """The value of a checksum as the wire has it."""
+    """Return the value of a checksum in the form of the wire."""
     return base64.b64encode(checksum.digest()).decode()
 
 
 def composite(algorithm: str, values: Iterable[str]) -> str:
-    """The checksum of the checksums of parts, in S3's form with the number of parts.
+    """Return the checksum of the parts' checksums, in S3's form with the number of parts.
 
     Args:
-        algorithm: Of all parts.
+        algorithm: The algorithm of all parts.
         values: Base64 checksums of the parts, in order.
     """
     digests = [base64.b64decode(value) for value in values]

@@ -1,4 +1,4 @@
-"""Conditional requests: ETags and times that must, or must not, hold before something is read or written."""
+"""Conditional requests: conditions on ETags and times for reads and writes."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,15 +12,15 @@ __all__ = ["copy_precondition", "delete_precondition", "is_unmodified", "write_p
 
 
 def is_unmodified(request: Mapping[str, Any], info: ObjectInfo, *, prefix: str = "") -> bool:
-    """Whether a read must be answered "not modified" instead of with the object.
+    """Return whether a read must be answered "not modified" instead of with the object.
 
     Args:
-        request: Holds ``IfMatch``, ``IfNoneMatch``, ``IfModifiedSince``, ``IfUnmodifiedSince``.
+        request: Contains ``IfMatch``, ``IfNoneMatch``, ``IfModifiedSince``, ``IfUnmodifiedSince``.
         info: The object.
-        prefix: Of those member names, e.g. ``CopySource``.
+        prefix: Prefix of these member names, e.g. ``CopySource``.
 
     Raises:
-        PreconditionFailed: ``IfMatch`` or ``IfUnmodifiedSince`` does not hold.
+        PreconditionFailed: ``IfMatch`` or ``IfUnmodifiedSince`` is not satisfied.
     """
     if_match = request.get(f"{prefix}IfMatch")
     if if_match is not None:
@@ -36,10 +36,10 @@ def is_unmodified(request: Mapping[str, Any], info: ObjectInfo, *, prefix: str =
 
 
 def copy_precondition(request: Mapping[str, Any], source: ObjectInfo) -> None:
-    """Refuse a copy whose conditions on the source do not hold.
+    """Check the conditions of a copy on its source.
 
     Raises:
-        PreconditionFailed: They do not.
+        PreconditionFailed: A condition is not satisfied.
     """
     if is_unmodified(request, source, prefix="CopySource"):
         raise PreconditionFailed(
@@ -53,7 +53,7 @@ def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
     """Return the precondition of a put, or None if the request has no conditions.
 
     Raises:
-        InvalidArgument: ``IfNoneMatch`` is something else than ``*``.
+        InvalidArgument: ``IfNoneMatch`` is not ``*``.
     """
     if_match, if_none_match = request.get("IfMatch"), request.get("IfNoneMatch")
     if if_none_match is not None and if_none_match.strip() != "*":
@@ -91,7 +91,7 @@ def _matches(condition: str, etag: str) -> bool:
 
 
 def _modified_after(info: ObjectInfo, since: datetime) -> bool:
-    """HTTP dates have whole seconds: an object of the same second is not after it."""
+    """Return whether an object is newer than an HTTP date, which has whole seconds; the same second is not newer."""
     moment = since if since.tzinfo else since.replace(tzinfo=UTC)
     return info.modified_ms // 1000 > int(moment.timestamp())
 

@@ -59,10 +59,10 @@ class CopyOperations:
 
 
 def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
-    """The object that ``CopySource`` names.
+    """Return the object named by ``CopySource``.
 
     Raises:
-        InvalidArgument: As `source_name`.
+        InvalidArgument: As for `source_name`.
         AwsError: NoSuchBucket, NoSuchKey, NoSuchVersion.
     """
     bucket, key, version = source_name(text)
@@ -92,7 +92,7 @@ def source_name(text: str) -> tuple[str, str, str]:
 
 
 async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> AsyncIterator[bytes]:
-    """The bytes of a slice, read in threads.
+    """Yield the bytes of a slice, read in threads.
 
     Raises:
         ObjectDamaged: The bytes are missing, or have another length.

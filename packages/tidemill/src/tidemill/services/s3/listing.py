@@ -81,14 +81,14 @@ def encoder_of(request: Mapping[str, Any]) -> Callable[[str], str]:
     """Return the function that encodes keys in the reply: percent-encoding if the client requested it.
 
     Raises:
-        InvalidArgument: It asked for another encoding.
+        InvalidArgument: The client requested another encoding.
     """
     encoding = request.get("EncodingType")
     if encoding is None:
         return str
     if encoding != "url":
         raise InvalidArgument(f"EncodingType is {encoding!r}; only 'url' is allowed")
-    # A space as %20 and a plus as %2B read the same whether or not the client takes a plus for a space.
+    # Encode a space as %20 and a plus as %2B: both decode correctly even if the client decodes a plus as a space.
     return lambda text: quote(text, safe="/*-._")
 
 

@@ -230,7 +230,7 @@ def _checksums_of(upload: UploadInfo, parts: tuple[PartInfo, ...], whole: Checks
 def _check_checksums(request: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
     for member, value in checksum_members(request).items():
         found = checksums.get(member)
-        # A client may leave out the number of parts that ends a composite checksum.
+        # A client may omit the number of parts at the end of a composite checksum.
         if found is not None and value not in (found, found.partition("-")[0]):
             raise AwsError(
                 f"the object made of the parts has {member} {found!r}, but the request announced {value!r}",

@@ -1,4 +1,4 @@
-"""Byte ranges: which slice of an object a request asks for."""
+"""Byte ranges: determines the requested slice of an object."""
 
 import re
 from dataclasses import dataclass
@@ -15,21 +15,23 @@ _COPY_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of an object that is not all of it, or may not be."""
+    """A range of an object's bytes; may be the whole object."""
 
     offset: int
     size_bytes: int
 
     def content_range(self, whole_bytes: int) -> str:
-        """The ``Content-Range`` of a reply."""
+        """Return the ``Content-Range`` of a reply."""
         return f"bytes {self.offset}-{self.offset + self.size_bytes - 1}/{whole_bytes}"
 
 
 def requested_slice(text: str | None, whole_bytes: int) -> Slice | None:
-    """What a ``Range`` header asks for, or None for the whole object. What is no single byte range is ignored.
+    """Return the slice that a ``Range`` header requests, or None for the whole object.
+
+    Anything other than a single byte range is ignored.
 
     Raises:
-        AwsError: InvalidRange (416), when no byte of it exists.
+        AwsError: InvalidRange (416): the object has no byte in the range.
     """
     match = _RANGE.fullmatch(text.replace(" ", "")) if text else None
     if text is None or match is None:

@@ -29,7 +29,7 @@ class ReadOperations:
         return {"GetObject": self.get, "HeadObject": self.head}
 
     async def get(self, request: dict[str, Any], context: Context) -> Reply:
-        """GetObject. A small object is verified before it is sent; a large one goes out as it is read."""
+        """GetObject. A small object is verified before it is sent; a large one is sent as it is read."""
         info = self._objects.require(request["Bucket"], request["Key"])
         reply, piece = _answer(request, info)
         if reply.status == 304:
@@ -53,7 +53,7 @@ class ReadOperations:
 
 
 def _answer(request: Mapping[str, Any], info: ObjectInfo) -> tuple[Reply, Slice | None]:
-    """Everything but the body, and which slice of the object that is (None for all of it)."""
+    """Return the answer without its body, and the requested slice of the object (None for all of it)."""
     members = described(info)
     if is_unmodified(request, info):
         return Reply(members={name: members[name] for name in _UNMODIFIED_MEMBERS if name in members}, status=304), None
@@ -64,13 +64,13 @@ def _answer(request: Mapping[str, Any], info: ObjectInfo) -> tuple[Reply, Slice 
     if piece is None:
         members["ContentLength"] = info.size_bytes
         if request.get("ChecksumMode") == "ENABLED" and info.checksums:
-            # Only here: the checksum of the whole makes clients reject a part of it.
+            # Only for the whole object: clients would reject a part because of the whole object's checksum.
             members.update(info.checksums, ChecksumType=info.checksum_type)
         return Reply(members=members), None
     members["ContentLength"] = piece.size_bytes
     if request.get("PartNumber") is not None and info.part_sizes:
         members["PartsCount"] = len(info.part_sizes)
-    if piece.size_bytes == 0:  # the only part of an empty object
+    if piece.size_bytes == 0:  # part 1 of an empty object
         return Reply(members=members), piece
     members["ContentRange"] = piece.content_range(info.size_bytes)
     return Reply(members=members, status=206), piece

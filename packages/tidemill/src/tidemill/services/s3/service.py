@@ -1,4 +1,4 @@
-"""The S3 service: its handlers by operation, each behind the check of the buckets' owner.
+"""The S3 service: its handlers by operation, each after the check of the bucket's owner.
 
 Versioning, policies, access control lists, replication and the like have no handler: they are unknown operations.
 """
@@ -59,7 +59,7 @@ def _checked(handler: Handler) -> Handler:
 
 
 def _check_owners(request: Mapping[str, Any]) -> None:
-    """Refuse a request that expects its bucket, or that of a copy's source, to belong to another account."""
+    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket."""
     for member in _OWNER_MEMBERS:
         owner = request.get(member)
         if owner is not None and owner != ACCOUNT_ID:

@@ -36,7 +36,7 @@ class WriteOperations:
         }
 
     async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """PutObject: everything that can be refused is refused before the body is read."""
+        """PutObject: all checks come before the body is read."""
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
@@ -61,7 +61,7 @@ class WriteOperations:
         return Reply(status=204)
 
     async def delete_many(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """DeleteObjects: all in one transaction, except those with a condition."""
+        """DeleteObjects: entries without a condition are deleted in one transaction."""
         wanted = (request.get("Delete") or {}).get("Objects") or []
         if not 1 <= len(wanted) <= DELETE_MAX:
             raise AwsError(
@@ -100,7 +100,7 @@ class WriteOperations:
         return Reply(status=204)
 
     async def _delete_conditional(self, bucket: str, entry: Mapping[str, Any], plain: list[str]) -> None:
-        """Delete an entry that has conditions; leave any other to ``plain``."""
+        """Delete an entry that has conditions; add any other entry to ``plain``."""
         version_id = entry.get("VersionId")
         if version_id not in (None, "null"):
             raise AwsError(

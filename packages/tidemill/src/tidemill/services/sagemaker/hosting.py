@@ -128,7 +128,7 @@ def _endpoint_description(record: Record) -> dict[str, Any]:
     endpoint = Endpoint.from_document(record.document)
     shown = endpoint.status in (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING) and endpoint.serving is not None
     optional = {
-        # The member is left out until there is a variant: its shape does not allow an empty list.
+        # The member is omitted until there is a variant: the shape does not allow an empty list.
         "ProductionVariants": _variants(endpoint) if shown else None,
         "DataCaptureConfig": _capture(endpoint),
         "AsyncInferenceConfig": endpoint.serving.asynchronous if endpoint.serving else None,
@@ -144,8 +144,8 @@ def _endpoint_description(record: Record) -> dict[str, Any]:
 
 
 def _variants(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """The serving variants with their desired weights and counts: an update of these is shown, another configuration is
-    not."""
+    """Return the serving variants with their desired weights and counts. An update of weights and counts is shown, an
+    update to another configuration is not."""
     serving, starting = endpoint.serving, endpoint.starting
     resizes = serving is not None and starting is not None and not _replaces(endpoint)
     shown = []
@@ -178,7 +178,7 @@ def _capture(endpoint: Endpoint) -> dict[str, Any] | None:
 
 
 def _replaces(endpoint: Endpoint) -> bool:
-    """Return whether another configuration is being started, not the same one in another size."""
+    """Return whether another configuration is being started, and not the same one with other counts."""
     if endpoint.serving is None or endpoint.starting is None:
         return False
     kept = {each.key for each in endpoint.serving.instances}

@@ -1,4 +1,4 @@
-"""List operations share their parameters: sorting, filters, page size, token."""
+"""Parameters that list operations share: sorting, filters, page size, token."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,7 +16,7 @@ _SORTS: Mapping[str, Literal["name", "created", "status"]] = {
 
 
 def query_of(request: Mapping[str, Any]) -> Query:
-    """The query that a List request asks for. Without a SortOrder SageMaker's newest come first."""
+    """Return the query of a List request. Without a SortOrder the newest come first, as on SageMaker."""
     statuses = request.get("StatusEquals")
     return Query(
         sort_by=_SORTS[request.get("SortBy", "CreationTime")],

@@ -16,7 +16,7 @@ __all__ = ["SageMakerService"]
 
 
 class SageMakerService:
-    """Amazon SageMaker's operations, as far as tidemill has them."""
+    """The SageMaker operations that tidemill supports."""
 
     def __init__(self, training: Training, hosting: Hosting, transform: TransformJobs, tags: Tags) -> None:
         self._handlers: dict[str, Handler] = {

@@ -15,7 +15,7 @@ __all__ = ["TagHandlers"]
 
 
 class TagHandlers:
-    """List, add and delete the tags of a resource that exists."""
+    """List, add and delete the tags of an existing resource."""
 
     def __init__(self, tags: Tags, training: Training, hosting: Hosting, transform: TransformJobs) -> None:
         self._tags = tags
@@ -42,7 +42,7 @@ class TagHandlers:
         return {}
 
     def _existing(self, arn: str) -> str:
-        """The ARN, once it is known to belong to something."""
+        """Return the ARN after checking that its resource exists."""
         kind, _, name = arn.rpartition(":")[2].partition("/")
         lookup = self._lookups.get(kind)
         if lookup is None:

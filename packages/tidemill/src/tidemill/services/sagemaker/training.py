@@ -12,7 +12,7 @@ from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TrainingHandlers"]
 
-# Members of CreateTrainingJob that DescribeTrainingJob shows as they were given.
+# Members of CreateTrainingJob that DescribeTrainingJob returns unchanged.
 _ECHOED = (
     "HyperParameters",
     "RoleArn",
@@ -34,10 +34,10 @@ _ECHOED = (
     "SessionChainingConfig",
 )
 
-# A header that no client of AWS sends: StopTrainingJob interrupts the job then, and it starts again.
+# A header that AWS's clients never send: with it StopTrainingJob interrupts the job, which then starts again.
 _INTERRUPT_HEADER = "x-tidemill-interrupt"
 
-# Filters that no job passes: none keeps a warm pool, and none has a training plan.
+# Filters that match no job: no job keeps a warm pool or has a training plan.
 _NEVER_TRUE = ("WarmPoolStatusEquals", "TrainingPlanArnEquals")
 
 
@@ -105,7 +105,7 @@ def _description(record: Record) -> dict[str, Any]:
         "CreationTime": when(job.created_ms),
         "LastModifiedTime": when(record.modified_ms),
         "AlgorithmSpecification": request["AlgorithmSpecification"],
-        # AWS's SDKs read KmsKeyId without asking whether it is there.
+        # AWS's SDKs read KmsKeyId without checking that it exists.
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
         "StoppingCondition": {"MaxRuntimeInSeconds": 86400, **request.get("StoppingCondition", {})},
         "ModelArtifacts": {"S3ModelArtifacts": job.model_artifacts},

@@ -12,7 +12,7 @@ from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TransformHandlers"]
 
-# Members of CreateTransformJob that DescribeTransformJob shows as they were given.
+# Members of CreateTransformJob that DescribeTransformJob returns unchanged.
 _ECHOED = (
     "ModelName",
     "MaxConcurrentTransforms",

@@ -10,7 +10,7 @@ __all__ = ["StsService"]
 
 
 class StsService:
-    """Tells a caller who it is. The ARN is that of an assumed role, from which AWS's SDKs read the role."""
+    """Returns the caller's identity: the ARN of an assumed role, from which AWS's SDKs parse the role."""
 
     @property
     def handlers(self) -> Mapping[str, Handler]:

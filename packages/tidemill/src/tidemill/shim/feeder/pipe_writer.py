@@ -1,4 +1,4 @@
-"""The write end of one FIFO: never blocks for good, counts what went in, notices a reader that leaves.
+"""The write end of one FIFO: never blocks forever, counts what went in, notices a reader that leaves.
 
 The descriptor is non-blocking, and every wait is a poll(2) of the FIFO beside the cancellation. A blocking write could
 not be ended by anybody but the reader.
@@ -25,7 +25,7 @@ class ReaderGone(Exception):
 
 
 class Cancellation:
-    """Ends every wait of every feeder thread at once, for good."""
+    """Ends every wait of every feeder thread immediately and permanently."""
 
     def __init__(self) -> None:
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

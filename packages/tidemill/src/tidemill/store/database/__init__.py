@@ -1,1 +1,1 @@
-"""The database below records and objects: the seam, the tables and their migrations, and SQLite behind the seam."""
+"""The database of records and objects: interface, tables, migrations, and implementations for SQLite and PostgreSQL."""

@@ -1,8 +1,8 @@
-"""The seam below records and objects: durable tables that are read and changed by functions of a connection.
+"""The interface between the stores (records, objects) and a database: durable tables, read and changed by functions.
 
-Such a function is called a *work*. It uses SQLAlchemy Core expressions only, no SQL text and nothing of one dialect, so
-that all implementations share one set of statements. There are two, `sqlite` and `postgresql`; both pass the same tests
-(``tests/store/database_contract.py``).
+Such a function gets a connection and is called a *work*. It uses only SQLAlchemy Core expressions, without SQL text and
+without anything of one dialect, so that all implementations share one set of statements. There are two implementations,
+`sqlite` and `postgresql`; both pass the same tests (``tests/store/database_contract.py``).
 """
 
 import secrets
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Database(Protocol):
     """Durable tables. A `write` that returned survives kill -9 and power loss.
 
-    Works that write run one after another, or as if they did. Works that read see one snapshot of the committed
-    rows, and neither wait for writers nor hold them up.
+    Works that write are serializable: their effect is that of one after another. Works that read see one snapshot of
+    the committed rows. They do not wait for writers, and writers do not wait for them.
     """
 
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
@@ -30,11 +30,11 @@ class Database(Protocol):
 
         Args:
             work: Gets the connection, inside a transaction that it must neither commit nor roll back. It runs in
-                another thread, and again if its first transaction could not be committed, so it changes nothing but
-                the database. No network, no subprocess, no waiting. A statement that failed must end it: some
-                databases accept no further statement in that transaction.
-            grows: The work stores something new, and is refused while the disk is full. Others (deletes, stops) are
-                still accepted then.
+                another thread, and runs again if its first transaction could not be committed. So it must change
+                nothing but the database, and must not use the network, start processes or wait. If a statement
+                fails, the work must end: some databases accept no further statement in that transaction.
+            grows: Whether the work stores something new. Such works are refused while the disk is full; others
+                (deletes, stops) are still accepted.
 
         Raises:
             ServiceUnavailable: Not committed: the disk is full or failing, or the database is closed.

@@ -1,4 +1,4 @@
-"""What databases with a writer thread and many readers have in common; the connections are those of SQLAlchemy engines.
+"""Base of databases with one writer thread and many readers, whose connections come from SQLAlchemy engines.
 
 The writer runs a group of works in one transaction, each in its own savepoint, and commits once. A reader borrows an
 idle connection, or opens one, for one transaction.
@@ -27,10 +27,10 @@ READ_THREADS = 4
 
 
 class NotCommitted(Exception):
-    """The transaction of a group is lost.
+    """The transaction of a group was not committed, and none of its works have an effect.
 
     Attributes:
-        cause: The error that lost it.
+        cause: The error that ended the transaction.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -97,7 +97,7 @@ class PooledDatabase(Database):
         except DBAPIError as error:
             if not self._has_lost_connection(error):
                 raise
-        while self._idle:  # they are of the same server, and as old
+        while self._idle:  # the other idle connections are to the same server and as old, so they are broken, too
             self._idle.pop().close()
         with self._snapshot() as connection:
             return work(connection)
@@ -108,11 +108,11 @@ class PooledDatabase(Database):
 
     @abstractmethod
     def _translate(self, error: BaseException) -> BaseException:
-        """Return what callers get for an error of the driver; the error itself if it says enough."""
+        """Return the error that callers get for an error of the driver, or the driver's own if it is clear enough."""
 
     @abstractmethod
     def _has_lost_transaction(self, error: BaseException) -> bool:
-        """Whether no statement of the writer's transaction can follow an error, so that the whole group is lost."""
+        """Whether the writer's transaction accepts no statement after this error, so that the whole group is lost."""
 
     def _has_lost_connection(self, error: BaseException) -> bool:
         """Whether the connection broke, so that the same work may succeed on a new one."""
@@ -169,5 +169,5 @@ class PooledDatabase(Database):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of an error, of the driver's own if there is one."""
+    """Return the text of an error; that of the driver's error if there is one."""
     return str(error.orig) if isinstance(error, DBAPIError) else str(error)

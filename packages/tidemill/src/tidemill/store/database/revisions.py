@@ -1,10 +1,10 @@
-"""Revisions of the tables: which one a database has, and how it gets the newest.
+"""Revisions of the tables: find out which one a database has, and migrate it to the newest.
 
 A new database is created from the definitions of the tables. An older one is migrated by alembic, by the files in
 ``migrations/versions``, inside the transaction that opens it: it has the newest revision afterwards, or is unchanged.
 
 To change a table: change its definition, add a file to ``migrations/versions`` that does the same to a database of the
-revision before, with statements that every database understands (``alembic.op``), and raise `HEAD`. A test compares
+previous revision, with statements that every database understands (``alembic.op``), and raise `HEAD`. A test compares
 migrated databases with new ones.
 """
 
@@ -22,7 +22,7 @@ the rest of a start."""
 MIGRATIONS = "tidemill.store.database:migrations"
 
 BEFORE_REVISIONS = "schema_version"
-"""The row of `meta` that releases before alembic look at. They refuse any value but 1."""
+"""The row of `meta` that releases before alembic read. They refuse any value but 1."""
 
 # As alembic defines it.
 _revision = Table(

@@ -1,6 +1,6 @@
 """The tables of the store, as the newest revision has them. Other files add theirs to the same `metadata`.
 
-A change of a table, an index or a column needs a migration besides (`tidemill.store.database.revisions` says how).
+A change of a table, an index or a column also needs a migration (`tidemill.store.database.revisions` says how).
 """
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text
@@ -10,7 +10,7 @@ __all__ = ["TEXT", "meta", "metadata", "records"]
 metadata = MetaData()
 
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that sorts by code point everywhere: SQLite's default; PostgreSQL must be told."""
+"""Text that sorts by code point in both databases: SQLite's default; PostgreSQL needs the collation."""
 
 meta = Table(
     "meta",

@@ -1,6 +1,6 @@
 """Group commit: a queue of works, and one thread that commits all works that wait as one group.
 
-Many durable writes cost one fsync. What a commit is, and what happens when it fails, belongs to the database.
+So many durable writes cost one fsync. The database defines what a commit is and what happens if it fails.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class PendingWork:
     Attributes:
         run: The work.
         grows: As for `Database.write`.
-        future: What its caller waits for.
+        future: The future that its caller waits for.
         loop: The caller's event loop; None if a plain thread waits.
         result: Set by the commit.
         error: Set by the commit if the work failed or was not committed.
@@ -58,7 +58,7 @@ class Writer:
 
     Args:
         commit: Runs and commits a group in the writer's thread; afterwards every work has its result or its error.
-            An exception is a defect: it becomes the error of all works of the group.
+            If it raises an exception, which is a defect, all works of the group get it as their error.
         database: Names the database in messages.
     """
 
@@ -132,7 +132,7 @@ class Writer:
 
 
 def _deliver(group: list[PendingWork]) -> None:
-    """Wake every caller; one call into each event loop, however many wait there."""
+    """Wake every caller, with one call into each event loop for all callers that wait there."""
     by_loop: dict[asyncio.AbstractEventLoop, list[PendingWork]] = {}
     for pending in group:
         if pending.loop is None:

@@ -1,4 +1,4 @@
-"""Blocks of whole lines of a log stream, as they are stored: for searches that look at every line."""
+"""Blocks of complete stored lines of a log stream, for searches that examine every line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]
 
     Args:
         directory: Of the stream.
-        begin: Position of the beginning of a line; ``Position(0, 0)`` is the first line.
+        begin: Position where a line begins; ``Position(0, 0)`` is the first line.
     """
     for number in segments_of(directory):
         if number < begin.segment:

@@ -1,7 +1,8 @@
 """Events of many log streams in the order of time, page by page.
 
-The order is total: time, name of the stream, place in the stream. A token is a place in that order, so a page costs
-what it returns: streams that have no events there are not opened, and in the others the place is found by bisection.
+The order is total: by time, name of the stream, position in the stream. A token is a position in that order. So the
+cost of a page depends only on what it returns: streams without events there are not opened, and in the others the
+position is found by bisection.
 """
 
 import heapq
@@ -17,7 +18,7 @@ from tidemill.store.logs.terms import LogTerms
 __all__ = ["SCAN_MAX_BYTES", "FoundEvent", "FoundPage", "Search", "search"]
 
 SCAN_MAX_BYTES = 4 * 1024 * 1024
-"""Stored lines that one page looks at; a page may therefore have no events and still a token."""
+"""Bytes of stored lines that one page examines. So a page may have no events, but a token to continue with."""
 
 _FIRST_BATCH_BYTES = 4 * 1024
 _BATCH_MAX_BYTES = 64 * 1024
@@ -26,10 +27,10 @@ _TOKEN = re.compile(r"([0-9]{1,15})/([0-9]{1,12})/([0-9]{1,15})/(.{1,512})", re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for. Times are in milliseconds since the epoch, both inclusive.
+    """The arguments of a search. Times are in milliseconds since the epoch, both inclusive.
 
     Attributes:
-        limit: Most events of a page; a page also ends before it holds more than 1 MiB.
+        limit: Largest number of events in a page. A page also ends before it holds more than 1 MiB.
         token: Of an earlier page.
     """
 
@@ -63,8 +64,8 @@ def search(streams: Iterable[tuple[str, Path]], wanted: Search, *, spans: Stream
 
     Args:
         streams: Name and directory of each stream.
-        wanted: What is looked for.
-        spans: Kept from page to page.
+        wanted: The arguments of the search.
+        spans: Caches the spans of streams; pass the same object for every page.
 
     Raises:
         ValueError: The token is not one of these streams.
@@ -83,7 +84,7 @@ def search(streams: Iterable[tuple[str, Path]], wanted: Search, *, spans: Stream
 
 
 def _second(waiting: "list[_Cursor]") -> "_Cursor | None":
-    """The cursor whose turn comes after the first of a heap."""
+    """Return the second cursor of a heap in the order of time, or None."""
     return min(waiting[1:3], default=None)
 
 
@@ -107,7 +108,7 @@ class _Resume:
 
 
 class _Cursor:
-    """A place in one stream. It reads ahead a little and keeps no file open: there may be thousands of cursors.
+    """A position in one stream. It reads ahead a little and keeps no file open, as there may be thousands of cursors.
 
     Attributes:
         name: Of the stream.
@@ -163,7 +164,7 @@ class _Page:
         self._last: _Resume | None = None
 
     def fill(self, cursor: _Cursor, *, until: _Cursor | None) -> bool:
-        """Collect the lines of one stream up to the next line of another stream. False if the page ends before that."""
+        """Add the lines of one stream up to the next line of another stream. False if the page is full first."""
         match = self._wanted.terms.match
         taken: StoredLine | None = None
         taken_ms = 0
@@ -186,7 +187,7 @@ class _Page:
         return going_on
 
     def ended(self, *, more: bool) -> FoundPage:
-        """The page; ``more`` says whether streams are left to be read."""
+        """Return the page; ``more`` says whether there are streams that were not read to their end."""
         token = self._last.token() if more and self._last is not None and not self._is_through else None
         return FoundPage(tuple(self._events), token)
 
@@ -208,7 +209,7 @@ class _Page:
 
 
 def _cursor(name: str, directory: Path, wanted: Search, resume: _Resume | None, spans: StreamSpans) -> _Cursor | None:
-    """The cursor of a stream, or None if the stream has no event in the part that is left."""
+    """Return the cursor of a stream, or None if the stream has no event after ``resume`` that is wanted."""
     span = spans.of(directory)
     if span is None:
         return None
@@ -219,13 +220,13 @@ def _cursor(name: str, directory: Path, wanted: Search, resume: _Resume | None, 
         return _begun(_Cursor(name, reader, resume.position, time_ms=resume.time_ms))
     from_ms = wanted.start_ms
     if resume is not None:
-        # Of the events of that very moment, those of streams before the token's are behind it.
+        # Events of the token's millisecond in streams with smaller names were on earlier pages.
         from_ms = max(from_ms, resume.time_ms + (name < resume.stream))
     if span.last_ms < from_ms or (wanted.end_ms is not None and span.first_ms > wanted.end_ms):
         return None
     reader = LogReader(directory)
     if span.first_ms >= from_ms:
-        return _Cursor(name, reader, Position(0, 0), time_ms=span.first_ms)  # read when it is its turn
+        return _Cursor(name, reader, Position(0, 0), time_ms=span.first_ms)  # read when it is first
     return _begun(_Cursor(name, reader, reader.find(from_ms), time_ms=from_ms))
 
 

@@ -1,6 +1,6 @@
-"""The lines of one log segment, read from any place in both directions, and found by time.
+"""The lines of one log segment: read from any position in both directions, and found by time.
 
-Only complete lines are seen: what follows the last LF is a write under way, or one cut short.
+Only complete lines are returned. Bytes after the last LF belong to a line that is still being written or was cut off.
 """
 
 import os
@@ -54,7 +54,7 @@ class SegmentFile:
         return offset + feed + 1 if feed >= 0 else self._feed_before(offset) + 1
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return what is stored between two offsets; less if the file has been cut meanwhile."""
+        """Return the bytes between two offsets; fewer if the file was truncated meanwhile."""
         parts: list[bytes] = []
         while begin < end:
             part = os.pread(self._fd, end - begin, begin)
@@ -65,7 +65,7 @@ class SegmentFile:
         return b"".join(parts)
 
     def lines(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Offsets and lines (without LF) from the line that begins at ``offset`` on."""
+        """Yield offsets and lines (without LF), from the line that begins at ``offset``."""
         rest = b""
         at = offset  # of the first byte of rest
         read = offset
@@ -99,7 +99,7 @@ class SegmentFile:
 
     def find(self, time_ms: int) -> int:
         """Return the offset of the first line at or after a time, or `end` if there is no such line."""
-        low, high = 0, self.end  # every line before low is earlier; every line from high on is late enough
+        low, high = 0, self.end  # lines before low are earlier than time_ms; lines from high on are not
         while high - low > BLOCK_BYTES:
             middle = (low + high) // 2
             start, line = self._line_from(middle)

@@ -34,7 +34,7 @@ class SegmentSink:
         return received
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
-        """Store lines durably; those that are stored already are passed over.
+        """Store lines durably, except those that are stored already.
 
         Raises:
             ValueError: There is a gap before ``offset``, or the last line is incomplete.

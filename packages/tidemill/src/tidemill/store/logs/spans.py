@@ -20,7 +20,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A span, and what must not have changed since: the last segment, and that it is the last.
+    """A span, and the state of the stream's last segment when it was read. If that has changed, the span is outdated.
 
     Paths are text here: every stream of a group is looked up for every page, and making a Path takes longer than that.
     """
@@ -36,7 +36,7 @@ class _Seen:
 
 
 class StreamSpans:
-    """Spans of streams. A stream is looked into again only when its last segment has changed."""
+    """Spans of streams. A stream is read again only when its last segment has changed."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, _Seen] = {}
@@ -51,7 +51,7 @@ class StreamSpans:
     def _look(self, directory: Path, seen: _Seen | None) -> Span | None:
         number = max(segments_of(directory), default=1)
         last, following = (os.fspath(segment_path(directory, each)) for each in (number, number + 1))
-        # The stamp comes first: what is written after it makes another one.
+        # The stamp is taken before reading, so that anything written during the reading changes it.
         stamp = _stamp(last)
         reader = LogReader(directory)
         first_ms = seen.span.first_ms if seen is not None else reader.first_event_ms()

@@ -1,10 +1,10 @@
-"""Reading log streams: which there are, and their events by position or by time.
+"""Reads log streams: lists them, and returns their events by position or by time.
 
-A position is a segment number and the offset of a line in it, so reading on costs nothing however long the stream is;
-a time is found by bisection, since time stamps never go back. Nothing is kept but the names of streams.
+A position is a segment number and the offset of a line in it, so that continuing costs the same in streams of any
+length. A time is found by bisection, since time stamps never decrease. Only the names of streams are kept in memory.
 
-The page sizes and the two tokens are those of CloudWatch Logs: the forward token of a page that reaches the end comes
-back unchanged until there is more.
+The page sizes and the two tokens are those of CloudWatch Logs: reading with the forward token at the end of a stream
+returns the same token until there are new events.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ __all__ = [
 
 EVENTS_MAX = 10_000
 PAGE_MAX_BYTES = 1024 * 1024
-EVENT_OVERHEAD_BYTES = 26  # what CloudWatch counts for every event besides its message
+EVENT_OVERHEAD_BYTES = 26  # CloudWatch adds this to the size of every message
 SETTLED_S = 2.0
 
 _TOKEN = re.compile(r"([fb])/([0-9]{1,12})/([0-9]{1,15})")
@@ -55,7 +55,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Events in the order in which they were written, and where to go on in both directions."""
+    """Events in the order in which they were written, and the tokens of the pages before and after."""
 
     events: tuple[LogEvent, ...]
     forward_token: str
@@ -77,7 +77,7 @@ class LogStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGroup:
-    """A log group: the age of its oldest stream, and the size of all."""
+    """A log group: the creation time of its oldest stream, and the size of all streams."""
 
     name: str
     created_ms: int
@@ -96,7 +96,7 @@ class Position:
 
 
 class StoredLine(NamedTuple):
-    """A line as it is stored, without its LF, and its position. Searches make millions of them.
+    """A stored line without its LF, and its position. A named tuple, because searches create millions.
 
     Attributes:
         time_ms: Its time stamp; None if the line is damaged.
@@ -109,12 +109,12 @@ class StoredLine(NamedTuple):
 
     @property
     def end(self) -> Position:
-        """The position after it."""
+        """The position after the line."""
         return Position(self.segment, self.offset + len(self.data) + 1)
 
     @property
     def message(self) -> bytes:
-        """What the user wrote; all of the line if it is damaged."""
+        """The text that the user's script wrote; the whole line if it is damaged."""
         return self.data if self.time_ms is None else self.data.partition(b" ")[2]
 
 
@@ -137,10 +137,10 @@ class LogReader:
         end_time_ms: int | None = None,
         limit: int = EVENTS_MAX,
     ) -> LogPage:
-        """One page of events, in order of time. Takes milliseconds: call it in a thread for full pages.
+        """Return one page of events, in order of time. A full page takes milliseconds: call it in a thread.
 
         Args:
-            token: A token of an earlier page, which contains position and direction.
+            token: A token of an earlier page; it contains position and direction.
             start_from_head: Without a token, begin with the earliest events instead of the latest.
             start_time_ms: Only events at or after that time, in milliseconds since the epoch.
             end_time_ms: Only events before that time.
@@ -166,8 +166,8 @@ class LogReader:
         return LogPage((), forward, backward)
 
     def lines(self, begin: Position, *, max_bytes: int) -> list[StoredLine]:
-        """Return lines from a position on, until they have ``max_bytes`` or the stream ends; at least one of those
-        that there are."""
+        """Return lines from a position on, up to ``max_bytes`` or the end of the stream; at least one line if there is
+        one."""
         found: list[StoredLine] = []
         size_bytes = 0
         with contextlib.closing(self._lines(segments_of(self._directory), begin)) as lines:
@@ -179,7 +179,7 @@ class LogReader:
         return found
 
     def find(self, time_ms: int) -> Position:
-        """Return the place of the first line at or after a time; the end of the stream without such a line."""
+        """Return the position of the first line at or after a time, or the end of the stream if there is none."""
         return self._find(segments_of(self._directory) or [1], time_ms)
 
     def is_position(self, place: Position) -> bool:
@@ -261,7 +261,7 @@ class LogReader:
         return LogPage(events.in_order(backward=True), place.token("f"), begin.token("b"))
 
     def _lines(self, numbers: list[int], begin: Position) -> Generator[tuple[int, bytes, int]]:
-        """(segment, line, offset after it) from a position on."""
+        """Yield (segment, line, offset after it) from a position on."""
         for number in numbers:
             if number < begin.segment:
                 continue
@@ -270,7 +270,7 @@ class LogReader:
                     yield number, line, offset + len(line) + 1
 
     def _lines_before(self, numbers: list[int], end: Position) -> Iterator[tuple[int, bytes, int]]:
-        """(segment, line, its offset) from a position back."""
+        """Yield (segment, line, its offset) backward from a position."""
         for number in reversed(numbers):
             if number > end.segment:
                 continue
@@ -284,7 +284,7 @@ class LogReader:
 
     def _find(self, numbers: list[int], time_ms: int) -> Position:
         """Return the position of the first line at or after a time, or the end without such a line."""
-        # The first segment whose first line is late enough; the line itself may end the segment before.
+        # The first segment whose first line is late enough; the wanted line may also be in the segment before.
         later = bisect_left(numbers, time_ms, key=self._first_time)
         if later > 0:
             number = numbers[later - 1]
@@ -298,7 +298,7 @@ class LogReader:
         with SegmentFile(segment_path(self._directory, number)) as file:
             for _, line in file.lines(0):
                 return time_of(line) or 0
-        return float("inf")  # empty: all lines written later come after it
+        return float("inf")  # an empty segment: every later line will be in it or after it
 
 
 class LogStreams:
@@ -322,8 +322,7 @@ class LogStreams:
         return LogReader(directory) if (directory / STREAM_FILE).exists() else None
 
     def names(self, group: str, *, prefix: str = "") -> list[str]:
-        """Names of the streams of a group, sorted. The list is empty for a group without streams, and for an unknown
-        group."""
+        """Return the sorted names of the streams of a group; an empty list if there are none or no such group."""
         with self._lock:
             names = self._sorted_names(group_directory(self._root, group))
         first = bisect_left(names, prefix)
@@ -333,14 +332,14 @@ class LogStreams:
         return names[first:last]
 
     def directory(self, group: str, name: str) -> Path:
-        """Directory of a stream, for readers; it need not exist."""
+        """Return the directory of a stream, for readers; it need not exist."""
         known = self._directories.get((group, name))
         if known is None:
             known = self._directories[group, name] = stream_directory(self._root, group, name)
         return known
 
     def groups(self) -> list[str]:
-        """Names of all groups that have streams, sorted."""
+        """Return the sorted names of all groups that have streams."""
         with self._lock, os.scandir(self._root) as entries:
             for entry in entries:
                 if entry.name not in self._groups and entry.is_dir():
@@ -350,7 +349,7 @@ class LogStreams:
             return sorted(self._groups.values())
 
     def describe_group(self, group: str) -> LogGroup:
-        """What is known of a group. Reads something of every stream: call it in a thread."""
+        """Return the description of a group. It reads from every stream, so call it in a thread."""
         directories = [self.directory(group, name) for name in self.names(group)]
         created = [int(about["created_ms"]) for each in directories if (about := _about(each)) is not None]
         return LogGroup(
@@ -377,12 +376,13 @@ class LogStreams:
         )
 
     def _sorted_names(self, group: Path) -> list[str]:
-        """Names in a group, read again only when its directory has changed, and then only those that are new."""
+        """Return the sorted names in a group. The directory is read only if it has changed, and then only new names."""
         try:
             changed_ns = group.stat().st_mtime_ns
         except FileNotFoundError:
             return []
-        # A change within the clock tick of the last look would leave the same time: trust settled directories only.
+        # A change in the same clock tick as the last reading would leave the directory's time unchanged. So the time
+        # is trusted only if it was old when the directory was read.
         seen = self._listed.get(group)
         if seen is not None and seen[0] == changed_ns:
             return seen[1]
@@ -408,7 +408,7 @@ class _Events:
         self._bytes = 0
 
     def take(self, time_ms: int | None, line: bytes) -> bool:
-        """Add a line; False, and nothing added, when the page is full. One event always fits."""
+        """Add a line. Returns False, without adding it, if the page is full. One event always fits."""
         size = len(line) + EVENT_OVERHEAD_BYTES
         if self._found and (len(self._found) >= self._limit or self._bytes + size > PAGE_MAX_BYTES):
             return False
@@ -417,7 +417,7 @@ class _Events:
         return True
 
     def in_order(self, *, backward: bool = False) -> tuple[LogEvent, ...]:
-        """The events, decoded. A damaged line takes the time of the one before, and is shown whole."""
+        """Return the decoded events. A damaged line gets the time of the line before, and is shown unchanged."""
         events: list[LogEvent] = []
         latest = 0
         for time_ms, line in reversed(self._found) if backward else self._found:

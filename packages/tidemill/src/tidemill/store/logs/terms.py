@@ -1,6 +1,6 @@
 """CloudWatch's filter patterns for plain text: terms that must occur, may occur, or must not.
 
-The forms for JSON, for space-delimited fields and for regular expressions are refused, never taken for text.
+The forms for JSON, for space-delimited fields and for regular expressions are refused; they never count as plain text.
 """
 
 import re
@@ -14,7 +14,7 @@ _OTHER_FORMS = {"{": "JSON", "[": "space-delimited", "%": "regular expression"}
 
 @dataclass(frozen=True, slots=True)
 class LogTerms:
-    """A parsed pattern. Terms are compared with case, anywhere in the message.
+    """A parsed pattern. Terms match anywhere in the message, and case matters.
 
     Attributes:
         required: All of them must occur.
@@ -51,7 +51,7 @@ class LogTerms:
         return cls(tuple(found[""]), tuple(found["?"]), tuple(found["-"]))
 
     def match(self, message: bytes) -> bool:
-        """Whether a message meets the pattern."""
+        """Whether a message matches the pattern."""
         return (
             all(term in message for term in self.required)
             and (not self.optional or any(term in message for term in self.optional))

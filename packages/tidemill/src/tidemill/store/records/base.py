@@ -1,4 +1,4 @@
-"""The seam of stored state: small documents by kind and name.
+"""The interface of the store of records: small documents by kind and name.
 
 `tidemill.store.records.store` implements it on any `tidemill.store.database.base.Database`.
 """
@@ -73,13 +73,13 @@ class Transaction(Protocol):
         """Store a new record.
 
         Raises:
-            RecordExists: The name is taken. Let it end the change: some databases take nothing after a failed
-                statement. Use `get` to find out without failing.
+            RecordExists: The name is taken. Do not catch it inside the change: some databases accept no statement
+                after a failed one. To find out without an error, use `get`.
         """
         ...
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Replace a record by what ``change`` makes of it; None from ``change`` leaves it as it is.
+        """Replace a record by the result of ``change``. If that is None, the record stays unchanged.
 
         Returns:
             The stored record, or None if there is no such record.
@@ -100,14 +100,14 @@ class RecordStore(Protocol):
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
         """Run several reads and writes as one: all of them are stored, or none.
 
-        Changes run one after the other, or as if they did, so a limit that ``work`` checks cannot be passed by
-        another change at the same time.
+        Changes are serializable: their effect is that of one after the other. So two changes at the same time cannot
+        exceed a limit that ``work`` checks.
 
         Args:
-            work: Reads and writes through the transaction, and may refuse by raising. It must be quick, and change
-                nothing but the transaction: it runs again if a commit fails or meets another writer. No network, no
-                subprocess, no waiting.
-            grows: The change stores something new, and is refused while the disk is full.
+            work: Reads and writes through the transaction; to refuse, it raises an exception. It must be quick and
+                change nothing but the transaction, because it runs again if a commit fails or conflicts with another
+                writer. It must not use the network, start processes or wait.
+            grows: Whether the change stores something new. Such changes are refused while the disk is full.
 
         Returns:
             What ``work`` returned, once it is durable.
@@ -135,7 +135,7 @@ class RecordStore(Protocol):
         ...
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
-        """Return a number that grows with every change of a record of ``kind``; None while one is under way.
+        """Return a number that grows with every change of a record of ``kind``; None during a change.
 
         Records that were read at one generation are current as long as this returns the same number.
 

@@ -1,7 +1,7 @@
-"""One listing of records: which index answers it, and what must be looked at row by row.
+"""One listing of records: chooses the index that answers it, and examines rows only for filters without an index.
 
-Every listing continues in a covering index after the last key, so every page costs the same. With a filter that no
-index answers, a page examines a bounded number of rows, and the next page continues after them.
+Every page continues in a covering index after the last key of the page before, so all pages cost the same. With a
+filter that no index answers, a page examines a bounded number of rows, and the next page continues after them.
 """
 
 from functools import lru_cache
@@ -27,8 +27,8 @@ class Listing:
     """A `Query` on one kind.
 
     Attributes:
-        filtered: Whether rows must be looked at one by one.
-        identity: What a page token is bound to: everything that decides which rows come in which order.
+        filtered: Whether rows must be examined one by one.
+        identity: Everything that determines the rows and their order. A page token is valid only for the same identity.
     """
 
     def __init__(self, kind: str, query: Query) -> None:
@@ -61,7 +61,7 @@ class Listing:
         )
 
     def rows(self, connection: Connection, after: SortKey | None) -> "tuple[list[Row[Any]], SortKey | None]":
-        """Whole rows of a page that needs no filter, and the key that the next page goes on after."""
+        """Return the complete rows of a page without a filter, and the key after which the next page continues."""
         limit = self._query.limit
         found = list(connection.execute(self._statement(after, whole=True), self._parameters(after, limit + 1)))
         return found[:limit], self._key_of(found[limit - 1]) if len(found) > limit else None
@@ -69,7 +69,7 @@ class Listing:
     def names(
         self, connection: Connection, after: SortKey | None, *, scan_max_rows: int
     ) -> tuple[list[str], SortKey | None]:
-        """Names of the rows of a page with a filter, and the key that the next page goes on after."""
+        """Return the names of the rows of a page with a filter, and the key after which the next page continues."""
         names: list[str] = []
         looked_at = 0
         last: SortKey | None = after
@@ -136,7 +136,7 @@ def _walk(
     low: str | None,
     high: str | None,
 ) -> Select[*tuple[Any, ...]]:
-    """The statement of one shape of listing; kept, because building it costs more than running it."""
+    """Return the statement for one form of listing. It is cached, because building it costs more than running it."""
     columns = [records.c[name] for name in sort_key]
     chosen = records.c if whole else [records.c[name] for name in ("name", "status", "created_ms", "modified_ms")]
     statement = select(*chosen).where(records.c.kind == bindparam("kind"))

@@ -21,19 +21,19 @@ class PageTokens:
     """Makes and checks tokens.
 
     Args:
-        secret: Known to this store only; tokens of another are refused.
+        secret: Known to this store only; tokens of other stores are refused.
     """
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
 
     def make(self, query: Sequence[object], key: SortKey) -> str:
-        """The token of ``query`` that goes on after ``key``."""
+        """Return the token with which ``query`` continues after ``key``."""
         payload = json.dumps(key, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._mac(query, payload) + payload).decode().rstrip("=")
 
     def read(self, query: Sequence[object], token: str) -> SortKey:
-        """The key in ``token``.
+        """Return the key in ``token``.
 
         Raises:
             ValueError: The token was not made here for the same query.

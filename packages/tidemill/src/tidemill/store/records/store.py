@@ -118,7 +118,7 @@ class SqlRecordStore(RecordStore):
         self._scan_max_rows = scan_max_rows
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
         self._begun: Counter[_Turn] = Counter()
-        self._settled: Counter[_Turn] = Counter()
+        self._ended: Counter[_Turn] = Counter()
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
         turns: dict[_Turn, int] = {}
@@ -128,27 +128,28 @@ class SqlRecordStore(RecordStore):
             try:
                 return work(transaction)
             finally:
-                for each in transaction.touched:  # before the commit: from now on what was read before may be old
+                for each in transaction.touched:  # before the commit, after which rows in caches may be outdated
                     self._begun[each] += 1
                     turns[each] = self._begun[each]
 
         try:
             result = await self._database.write(run, grows=grows)
         except Exception:
-            self._settle(turns)
+            self._mark_ended(turns)
             raise
-        # A cancelled call skips this, since its commit may still be pending. The next change, committed later, settles.
-        self._settle(turns)
+        # A cancelled call skips this, since its commit may still be pending. The next change of the kind is committed
+        # later, and marks both as ended.
+        self._mark_ended(turns)
         return result
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
         what = (kind, None if name is None else _group(name))
         begun = self._begun[what]
-        return begun if begun == self._settled[what] else None
+        return begun if begun == self._ended[what] else None
 
-    def _settle(self, turns: Mapping[_Turn, int]) -> None:
+    def _mark_ended(self, turns: Mapping[_Turn, int]) -> None:
         for each, turn in turns.items():
-            self._settled[each] = max(self._settled[each], turn)
+            self._ended[each] = max(self._ended[each], turn)
 
     async def insert(self, record: Record) -> None:
         await self.change(lambda transaction: transaction.insert(record), grows=True)
@@ -201,7 +202,7 @@ def _by_names(connection: Connection, kind: str, names: list[str]) -> tuple[Reco
 
 
 def _to_row(record: Record) -> dict[str, Any]:
-    # ASCII only, so that no character of a document depends on how the database stores text.
+    # ASCII only, so that documents do not depend on the encoding in which the database stores text.
     document = json.dumps(record.document, separators=(",", ":"), allow_nan=False)
     columns = (record.kind, record.name, record.status, record.created_ms, record.modified_ms, document)
     return {
@@ -234,5 +235,5 @@ def _to_record(row: Row[Any]) -> Record:
 
 
 def _checksum(columns: Any) -> bytes:
-    # Keeps columns and types apart for all values, and is read alike by every release of Python.
+    # ascii() of a tuple differs for any two different tuples, and is the same in every release of Python.
     return hashlib.blake2b(ascii(tuple(columns)).encode(), digest_size=CHECKSUM_BYTES).digest()

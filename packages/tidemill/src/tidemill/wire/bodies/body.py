@@ -1,7 +1,7 @@
 """Request bodies: read whole under a limit, or streamed, decoded and verified on the way.
 
-A handler gets a ``BodyStream`` for a streaming member. It raises at its end if the hash, a checksum, a
-signature or the length does not hold, so a handler publishes nothing before it is exhausted.
+A handler gets a ``BodyStream`` for a streaming member. The stream raises at its end if the hash, a checksum, a
+signature or the length is wrong, so a handler must not publish anything before the stream is exhausted.
 """
 
 import base64
@@ -41,10 +41,10 @@ class BodyStream:
     """An asynchronous iterator over the verified, decoded bytes of a request body.
 
     Attributes:
-        checksums: The checksums that were verified, by the names of S3's input members, e.g.
-            ``{"ChecksumCRC32": "DUoRhQ=="}``. Complete once the stream is exhausted, since a trailer comes last.
-        size_bytes: Decoded size as announced; None when the client did not say.
-        is_exhausted: Whether the end was reached and everything held.
+        checksums: The verified checksums, by the names of S3's input members, e.g. ``{"ChecksumCRC32": "DUoRhQ=="}``.
+            Complete once the stream is exhausted, since a trailer comes last.
+        size_bytes: Announced decoded size; None if the client did not announce it.
+        is_exhausted: Whether the end was reached and all checks passed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BodyStream:
         return self._ready.popleft()
 
     async def read(self) -> bytes:
-        """All that is left, verified."""
+        """Return the remaining bytes, verified."""
         return b"".join([piece async for piece in self])
 
     async def _pull(self) -> None:
@@ -132,18 +132,18 @@ class BodyStream:
 def open_body(
     request: Request, claim: Claim, receive: Receive, *, payload: str, limit_bytes: int, checks_digest: bool = True
 ) -> BodyStream:
-    """Make the stream of an S3 request's body.
+    """Return the stream of an S3 request's body.
 
     Args:
-        request: Its head, which is verified already.
-        claim: Who signed it; signed chunks go on from its signature.
+        request: Head of the request, already verified.
+        claim: The signer; the chain of chunk signatures continues from its signature.
         receive: ASGI's receive.
-        payload: What was signed for the body: its hash, or the word that says how it is sent.
-        limit_bytes: Largest decoded size.
-        checks_digest: Whether checksum headers speak of this body, and not of an object made elsewhere.
+        payload: The signed value for the body: its hash, or the keyword for how it is sent.
+        limit_bytes: Maximum decoded size.
+        checks_digest: Whether checksum headers are about this body, and not about an object made elsewhere.
 
     Raises:
-        AwsError: The head announces something that cannot be: size, form, trailers or checksums.
+        AwsError: The head announces an invalid size, form, trailer or checksum.
     """
     digests: dict[str, bytes] = {}
     if checks_digest:
@@ -177,7 +177,7 @@ async def read_body(receive: Receive, request: Request, *, limit_bytes: int) -> 
     """Read a whole body.
 
     Raises:
-        AwsError: RequestEntityTooLarge (413); IncompleteBody when the client goes away.
+        AwsError: RequestEntityTooLarge (413), or IncompleteBody if the client disconnects.
     """
     check_size(request, limit_bytes=limit_bytes)
     pieces: list[bytes] = []
@@ -207,7 +207,7 @@ def check_size(request: Request, *, limit_bytes: int) -> None:
 
 
 def too_large(limit_bytes: int) -> AwsError:
-    """The refusal of a body above its limit."""
+    """Return the error for a body above its limit."""
     return AwsError(
         f"The request body is larger than the {limit_bytes} bytes that are allowed here.",
         code="RequestEntityTooLarge",
@@ -245,7 +245,7 @@ def _open_chunked(
 
 
 def _decoded_bytes(request: Request) -> int | None:
-    """Size of the payload; None for boto3's upload of a stream whose size it does not know itself."""
+    """Return the size of the payload; None if boto3 uploads a stream whose size it does not know."""
     text = request.headers.get("x-amz-decoded-content-length")
     if text is None and "transfer-encoding" in request.headers:
         return None
@@ -259,7 +259,7 @@ def _decoded_bytes(request: Request) -> int | None:
 
 
 def _check_algorithm(request: Request) -> None:
-    """A request that names a checksum algorithm has to bring a checksum: else nothing would be checked."""
+    """Refuse a request that names a checksum algorithm but has no checksum: nothing would be verified."""
     algorithm = request.headers.get(_ALGORITHM_HEADER)
     sent = request.headers.get("x-amz-trailer") or any(HEADER_PREFIX + name in request.headers for name in MEMBERS)
     if algorithm and not sent:

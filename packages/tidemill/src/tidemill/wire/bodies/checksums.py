@@ -48,7 +48,7 @@ class Checksum(Protocol):
         ...
 
     def digest(self) -> bytes:
-        """The checksum of all bytes taken, most significant byte first."""
+        """Return the checksum of all bytes added, most significant byte first."""
         ...
 
 
@@ -62,7 +62,7 @@ def new_checksum(algorithm: str) -> Checksum:
 
 
 def checksum_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The checksums that a request's head announces: algorithm -> base64 text.
+    """Return the checksum that a request's head announces: algorithm -> base64 text.
 
     Raises:
         AwsError: InvalidRequest, there are several.
@@ -78,7 +78,7 @@ def checksum_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def expected_digest(text: str, *, header: str, size_bytes: int | None = None, code: str = "InvalidRequest") -> bytes:
-    """The bytes of a checksum that is written in base64.
+    """Decode a base64 checksum.
 
     Raises:
         AwsError: ``code`` (400), it is not base64 of the right size.
@@ -98,7 +98,7 @@ def expected_digest(text: str, *, header: str, size_bytes: int | None = None, co
 
 
 class _Running:
-    """A cyclic checksum, whose function takes the value so far."""
+    """A cyclic checksum, computed by a function that continues from the current value."""
 
     def __init__(self, function: Callable[[bytes, int], int], size_bytes: int) -> None:
         self._function = function

@@ -1,7 +1,7 @@
-"""The ``aws-chunked`` form of S3 uploads: chunks with or without a signature each, then trailers.
+"""The ``aws-chunked`` form of S3 uploads: chunks, with or without a signature each, then trailers.
 
-A decoder is fed bytes as they come and hands out payload. It hands out bytes before the signature of their chunk is
-checked, so nothing may be published before ``finish`` has returned.
+A decoder gets the bytes as they arrive and returns payload. It returns bytes before the signature of their chunk is
+verified, so nothing may be published before ``finish`` has returned.
 """
 
 import hashlib
@@ -28,20 +28,20 @@ _EMPTY_SHA256 = hashlib.sha256().hexdigest()
 
 @dataclass(slots=True)
 class ChunkSigner:
-    """Makes the chain of signatures, each of which signs the one before."""
+    """Computes the chain of signatures, each of which signs the previous one."""
 
     key: bytes
     stamp: str
     scope: str
     previous: str
-    """At first the signature of the request's head."""
+    """The previous signature; at first that of the request's head."""
 
     def chunk(self, digest: str) -> str:
-        """The signature of a chunk whose SHA-256 is ``digest``."""
+        """Return the signature of a chunk whose SHA-256 is ``digest``."""
         return self._next("AWS4-HMAC-SHA256-PAYLOAD", f"{_EMPTY_SHA256}\n{digest}")
 
     def trailer(self, digest: str) -> str:
-        """The signature of the trailer lines."""
+        """Return the signature of the trailer lines."""
         return self._next("AWS4-HMAC-SHA256-TRAILER", digest)
 
     def _next(self, kind: str, rest: str) -> str:
@@ -54,9 +54,9 @@ class ChunkedDecoder:
     """Decodes one body.
 
     Args:
-        decoded_bytes: Size that the request announced for the payload; None if the request did not announce it.
-        signer: For signed chunks; None for unsigned ones.
-        trailers: Names of the trailers announced; None for the form that has no trailer part.
+        decoded_bytes: Announced size of the payload; None if the request did not announce it.
+        signer: Signer of signed chunks; None for unsigned ones.
+        trailers: Names of the announced trailers; None for the form without trailers.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ChunkedDecoder:
             _refuse("SignatureDoesNotMatch", "The signature of the trailers does not match.", status=403)
 
     def _take_line(self, data: bytes, position: int) -> tuple[bytes | None, int]:
-        """The line up to the next CRLF, or None while it is not complete."""
+        """Return the line up to the next CRLF, or None until it is complete."""
         end = data.find(b"\n", position, position + MAX_LINE_BYTES + 2)
         stop = len(data) if end < 0 else end + 1
         if len(self._line) + stop - position > MAX_LINE_BYTES + 2:

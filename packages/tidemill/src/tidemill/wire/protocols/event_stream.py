@@ -1,7 +1,7 @@
 """Replies that are a stream of events (``application/vnd.amazon.eventstream``), e.g. of a streaming invocation.
 
-A handler answers an asynchronous iterator of one-member mappings, ``{"PayloadPart": {"Bytes": b"..."}}``. A member
-that the model marks as an exception becomes an exception message.
+A handler returns an asynchronous iterator of one-member mappings, ``{"PayloadPart": {"Bytes": b"..."}}``. A member that
+the model marks as an exception becomes an exception message.
 """
 
 import struct
@@ -19,7 +19,7 @@ _STRING = 7
 
 
 def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One message: lengths, a CRC of them, headers, payload, a CRC of everything."""
+    """Return one message: lengths, their CRC, headers, payload, and a CRC of everything."""
     packed = b"".join(_header(name, value) for name, value in headers.items())
     prelude = struct.pack(">II", 16 + len(packed) + len(payload), len(packed))
     message = prelude + struct.pack(">I", zlib.crc32(prelude)) + packed + payload
@@ -27,7 +27,7 @@ def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 
 def compile_event_stream(shape: Shape) -> Callable[[AsyncIterator[Mapping[str, Any]]], AsyncIterator[bytes]]:
-    """Make the encoder of an event stream's shape."""
+    """Return the encoder of an event stream's shape."""
     members = shape.members if isinstance(shape, StructureShape) else {}
     encoders = {name: _event(name, member) for name, member in members.items() if isinstance(member, StructureShape)}
 

@@ -1,7 +1,7 @@
 """botocore's service models, and the one of the service's own API for instances, loaded on first use and cached.
 
-The models are data files of the installed botocore, so the wire follows AWS's own published shapes and nothing here
-repeats them. Loading the largest takes about 0.2 s; a server does it before it listens (`Gateway.warm`).
+The models are data files of the installed botocore, so the wire follows AWS's published shapes, which are not repeated
+here. Loading the largest takes about 0.2 s; a server loads all models before it listens (`Gateway.warm`).
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ from botocore.model import ServiceModel, StructureShape
 __all__ = ["JSON_TARGETS", "OWN_MODELS", "error_members", "service_model"]
 
 OWN_MODELS = Path(__file__).resolve().parent.parent / "models"
-"""Directory of the models that are not AWS's, in botocore's layout: also for a client's loader."""
+"""Directory of the models that are not AWS's, in botocore's layout, so that a client's loader can use it too."""
 
 JSON_TARGETS = {
     "SageMaker": "sagemaker",
@@ -35,7 +35,7 @@ def _loader() -> Any:
 
 @lru_cache(maxsize=32)
 def service_model(service: str) -> ServiceModel:
-    """The model of a service by botocore's name for it, e.g. ``sagemaker-runtime``.
+    """Return the model of a service by botocore's name, e.g. ``sagemaker-runtime``.
 
     Raises:
         botocore.exceptions.UnknownServiceError: botocore has no such service.
@@ -45,7 +45,7 @@ def service_model(service: str) -> ServiceModel:
 
 @lru_cache(maxsize=1024)
 def error_members(service: str, code: str) -> frozenset[str]:
-    """Members of a modelled error; empty for codes that the model does not list."""
+    """Return the members of an error in the model; empty for codes that the model does not list."""
     model = service_model(service)
     for shape in model.error_shapes:
         if isinstance(shape, StructureShape) and code in (shape.error_code, shape.name):

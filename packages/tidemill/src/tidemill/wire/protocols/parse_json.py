@@ -1,7 +1,6 @@
-"""JSON values into botocore's shapes: types checked, timestamps and blobs converted, unknown members dropped.
+"""Converts JSON values to botocore's shapes: checks types, converts timestamps and blobs, drops unknown members.
 
-Each shape is compiled into functions once. A string, integer or boolean that has its right type already costs one
-dictionary look-up.
+Each shape is compiled into functions once. A string, integer or boolean of the right type costs one dictionary look-up.
 """
 
 import base64
@@ -24,7 +23,7 @@ from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
 __all__ = ["Convert", "compile_json", "compile_json_body"]
 
 Convert = Callable[[Any, Path, list[str]], Any]
-"""Value, its path, and a list that collects the paths of unknown members."""
+"""Arguments: value, its path, and a list that collects the paths of unknown members."""
 
 _MAX_UNKNOWN = 20
 _EXACT = {"string": str, "integer": int, "long": int, "boolean": bool}
@@ -44,7 +43,7 @@ _NAMES = {
 
 
 def compile_json(shape: Shape) -> Convert:
-    """Make the converter of a shape."""
+    """Return the converter of a shape."""
     return fold(shape, _Converters())
 
 
@@ -151,7 +150,7 @@ def _timestamp(shape: Shape) -> Convert:
             if type(value) is str:
                 return parse_iso8601(value) if value[:4].isdigit() else parse_rfc822(value)
         except ValueError:
-            pass  # said below, with the path
+            pass  # the error below includes the path
         _wrong_type(value, path, "timestamp")
 
     return convert

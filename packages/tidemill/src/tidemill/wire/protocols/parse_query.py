@@ -1,4 +1,4 @@
-"""Form bodies of the query protocol (``Action=...&Tags.member.1.Key=...``) into botocore's shapes."""
+"""Converts form bodies of the query protocol (``Action=...&Tags.member.1.Key=...``) to botocore's shapes."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +17,11 @@ _MAX_FIELDS = 2000
 _NOTHING = object()
 
 FromForm = Callable[["Form", str], Any]
-"""Reads the value that stands under a prefix, or answers ``_NOTHING``."""
+"""Reads the value below a prefix, or returns ``_NOTHING``."""
 
 
 class Form:
-    """The fields of a form, and which prefixes occur in it."""
+    """The fields of a form, and the prefixes that occur in it."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = fields
@@ -33,10 +33,10 @@ class Form:
 
 
 def parse_form(body: bytes) -> dict[str, str]:
-    """Read ``application/x-www-form-urlencoded`` text.
+    """Parse ``application/x-www-form-urlencoded`` text.
 
     Raises:
-        AwsError: MalformedQueryString (400): not UTF-8, too many fields, or a field given twice.
+        AwsError: MalformedQueryString (400): not UTF-8, too many fields, or a repeated field.
     """
     try:
         pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
@@ -51,7 +51,7 @@ def parse_form(body: bytes) -> dict[str, str]:
 
 
 def compile_query(shape: StructureShape | None) -> Callable[[Mapping[str, str]], dict[str, Any]]:
-    """Make the reader of an operation's input."""
+    """Return the reader of an operation's input."""
     if shape is None:
         return lambda fields: {}
     read = fold(shape, _Readers())
@@ -132,7 +132,7 @@ def _field_name(name: str, member: Shape) -> str:
 
 
 def _numbered(form: Form, base: str) -> Iterator[str]:
-    """Yield ``base.1``, ``base.2`` and so on, as far as the form has them."""
+    """Yield ``base.1``, ``base.2`` and so on, as long as the form has them."""
     for number in itertools.count(1):
         place = f"{base}.{number}"
         if place not in form.prefixes:

@@ -1,4 +1,4 @@
-"""REST requests (rest-json and rest-xml) into botocore's shapes: path, query, headers, prefixed headers, payload."""
+"""Converts REST requests (rest-json and rest-xml) to botocore's shapes: path, query, headers, payload."""
 
 import binascii
 import re
@@ -17,21 +17,21 @@ from tidemill.wire.request import Request
 __all__ = ["RestParse", "compile_rest"]
 
 _CONDITION = re.compile(r"(^|-)if-|-bucket-owner$")
-"""Headers on which it depends whether a request is carried out at all."""
+"""Headers that decide whether a request is carried out at all."""
 
 RestParse = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
-"""Request, path parameters, body, and a list that collects the paths of unknown members."""
+"""Arguments: request, path parameters, body, and a list that collects the paths of unknown members."""
 
 _FromBody = Callable[[bytes, list[str]], dict[str, Any]]
 _FromHead = Callable[[Request, dict[str, Any]], None]
 
 
 def compile_rest(shape: StructureShape | None, *, form: Literal["json", "xml"], code: str) -> RestParse:
-    """Make the reader of an operation's input.
+    """Return the reader of an operation's input.
 
     Args:
         shape: The operation's input.
-        form: What structures in the body are written in.
+        form: Format of structures in the body.
         code: Error code for a query parameter or header of the wrong type.
     """
     if shape is None:
@@ -120,11 +120,11 @@ def _header_reader(name: str, member: Shape, code: str) -> _FromHead:
 
 
 def _s3_header_reader(name: str, member: Shape, code: str) -> _FromHead:
-    """As `_header_reader`, as lenient as S3 is with its headers.
+    """Like `_header_reader`, but as lenient as S3 is with its headers.
 
-    S3 compares enumerations without case and takes an empty header for an absent one: pyarrow sends
-    ``x-amz-checksum-mode: enabled``, s3fs 0.4 an empty ``x-amz-acl``. Conditions stay as they are, since leaving one
-    out would do what the client wanted to prevent.
+    S3 compares enumerations without case, and treats an empty header as absent: pyarrow sends
+    ``x-amz-checksum-mode: enabled``, s3fs 0.4 an empty ``x-amz-acl``. Conditions are not treated so: ignoring an empty
+    one would do what the client wanted to prevent.
     """
     wire_name = str(member.serialization.get("name", name)).lower()
     read_exactly = _header_reader(name, member, code)

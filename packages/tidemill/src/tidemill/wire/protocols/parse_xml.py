@@ -1,4 +1,4 @@
-"""XML bodies into botocore's shapes. Documents with a DTD, and deep ones, are refused before anything is built."""
+"""Converts XML bodies to botocore's shapes. Documents with a DTD, and deep ones, are refused before they are built."""
 
 import base64
 import binascii
@@ -21,11 +21,11 @@ _MAX_DEPTH = 64
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 
 FromXml = Callable[[list[Element]], Any]
-"""Takes the elements that carry a member (several when a list is flattened)."""
+"""Converts the elements of a member; a flattened list has several."""
 
 
 def parse_document(data: bytes) -> Element:
-    """Read one XML document; namespaces are stripped from names.
+    """Parse one XML document; namespaces are removed from names.
 
     Raises:
         AwsError: MalformedXML (400).
@@ -42,16 +42,16 @@ def parse_document(data: bytes) -> Element:
 
 
 def compile_xml(shape: StructureShape) -> Callable[[Element], dict[str, Any]]:
-    """Make the reader of a structure that is a document's root.
+    """Return the reader of a structure that is a document's root.
 
-    Unknown elements are ignored, as AWS does.
+    Unknown elements are ignored, as by AWS.
     """
     read = fold(shape, _Readers())
     return lambda root: read([root])
 
 
 def parse_scalar(shape: Shape, text: str, *, timestamp_format: str = "iso8601") -> Any:
-    """A string, as headers, queries and XML carry it, in the type of ``shape``.
+    """Convert a string from headers, queries or XML to the type of ``shape``.
 
     Raises:
         ValueError: The text is not of that type.

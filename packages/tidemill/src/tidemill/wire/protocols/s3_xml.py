@@ -1,4 +1,4 @@
-"""What is particular to S3's XML: the namespace, the names of root elements, and one reply that is only a text."""
+"""The special rules of S3's XML: the namespace, the names of root elements, and one reply that is only a text."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,11 +28,11 @@ _ROOTS = {
     "ListParts": "ListPartsResult",
     "UploadPartCopy": "CopyPartResult",
 }
-"""The model does not name the roots; clients other than botocore look at them."""
+"""The model does not name the root elements; clients other than botocore check them."""
 
 
 def s3_document(shape: StructureShape, operation_name: str) -> Callable[[Mapping[str, Any]], bytes]:
-    """Make the writer of an S3 reply document."""
+    """Return the writer of an S3 reply document."""
     if operation_name == "GetBucketLocation":
         return _location
     root = _ROOTS.get(operation_name) or str(shape.serialization.get("name", shape.name.removesuffix("Output")))

@@ -1,4 +1,4 @@
-"""Output members into JSON text by the model; members that the model does not have are dropped."""
+"""Converts output members to JSON text according to the model; members that the model does not have are dropped."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def dump(document: Any) -> bytes:
-    """Write JSON in ASCII.
+    """Serialize as ASCII JSON.
 
     Raises:
         ValueError: A number is not finite.
@@ -29,11 +29,11 @@ def dump(document: Any) -> bytes:
 
 
 def compile_to_json(shape: Shape | None, *, body_only: bool = False) -> ToJson:
-    """Make the writer of a shape.
+    """Return the writer of a shape.
 
     Args:
-        shape: What is written; None writes an empty object.
-        body_only: Leave out members that are sent as headers or as the status.
+        shape: The shape to write; None writes an empty object.
+        body_only: Whether to omit members that are sent as headers or as the status.
     """
     if shape is None:
         return lambda value: {}

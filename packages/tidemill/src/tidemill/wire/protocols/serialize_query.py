@@ -1,4 +1,4 @@
-"""Output members into the query protocol's XML: Response, Result, ResponseMetadata."""
+"""Converts output members to the query protocol's XML: Response, Result, ResponseMetadata."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["compile_query_reply"]
 
 
 def compile_query_reply(operation: OperationModel) -> Callable[[Mapping[str, Any], str], HttpReply]:
-    """Make the writer of an operation's output: a function of the members and the request id."""
+    """Return the writer of an operation's output: a function of the members and the request id."""
     namespace = operation.service_model.metadata.get("xmlNamespace", "")
     shape = operation.output_shape
     wrapper = shape.serialization.get("resultWrapper", f"{operation.name}Result") if shape is not None else None

@@ -1,4 +1,4 @@
-"""Output members into REST replies: status, headers, and a payload that is XML, JSON, bytes, a file or a stream."""
+"""Converts output members to REST replies: status, headers, and a payload (XML, JSON, bytes, a file or a stream)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -20,7 +20,7 @@ _Head = tuple[str, str, Shape]
 def compile_rest_reply(
     operation: OperationModel, *, form: Literal["json", "xml"]
 ) -> Callable[[Mapping[str, Any], str], HttpReply]:
-    """Make the writer of an operation's output: a function of the members and the request id."""
+    """Return the writer of an operation's output: a function of the members and the request id."""
     status = int(operation.http.get("responseCode", 200))
     shape = operation.output_shape
     if shape is None:

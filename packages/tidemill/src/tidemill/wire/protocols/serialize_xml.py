@@ -1,4 +1,4 @@
-"""Output members into XML text by the model: for S3 (rest-xml) and for the query protocol."""
+"""Converts output members to XML text according to the model: for S3 (rest-xml) and for the query protocol."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -12,30 +12,30 @@ from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 __all__ = ["ToXml", "compile_to_xml", "element", "escape"]
 
 ToXml = Callable[[str, Any, list[str]], None]
-"""Element name, value, and the list of text pieces to add to."""
+"""Arguments: element name, value, and the list of text pieces to append to."""
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"}
 _TABLE = str.maketrans(_ESCAPES | {chr(code): f"&#{code};" for code in range(0x20) if chr(code) not in "\t\n\r"})
 
 
 def escape(text: str) -> str:
-    """Make text safe inside an element. Control characters become references, as S3 writes them."""
+    """Escape text for an element. Control characters become references, as in S3's XML."""
     return text.translate(_TABLE)
 
 
 def element(name: str, content: str) -> str:
-    """One element with text."""
+    """Return one element with text."""
     return f"<{name}>{escape(content)}</{name}>"
 
 
 def compile_to_xml(shape: StructureShape) -> Callable[[Mapping[str, Any], list[str]], None]:
-    """Make the writer of a structure's members, without an element around them. Head members are left out."""
+    """Return the writer of a structure's members, without an enclosing element. Members sent as headers are omitted."""
     write = fold(shape, _Writers())
     return lambda value, out: write("", value, out)
 
 
 class _Writers(Functions):
-    """Builds the writer of each part of a shape. The outermost structure has no element around it."""
+    """Builds the writer of each part of a shape. The outermost structure has no enclosing element."""
 
     def structure(self, shape: StructureShape, inside: Mapping[str, ToXml], at: Path) -> ToXml:
         writers = [
@@ -97,7 +97,7 @@ class _Writers(Functions):
 
 
 def _within_element(shape: StructureShape, write_members: ToXml) -> ToXml:
-    """Make the writer of a structure's element, with its attributes."""
+    """Return the writer of a structure's element, with its attributes."""
     attributes = [
         (name, str(member.serialization.get("name", name)))
         for name, member in shape.members.items()

@@ -1,11 +1,11 @@
-"""The one walk through botocore's shapes: what a shape holds, built up from its innermost parts.
+"""The traversal of botocore's shapes, from their innermost parts outward.
 
-`fold` visits a shape and everything inside it and hands each part to a `Build`, innermost first, together with what
-was built of the parts inside. Parsers, writers and checks are functions made so, once for each shape of an operation
-(`Functions`). `members` lists the members of a structure with their paths, by the same walk.
+`fold` visits a shape and everything inside it, and passes each part to a `Build`, innermost first, together with the
+results for the parts inside. Parsers, writers and checks are functions built this way, once per shape of an operation
+(`Functions`). `members` lists the members of a structure with their paths, by the same traversal.
 
 Paths are tuples of steps: a member's name, ``[]`` for the items of a list, ``{}`` for the values of a map.
-`render` writes them as ``InputDataConfig[].DataSource.S3DataSource.S3Uri``.
+`render` formats them as ``InputDataConfig[].DataSource.S3DataSource.S3Uri``.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class Build(Protocol[T]):
         ...
 
     def again(self, shape: StructureShape, result: Callable[[], T], at: Path) -> T:
-        """Represents a structure inside itself. ``result`` returns what was built of it once the fold is over."""
+        """Represent a structure inside itself. ``result`` returns the structure's result when the fold has ended."""
         ...
 
 
@@ -78,8 +78,8 @@ def fold(shape: Shape, build: Build[T]) -> T:
     """Build a shape from its innermost parts outward.
 
     Args:
-        shape: Any shape; one that contains itself is entered once.
-        build: Makes a result of each part.
+        shape: Any shape; a recursive shape is entered once.
+        build: Creates the result of each part.
 
     Returns:
         The result for ``shape``.
@@ -91,13 +91,13 @@ def members(shape: Shape | None) -> tuple[Place, ...]:
     """Return every member of a structure and of all structures inside it, each before its own members.
 
     Args:
-        shape: An operation's input or output; None, which botocore has for an operation without one, has no members.
+        shape: An operation's input or output. None, botocore's value for an operation without one, has no members.
     """
     return () if shape is None else fold(shape, _Members())
 
 
 def render(path: Path) -> str:
-    """Write a path with dots, e.g. ``Tags[].Key``."""
+    """Format a path with dots, e.g. ``Tags[].Key``."""
     text = ""
     for step in path:
         text += step if step in (ITEM, VALUE) or not text else f".{step}"
@@ -127,7 +127,7 @@ def _fold_structure(shape: StructureShape, build: Build[T], at: Path, entered: d
 
 
 class _Members:
-    """Collects members. What is built of a part is the tuple of the members inside it."""
+    """Collects members. The result for a part is the tuple of the members inside it."""
 
     def structure(self, shape: StructureShape, inside: Mapping[str, tuple[Place, ...]], at: Path) -> tuple[Place, ...]:
         found: list[Place] = []

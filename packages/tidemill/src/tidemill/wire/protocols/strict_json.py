@@ -1,7 +1,7 @@
-"""JSON as AWS's services read it: one meaning for every text, or a refusal.
+"""Parses JSON as AWS's services do: every text has one meaning, or is refused.
 
-The standard library's reader takes NaN, 1e999, duplicate keys, UTF-16 and lone surrogates, and runs out of stack on
-deep nesting. Each of those is refused here as a SerializationException.
+The standard library's parser accepts NaN, 1e999, duplicate keys, UTF-16 and lone surrogates, and exhausts the stack on
+deep nesting. This parser refuses each of these with a SerializationException.
 """
 
 import json
@@ -16,14 +16,14 @@ __all__ = ["MAX_DEPTH", "MAX_DIGITS", "loads"]
 
 MAX_DEPTH = 64
 MAX_DIGITS = 40
-"""Longer integers are refused while reading; the model's own bounds are a matter of validation."""
+"""Longer integers are refused while parsing; the model's own bounds are checked by validation."""
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(data: bytes) -> Any:
-    """Read one JSON document.
+    """Parse one JSON document.
 
     Args:
         data: UTF-8 text without a byte-order mark.
@@ -32,7 +32,7 @@ def loads(data: bytes) -> Any:
         Dictionaries, lists, strings, integers, finite floats, booleans and None.
 
     Raises:
-        AwsError: SerializationException (400), saying what is wrong.
+        AwsError: SerializationException (400), with the reason.
     """
     try:
         text = data.decode("utf-8")

@@ -1,18 +1,18 @@
-"""How members and values are written in error messages: AWS's paths, and values cut to a length."""
+"""Formats members and values for error messages: paths in AWS's format, and values truncated to a length."""
 
 from typing import Any
 
 __all__ = ["MAX_SHOWN", "Path", "render", "shorten", "shown_name"]
 
 MAX_SHOWN = 256
-"""Longest value in a message, in characters."""
+"""Maximum length of a value in a message, in characters."""
 
 Path = tuple[Any, str] | None
-"""Where a value stands: the parent's path and the member's name as AWS shows it. None at the top."""
+"""Location of a value: the parent's path, and the member's name as AWS shows it. None at the top."""
 
 
 def render(path: Path) -> str:
-    """Write a path with dots, e.g. ``inputDataConfig.1.member.channelName``; a key of a map is cut to a length."""
+    """Format a path with dots, e.g. ``inputDataConfig.1.member.channelName``; long map keys are cut."""
     names: list[str] = []
     while path is not None:
         path, name = path
@@ -21,7 +21,7 @@ def render(path: Path) -> str:
 
 
 def shorten(value: Any) -> str:
-    """Write a value in AWS's form, cut after `MAX_SHOWN` characters."""
+    """Format a value as AWS does, truncated after `MAX_SHOWN` characters."""
     if isinstance(value, dict):
         value = "{" + ", ".join(f"{k}={v}" for k, v in list(value.items())[:16]) + "}"
     elif isinstance(value, list):

@@ -1,7 +1,7 @@
 """The canonical text of a request that Signature Version 4 signs.
 
-S3 signs the path as it is on the wire, every other service the normalised path, encoded once more. A plus sign in a
-query is a plus sign.
+S3 signs the path as sent; every other service signs the normalized path, encoded once more. A plus sign in a query is
+not decoded to a space.
 """
 
 import re
@@ -19,22 +19,22 @@ _PLAIN_QUERY = re.compile(r"[A-Za-z0-9\-_.~]*", re.ASCII)
 def canonical_request(
     request: Request, *, path: str, query: str, signed: str, names: Iterable[str], payload: str
 ) -> bytes:
-    """Put the six parts together.
+    """Join the six parts.
 
     Args:
-        request: Whose headers are signed.
+        request: The request with the signed headers.
         path: One of ``path_candidates``.
-        query: From ``canonical_query``.
+        query: The result of ``canonical_query``.
         signed: The signed header names, joined by semicolons, as the client wrote them.
         names: The same names, sorted.
-        payload: The hash of the body, or the keyword in place of it.
+        payload: The hash of the body, or the keyword in its place.
     """
     headers = canonical_headers(request, names)
     return f"{request.method}\n{path}\n{query}\n{headers}\n{signed}\n{payload}".encode("latin-1", "replace")
 
 
 def canonical_headers(request: Request, names: Iterable[str]) -> str:
-    """One line for each name; runs of spaces count as one space."""
+    """Return one line per name; runs of spaces become one space."""
     lines: list[str] = []
     for name in names:
         value = request.headers.get(name, "").strip()
@@ -43,11 +43,11 @@ def canonical_headers(request: Request, names: Iterable[str]) -> str:
 
 
 def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
-    """The query parameters, encoded in one way and sorted.
+    """Return the query parameters, encoded uniformly and sorted.
 
     Args:
-        request: Whose query is meant.
-        leave_out: Name of the parameter that carries the signature itself.
+        request: The request.
+        leave_out: Name of the parameter with the signature itself.
     """
     if not request.query_string:
         return ""
@@ -57,10 +57,10 @@ def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
 
 
 def path_candidates(raw_path: str, *, is_s3: bool) -> list[str]:
-    """The canonical forms that a client may have signed for this path, the likely one first.
+    """Return the canonical forms that a client may have signed for this path, the most likely one first.
 
-    For S3 both the bytes on the wire and their canonical encoding are tried: clients differ in which characters they
-    encode on the wire, and both forms mean the same key.
+    For S3 both the bytes as sent and their canonical encoding are tried: clients differ in the characters that they
+    encode, and both forms mean the same key.
     """
     if not is_s3:
         return [quote(_normalise(raw_path), safe="/-_.~")]

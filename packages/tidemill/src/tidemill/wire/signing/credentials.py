@@ -1,4 +1,4 @@
-"""Who may sign: a credential and the look-up that finds it. The wire never stores keys."""
+"""A credential, and the interface that finds it. The wire never stores keys."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ class Credential:
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
-    """Present on temporary keys; every request must then carry it."""
+    """Token of a temporary key, which every request must contain."""
     expires_ms: int | None = None
     """Wall time after which a temporary key is refused."""
     arn: str = ""
-    """Whom the key stands for."""
+    """ARN of the user or role of the key."""
     unrestricted: bool = False
-    """Whether the key may do everything: the user's own pair."""
+    """Whether the key may do everything, as the owner's pair."""
     role: str = ""
     """Name of the role whose policy limits the key."""
     scope: JobScope | None = None
@@ -31,18 +31,18 @@ class Credential:
 
 
 class CredentialLookup(Protocol):
-    """Finds a credential by its public half."""
+    """Finds a credential by its access key id."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        """The credential, or None when there is no such key."""
+        """Return the credential, or None if there is no such key."""
         ...
 
 
 def check_token(credential: Credential, token: str | None, *, now_ms: int) -> None:
-    """Hold the session token against a temporary key.
+    """Check the session token of a request.
 
     Raises:
-        AwsError: InvalidToken for a token that is missing, wrong or not expected; ExpiredToken.
+        AwsError: InvalidToken for a missing, wrong or unexpected token; ExpiredToken.
     """
     expected = credential.session_token
     if expected is None and token is None:

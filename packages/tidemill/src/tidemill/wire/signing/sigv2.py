@@ -1,6 +1,6 @@
 """The old presigned form of S3 (``AWSAccessKeyId=...&Signature=...&Expires=...``), for GET and PUT only.
 
-It is what boto3 makes by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
+boto3 uses it by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Signature Version 4: verify the sender and the integrity of a request, signed by header or presigned URL.
 
-Checks come in an order that spends little on strangers: form, key, token, time and scope before any hash. A JSON
-request's body is hashed by the gateway before the signature is compared; S3 signs the claimed hash, which the body
-stream then holds against the bytes.
+Cheap checks come first, so that requests of strangers cost little: form, key, token, time and scope before any hash.
+The gateway hashes the body of a JSON request before the signature is compared. S3's signature covers the announced
+hash, which the body stream then verifies.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _QUERY_NAMES = ("X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-Signed
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request whose form, key, token, time and scope are right; its signature may still be to be compared."""
+    """A request with valid form, key, token, time and scope, whose signature may still have to be compared."""
 
     credential: Credential
     stamp: str = ""
@@ -55,7 +55,7 @@ class Claim:
     """Names of the signed headers, joined by semicolons."""
     presigned: bool = False
     verified: bool = False
-    """Nothing is left to compare (the old presigned form)."""
+    """Whether the signature has already been compared (the old presigned form)."""
 
 
 class Verifier:
@@ -65,8 +65,8 @@ class Verifier:
         credentials: Finds secrets.
         region: The service's region.
         clock: Compared with the time of signing.
-        strict_region: Refuse scopes of other regions. Off by default: the service of one user has one state for all
-        regions that clients are set to.
+        strict_region: Whether to refuse scopes of other regions. Default: False, because the service has one state for
+            all regions that clients may be set to.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Verifier:
         self._strict_region = strict_region
 
     def claim(self, request: Request, *, service: str) -> Claim:
-        """Check everything but the signature.
+        """Check everything except the signature.
 
         Args:
             request: The head of the request.
             service: The service's signing name.
 
         Raises:
-            AwsError: The request is not signed, or not in a way that could be right.
+            AwsError: The request is not signed, or its signature cannot be valid.
         """
         authorization = request.headers.get("authorization")
         presigned = "X-Amz-" in request.query_string and any(
@@ -106,10 +106,10 @@ class Verifier:
         """Compare the signature.
 
         Args:
-            claim: What ``claim`` returned.
+            claim: The result of ``claim``.
             request: The same request.
-            payload: Hash of the body in hexadecimal, or the keyword in place of it.
-            is_s3: Whether the path is signed in S3's way.
+            payload: Hash of the body in hexadecimal, or the keyword in its place.
+            is_s3: Whether the path is signed by S3's rules.
 
         Raises:
             AwsError: SignatureDoesNotMatch (403).
@@ -235,7 +235,7 @@ class Verifier:
 
 @lru_cache(maxsize=512)
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the key of one day, region and service; kept, since it is the same for every request of a day."""
+    """Derive the key for one day, region and service; cached, because all requests of a day use the same key."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode("utf-8"), "sha256")

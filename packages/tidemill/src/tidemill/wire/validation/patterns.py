@@ -1,4 +1,4 @@
-"""The models' regular expressions, which are Java's, as Python's.
+"""Converts the models' regular expressions, which are in Java's syntax, to Python's.
 
 Java's ``\\p{...}`` classes, ``\\z`` and surrogate ranges are rewritten. Unicode classes become Python's ``\\w``,
 ``\\d`` and explicit ranges: slightly wider than Java's, never narrower, so that no legal value is refused.
@@ -58,7 +58,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str] | None:
 
 def _translate(pattern: str) -> str:
     text = pattern.replace(_SURROGATES, r"\U00010000-\U0010FFFF").replace(r"\z", r"\Z").replace(r"[\w-_]", r"[\w\-_]")
-    text = re.sub(r"\$\{\d+,\d+\}", "$", text)  # a length stuck to the end anchor; the model has it as max too
+    text = re.sub(r"\$\{\d+,\d+\}", "$", text)  # a length after the end anchor; the model repeats it as max
     parts: list[str] = []
     position = 0
     for found in _PROPERTY.finditer(text):

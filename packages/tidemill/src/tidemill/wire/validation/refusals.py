@@ -1,7 +1,7 @@
 """Refuses the members of a request that the compatibility table refuses.
 
-The table (`tidemill.core.compatibility`) is compiled for each operation once, over the shape of its input: what is
-left at run time is a look-up for each member that has something refusable in it.
+The table (`tidemill.core.compatibility`) is compiled once per operation, over the shape of its input. At run time a
+look-up is needed only for members that contain something refusable.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +20,11 @@ from tidemill.wire.protocols.wording import Path, render, shorten, shown_name
 __all__ = ["Refuse", "compile_refusals"]
 
 Refuse = Callable[[Mapping[str, Any]], None]
-"""Takes the members of a request; raises for one that the service cannot honour."""
+"""Checks the members of a request; raises for a member that the service cannot honor."""
 
 _Check = Callable[[Any, Path], None]
 _Entry = tuple[Row | None, _Check | None, str, bool]
-"""What there is to check of a member: its row, what is inside it, its shown name, and whether its value is secret."""
+"""The check of a member: its row, the check of its content, its shown name, and whether its value is secret."""
 
 
 def compile_refusals(service: str, operation: str, shape: StructureShape | None, *, code: str) -> Refuse:
@@ -32,8 +32,8 @@ def compile_refusals(service: str, operation: str, shape: StructureShape | None,
 
     Args:
         service: botocore's name of the service.
-        operation: As the model names it. One without rows refuses nothing.
-        shape: Its input.
+        operation: Name of the operation in the model. An operation without rows refuses nothing.
+        shape: The operation's input.
         code: AWS error code, for rows without a code.
 
     Returns:
@@ -102,7 +102,7 @@ class _Compiler:
         return None
 
     def again(self, shape: StructureShape, result: Callable[[], _Check | None], at: ShapePath) -> _Check | None:
-        # Rows have a path of limited depth: they say nothing of a structure inside itself.
+        # Rows have paths of limited depth, so they cannot describe a structure inside itself.
         return None
 
     def _refused(self, path: Path, value: Any, row: Row, reason: str) -> AwsError:

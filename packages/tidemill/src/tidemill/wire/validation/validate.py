@@ -1,8 +1,8 @@
-"""Checks input members against the model, and says what is wrong in AWS's own words.
+"""Checks input members against the model, with AWS's own messages.
 
-Types are the parsers' business; here are presence, lengths, ranges, enumerations and patterns. Every shape is
-compiled into functions once. Two things are lenient on purpose: instance types, because this service has names of
-its own, and role ARNs, because no role is ever assumed.
+The parsers check types; this module checks presence, lengths, ranges, enumerations and patterns. Every shape is
+compiled into functions once. Two members are checked leniently: instance types, because this service has names of its
+own, and role ARNs, because no role is ever assumed.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,11 +29,11 @@ _Size = tuple[Callable[[int], bool], str]
 
 _INTEGER_BITS = {"integer": 31, "long": 63}
 _MAX_ERRORS = 20
-"""Checking stops about here, so that a hostile body makes no hostile message."""
+"""Checking stops after about this many errors, so that a hostile body cannot cause a huge message."""
 
 
 def compile_check(shape: StructureShape | None) -> Check:
-    """Make the check of an operation's input.
+    """Return the check of an operation's input.
 
     Returns:
         A function of the members, their path (None at the top) and a list to which it adds one sentence for each
@@ -46,7 +46,7 @@ def compile_check(shape: StructureShape | None) -> Check:
 
 
 def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "ValidationException") -> None:
-    """Run a check and refuse the request if anything is wrong.
+    """Run a check, and refuse the request if a constraint is violated.
 
     Raises:
         AwsError: ``code`` (400) with all violations found.
@@ -135,7 +135,7 @@ class _Checks(Functions):
 
 
 def _is_blob(shape: Shape) -> bool:
-    """Whether a payload is bytes; how many are allowed is then a setting of the service, not the model's number."""
+    """Return whether a payload is bytes; its maximum size is then a setting of the service, not the model's number."""
     return shape.type_name == "blob"
 
 
@@ -171,7 +171,7 @@ def _text(shape: Shape) -> Check | None:
                 errors.append(_violation(shown, path, constraint))
         if allowed and value not in allowed:
             errors.append(_violation(shown, path, enum_constraint))
-        # A text that is far too long is not matched as well: what a pattern costs grows with the text.
+        # A text that is far too long is not matched: the cost of a pattern grows with the text.
         matchable = pattern is not None and isinstance(value, str) and (fits or len(value) <= _MAX_SHOWN)
         if matchable and pattern is not None and not pattern.fullmatch(value):
             errors.append(_violation(shown, path, pattern_constraint))

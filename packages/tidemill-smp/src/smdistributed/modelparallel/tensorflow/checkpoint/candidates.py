@@ -32,12 +32,12 @@ def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None
     """
     answers = ranks.together("look for checkpoints", lambda: _candidates(files, wanted))
     mine = answers[ranks.rank]
-    everywhere = [name for name in mine if all(name in theirs for theirs in answers)]
-    if not everywhere:
+    on_all_ranks = [name for name in mine if all(name in theirs for theirs in answers)]
+    if not on_all_ranks:
         if any(answers):
             _refuse_partly_visible(files, answers)
         return None
-    name = everywhere[-1]
+    name = on_all_ranks[-1]
     prefixes = mine[name]
     if not prefixes:
         return Saved(name, [Path(name)])

@@ -154,7 +154,11 @@ class CheckpointManager(tf.train.CheckpointManager):
             return str(saved.prefixes[0])
 
     def restore_or_initialize(self) -> str | None:
-        """Restore the latest checkpoint; without one, call `init_fn`."""
+        """Restore the latest checkpoint; without one, call `init_fn`. Collective.
+
+        Returns:
+            The prefix of the restored checkpoint, or None.
+        """
         restored = self.restore()
         if restored is None and self._init_fn is not None:
             self._init_fn()

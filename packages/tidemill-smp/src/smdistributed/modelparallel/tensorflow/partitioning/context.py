@@ -33,6 +33,9 @@ def partition(index: int) -> Iterator[None]:
     Args:
         index: 0 <= index < `partitions`; not checked if the context has no effect.
 
+    Returns:
+        A context manager.
+
     Raises:
         SMPPartitionError: If there is no such partition.
     """

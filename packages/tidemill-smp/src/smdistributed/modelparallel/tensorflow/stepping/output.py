@@ -47,6 +47,9 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
                 `tf.IndexedSlices`), or all None.
             shared_rows: For `tf.IndexedSlices`, the number of leading rows that have the same indices in all
                 microbatches and are summed: an int, `ALL_ROWS`, or a scalar tensor.
+
+        Raises:
+            ValueError: If there are no values.
         """
         if not outputs:
             raise SMPUsageError("a StepOutput needs the value of at least one microbatch, received none")
@@ -68,19 +71,37 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         return self._over_pieces(self._mean)
 
     def reduce_sum(self) -> Any:
-        """Return the sum over the microbatches; `tf.IndexedSlices` stay sparse."""
+        """Return the sum over the microbatches.
+
+        Returns:
+            A tensor with the shape and dtype of one microbatch's value. `tf.IndexedSlices` stay sparse. None if the
+            values are None.
+        """
         return self._over_pieces(self._sum)
 
     def concat(self) -> Any:
-        """Concatenate along axis 0; scalars are stacked into a vector."""
+        """Concatenate the values of the microbatches along axis 0.
+
+        Returns:
+            A tensor; scalars are stacked into a vector. None if the values are None.
+        """
         return self._over_pieces(_concat)
 
     def merge(self) -> Any:
-        """Return the value of the whole batch: concatenate along the batch axis 0; stack scalars into a vector."""
+        """Return the value of the whole batch: the same as `concat`.
+
+        Returns:
+            A tensor, concatenated along the batch axis 0; scalars are stacked into a vector. None if the values are
+            None.
+        """
         return self._over_pieces(_concat)
 
     def stack(self) -> Any:
-        """Stack the values along a new axis 0, whose size is the number of microbatches."""
+        """Stack the values along a new axis 0.
+
+        Returns:
+            A tensor whose axis 0 has the size of the number of microbatches. None if the values are None.
+        """
         return self._over_pieces(_stack)
 
     def accumulate(self, method: str = "variable", var: Any = None) -> Any:

@@ -104,7 +104,7 @@ class PostgresqlDatabase(PooledDatabase):
 
     @property
     def lead(self) -> LeadKeeper:
-        """What keeps the lead of this service."""
+        """The thread that renews the lead of this service."""
         assert self._keeper is not None
         return self._keeper
 
@@ -125,7 +125,7 @@ class PostgresqlDatabase(PooledDatabase):
             except _Interrupted as failure:
                 if is_last:
                     self._refuse(group, failure.reason)
-                continue  # nothing of it was committed: once more, on a new connection
+                continue  # nothing was committed: run the group again on a new connection
             except NotCommitted as failure:
                 self._refuse(group, reason_of(failure.cause))
             return
@@ -155,7 +155,7 @@ class PostgresqlDatabase(PooledDatabase):
             self._refuse(group, str(error))
 
     def _was_committed(self, transaction_id: int) -> bool:
-        """Ask the server what became of a transaction whose connection broke during its commit.
+        """Ask the server whether a transaction was committed whose connection broke during the commit.
 
         Raises:
             NotCommitted: The server does not tell within `OUTCOME_WAIT_S`.

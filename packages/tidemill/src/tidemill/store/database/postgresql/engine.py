@@ -24,7 +24,7 @@ _SESSION = {
     "application_name": "tidemill",
     # An acknowledged write is on the disk of the server, regardless of the server's default.
     "options": "-c synchronous_commit=on -c lock_timeout=15s -c timezone=UTC",
-    # A server that is gone without a word is noticed within 15 s, also in the middle of a statement.
+    # A server that disappears without closing the connection is noticed within 15 s, also during a statement.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 5,
@@ -48,7 +48,7 @@ def parse_url(text: str) -> URL:
     try:
         url = make_url(text)
     except ArgumentError:
-        raise ConfigurationError(f"the database URL cannot be read; {allowed}") from None  # it may hold a password
+        raise ConfigurationError(f"the database URL cannot be read; {allowed}") from None  # it may contain a password
     if url.drivername not in SCHEMES or not url.database:
         shown = url.render_as_string(hide_password=True)
         raise ConfigurationError(f"the database URL {shown} is not one of PostgreSQL; {allowed}")
@@ -64,7 +64,8 @@ def make_engine(url: URL, *, read_only: bool) -> Engine:
 
     Args:
         url: From `parse_url`.
-        read_only: Transactions read one snapshot and cannot write. Else each statement sees what is committed.
+        read_only: If true, transactions read one snapshot and cannot write. If false, each statement sees all rows
+            that are committed when it starts.
     """
     engine = create_engine(url, poolclass=NullPool, connect_args=_SESSION)
     if read_only:
@@ -73,15 +74,15 @@ def make_engine(url: URL, *, read_only: bool) -> Engine:
 
 
 def has_lost_connection(error: BaseException) -> bool:
-    """Whether the connection is gone, so that the server alone knows what became of an open transaction."""
+    """Whether the connection is lost, so that only the server knows whether an open transaction was committed."""
     return isinstance(error, DBAPIError) and (error.connection_invalidated or _state(error).startswith(_LOST))
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the server cannot be used right now, through no fault of the statement."""
+    """Whether the server cannot be used at this time, for a reason other than the statement."""
     if not isinstance(error, DBAPIError):
         return False
-    # An error without a state is the driver's own: no server, or one that went away.
+    # An error without a state comes from the driver: there is no server, or the connection to it was lost.
     is_of_driver = not _state(error) and type(error.orig).__name__ in ("OperationalError", "InterfaceError")
     return has_lost_connection(error) or is_of_driver or _state(error).startswith(_UNAVAILABLE)
 

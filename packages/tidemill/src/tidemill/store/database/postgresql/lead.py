@@ -1,8 +1,9 @@
-"""Which of several services on one database leads: a row that the leader renews every second.
+"""The lead among several services on one database: a row that the leader renews every second.
 
-The advisory lock keeps two services from writing at the same time. The row says more: under which term the lock was
-taken, where the leader listens, and that it lives. A service that takes the lead begins a new term; one that finds a
-newer term than its own has lost the lead for good, because what it keeps in memory may be old.
+The advisory lock prevents two services from writing at the same time. The row has the term in which the lock was taken,
+the address where the leader listens, and the time of the last renewal, which shows that the leader is alive. A service
+that takes the lead begins a new term. A service that finds a newer term than its own has lost the lead permanently,
+because its data in memory may be outdated.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ __all__ = ["CERTAIN_S", "DatabaseClock", "Lead", "LeadKeeper", "begin_term", "re
 BEAT_S = 1.0
 _RETRY_S = 0.2
 CERTAIN_S = 4.0
-"""How long a leader that cannot renew its row may still answer. Shorter than the patience of a standby service."""
+"""How long a leader that cannot renew its row may still answer. It must be shorter than `succession.PATIENCE_S`."""
 _TOLERANCE_MS = 100
-"""Differences of the clocks that may come from the way to the server and back."""
+"""Differences between the clocks up to this are taken for the time of the round trip to the server."""
 
 _KEY = "lead"
 _NOW_MS: ColumnElement[Any] = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
@@ -45,12 +46,12 @@ _log = structlog.get_logger("tidemill.store")
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The row.
+    """The row of the leader.
 
     Attributes:
         term: Counts the services that have led, from 1.
         beat_ms: When the leader renewed the row, by the database's clock, in milliseconds since the epoch.
-        ended: Whether the leader ended in order, and nobody leads.
+        ended: Whether the leader has given the lead back at its end, so that no service leads.
         local_url: URL for clients on the leader's machine; empty until it listens.
         relay: Host and port at which a standby service reaches the leader; None until it listens.
     """
@@ -97,7 +98,7 @@ def begin_term(connection: Connection) -> Lead:
 
 
 class DatabaseClock:
-    """The database's clock for wall time, so that services on several machines give one sequence of times.
+    """Wall time by the database's clock, so that the times of services on several machines are in order.
 
     Args:
         own: The machine's clocks.
@@ -114,7 +115,7 @@ class DatabaseClock:
         return self._own.monotonic_s()
 
     def compare(self, database_ms: int) -> None:
-        """Follow the database's clock, of which ``database_ms`` was read just now."""
+        """Set the difference to the database's clock, whose current time is ``database_ms``."""
         ahead_ms = database_ms - self._own.now_ms()
         if abs(ahead_ms - self._ahead_ms) > _TOLERANCE_MS:
             self._ahead_ms = ahead_ms
@@ -149,22 +150,22 @@ class LeadKeeper:
         return self._lead.term
 
     def is_certain(self) -> bool:
-        """Whether no other service can lead by now."""
+        """Whether it is certain that no other service leads."""
         return not self._is_lost.is_set() and self._clock.monotonic_s() - self._renewed_s < CERTAIN_S
 
     def publish(self, *, local_url: str, relay: tuple[str, int]) -> None:
-        """Say where this service listens."""
+        """Write into the row where this service listens."""
         self._lead = replace(self._lead, local_url=local_url, relay=relay)
         self._wake.set()
 
     def lose(self) -> None:
-        """Give up: another service leads. Only the first call has an effect."""
+        """Give the lead up, because another service leads. Only the first call has an effect."""
         if not self._is_lost.is_set():
             self._is_lost.set()
             self._superseded()
 
     def close(self) -> None:
-        """Stop, and say in the row that nobody leads."""
+        """Stop, and mark in the row that no service leads."""
         self._closed = True
         self._wake.set()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The advisory lock of the service that writes: take it, see who holds it, take it from a holder that hangs."""
+"""The advisory lock of the service that writes: take it, find its holder, and take it from a holder that hangs."""
 
 from sqlalchemy import BigInteger, Connection, Integer, String, cast, column, func, select, table
 
@@ -28,12 +28,12 @@ END_TIMEOUT_MS = 5000
 
 
 def try_lock(connection: Connection) -> bool:
-    """Take the lock for the life of the connection, if nobody holds it."""
+    """Take the lock for the lifetime of the connection, if it is free. Returns whether it was taken."""
     return bool(connection.execute(_TRY).scalar())
 
 
 def holder(connection: Connection) -> int | None:
-    """Return the process of the server whose connection holds the lock, or None."""
+    """Return the id of the server's process whose connection holds the lock, or None."""
     return connection.execute(_HOLDER).scalar()
 
 

@@ -1,4 +1,4 @@
-"""Watches the lead of a database from outside, and tells when another service may take it."""
+"""Watches the lead of a database, for a service that does not lead, and tells when it may take the lead."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from tidemill.store.database.postgresql.lead import Lead, read_lead
 __all__ = ["PATIENCE_S", "Succession"]
 
 PATIENCE_S = 6.0
-"""A leader that has not renewed its row for so long is taken for dead. It may have lost its connection only, therefore
-the patience counts from the last change that was seen here, and begins anew when the database itself was away."""
+"""A leader that has not renewed its row for this long is considered dead. The time counts from the last change that was
+seen here. It starts again after the database could not be reached, because then the leader could not renew either."""
 
 
 class Succession:
@@ -40,7 +40,7 @@ class Succession:
         """The row as last seen."""
 
     def is_vacant(self) -> bool:
-        """Look once. Return whether the lead is free: never taken, given back, or its holder is silent."""
+        """Read the row once. Return whether the lead is free: never taken, given back, or not renewed in time."""
         try:
             with self._engine.connect() as connection, connection.begin():
                 self._holder = locks.holder(connection)
@@ -58,6 +58,6 @@ class Succession:
         return self._monotonic_s() - self._changed_s > self._patience_s
 
     def clear(self) -> None:
-        """End the connection of a holder that is silent, so that the lock is free."""
+        """End the connection of a holder that does not renew its row, so that the lock is free."""
         with self._engine.connect() as connection, connection.begin():
             locks.end_holder(connection)

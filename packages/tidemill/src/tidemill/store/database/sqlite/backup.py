@@ -1,7 +1,7 @@
 """Copies of the database, made while it is in use.
 
-Files are named by their UTC time, so that their names sort by age. A copy appears in the directory once it is whole
-and durable. The error that refuses a damaged database says how to go back to one.
+Files are named by their UTC time, so that their names sort by age. A copy appears in the directory only when it is
+complete and durable. The error for a damaged database says how to restore a copy.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ _TEMPORARY = ".backup.tmp"
 
 
 def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, *, clock: Clock | None = None) -> Path:
-    """Copy what is committed to a new file of ``directory``, and remove the oldest files beyond ``keep``.
+    """Copy the committed rows to a new file in ``directory``, and remove the oldest files beyond ``keep``.
 
-    Blocks its caller while it copies, but no writer of the database: call it in a thread.
+    It blocks its caller while it copies, but not the writers of the database. Call it in a thread.
 
     Returns:
         The new file.
@@ -54,10 +54,10 @@ class Backups:
 
     Args:
         database: What to copy.
-        directory: Where to: ``STATE/backups``.
-        keep: How many copies stay.
-        interval_s: Time between copies. The age of the newest file counts, so a service that is started often
-            copies no more often.
+        directory: Directory of the copies: ``STATE/backups``.
+        keep: How many copies to keep.
+        interval_s: Time between copies, in seconds. It counts from the newest file, so that frequent restarts of the
+            service do not cause more copies.
         clock: Names the files and gives their age.
     """
 
@@ -85,7 +85,7 @@ class Backups:
         return min(max(0.0, self._interval_s - age_s), self._interval_s)
 
     async def make(self) -> Path:
-        """Make a copy now, in a thread. Raises as `backup`."""
+        """Make a copy now, in a thread. Raises the errors of `backup`."""
         return await asyncio.to_thread(backup, self._database, self._directory, self._keep, clock=self._clock)
 
 

@@ -34,7 +34,7 @@ class SqliteDatabase(PooledDatabase):
         Args:
             path: The file; its directory must exist.
             metadata: All tables that will be used.
-            reserved: Space that is given up when the disk is full. Reserved here if it is not yet.
+            reserved: Space to release when the disk is full. It is reserved here if it is not reserved yet.
 
         Raises:
             ConfigurationError: The file is damaged, was written by a newer release, or cannot be opened.

@@ -37,11 +37,11 @@ _PRAGMAS = (
     "PRAGMA cache_size=-16384",
     "PRAGMA wal_autocheckpoint=4000",
     "PRAGMA journal_size_limit=67108864",
-    # Some builds overwrite every deleted page, so that a delete needs room: no way out of a full disk.
+    # Some builds overwrite every deleted page. A delete would then need free space, and could not help a full disk.
     "PRAGMA secure_delete=FAST",
 )
 
-# A flipped byte must reach the checksum instead of failing to decode.
+# Text with a flipped byte must decode, so that the comparison of checksums finds the damage.
 _decode = partial(str, encoding="utf-8", errors="surrogateescape")
 
 _HEADER = b"SQLite format 3\0"
@@ -50,8 +50,8 @@ _HEADER = b"SQLite format 3\0"
 def make_engine(path: Path, *, read_only: bool) -> Engine:
     """Make an engine without a pool on the database file ``path``.
 
-    Transactions begin when SQLAlchemy says so (the driver would begin them late), at once with the write lock
-    unless ``read_only``.
+    Transactions begin when SQLAlchemy begins them; the driver would do so only at the first write. Unless
+    ``read_only``, they take the write lock at their beginning.
     """
 
     def connect() -> sqlite3.Connection:
@@ -91,7 +91,7 @@ def shrink_log(connection: Connection, path: Path) -> bool:
     log = path.with_name(f"{path.name}-wal")
     before = log.stat().st_size
     disk = os.statvfs(path.parent)
-    if disk.f_bavail * disk.f_frsize < before:  # half a checkpoint frees nothing, and takes what is left
+    if disk.f_bavail * disk.f_frsize < before:  # half a checkpoint frees nothing, and uses the space that is left
         return False
     with contextlib.suppress(sqlite3.OperationalError):  # what counts is the size
         raw_connection(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -99,7 +99,7 @@ def shrink_log(connection: Connection, path: Path) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is not a sound database, as far as a quick check shows.
+    """Refuse a file that a quick check finds damaged.
 
     Raises:
         ConfigurationError: It is torn or corrupt; the message says how to recover.
@@ -119,7 +119,7 @@ def check_file(path: Path) -> None:
                     raise corrupt_file(path, result)
         finally:
             raw.close()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a flipped byte in the text of the schema
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: damage in the schema
         raise corrupt_file(path, str(error)) from error
 
 
@@ -138,7 +138,7 @@ def copy(path: Path, target: Path) -> None:
             contextlib.closing(sqlite3.connect(target)) as copied,
         ):
             source.backup(copied)  # in one step: smaller ones begin again at every commit
-            # One file, without a log beside it: a copy can be put in place by cp.
+            # Without a separate log file the copy is one file, which cp can put in place.
             copied.execute("PRAGMA journal_mode=DELETE").close()
             (result,) = copied.execute("PRAGMA quick_check(1)").fetchone()
         os.fsync(fd)
@@ -177,7 +177,7 @@ def is_corrupt(error: BaseException) -> bool:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the file cannot be used right now, through no fault of the statement."""
+    """Whether the file cannot be used at this time, for a reason other than the statement."""
     return _code(error) in (
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,

@@ -11,9 +11,9 @@ __all__ = ["RESERVED_BYTES", "ReservedSpace"]
 RESERVED_BYTES = 64 * 1024 * 1024
 """Several times the database's write-ahead log (16 MiB), whose checkpoint needs the released space."""
 SHARE = 20
-"""A small disk gives a twentieth of what is free: the database and its log are small there too."""
+"""On a small disk, a twentieth of the free space is reserved: the database and its log are small there, too."""
 LEAST_BYTES = 1024 * 1024
-"""Less than that would not carry the deletes and stops of a full disk."""
+"""Less would not be enough for the deletes and stops while the disk is full."""
 RETRY_INTERVAL_S = 1.0
 
 
@@ -37,15 +37,15 @@ class ReservedSpace:
 
     @property
     def held(self) -> bool:
-        """Whether the space is reserved. False means that the disk is, or was a moment ago, full."""
+        """Whether the space is reserved. If not, the disk is full or was full a moment ago."""
         return self._held
 
     @property
     def has_room(self) -> bool:
-        """Whether something new may be stored: the space is reserved, and a quarter as much is free besides.
+        """Whether something new may be stored: the space is reserved, and a quarter of its size is free in addition.
 
-        A database that writes to pages it has already meets a full disk late. Requests that were accepted in the
-        meantime could not be carried out.
+        A database that still has unused pages notices a full disk late. Requests that it accepted until then could
+        not be carried out.
         """
         return self._held and self._free_bytes() >= self.size_bytes // 4
 
@@ -55,7 +55,7 @@ class ReservedSpace:
             return True
         self._tried_s = self._clock.monotonic_s()
         free_bytes = self._free_bytes()
-        if self._is_share:  # it grows with the free space, and never shrinks: a full disk has no free space
+        if self._is_share:  # it may grow, but never shrinks: it is needed when little space is free
             self.size_bytes = max(self.size_bytes, min(RESERVED_BYTES, free_bytes // SHARE))
         if free_bytes < 2 * self.size_bytes:
             return False

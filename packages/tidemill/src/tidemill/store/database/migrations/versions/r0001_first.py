@@ -1,6 +1,6 @@
 """The first revision: the tables of schema version 1, which releases before alembic created.
 
-Tables and indexes that are there stay as they are: such releases added new ones without another version.
+Existing tables and indexes are not changed, because those releases added new ones without raising the version.
 """
 
 from typing import Any
