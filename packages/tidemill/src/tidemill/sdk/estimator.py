@@ -41,8 +41,8 @@ class TensorFlow:
         entry_point: Path of the script, relative to ``source_dir`` if that is given.
         role: Name or ARN of the job's role. Default: ``SageMakerRole``.
         instance_count: Number of instances, at least 1. Default: 1.
-        instance_type: Instance type by AWS's name, or ``local``. Default: ``local``. The script sees the name; it has
-            no other effect.
+        instance_type: Instance type by AWS's name, or ``local``. Default: ``local``. The job gets the GPUs of the type,
+            as far as the machine has them; the setting ``limit_to_instance_type`` applies its memory and processors.
         source_dir: Directory with the script and its modules, or the S3 URI of a ``tar.gz`` archive of one.
         dependencies: Files and directories to copy next to the script.
         hyperparameters: Passed to the script as command line arguments.
@@ -62,7 +62,8 @@ class TensorFlow:
         output_kms_key: Sent as ``OutputDataConfig.KmsKeyId``. Refused, since the service has no keys.
         code_location: S3 prefix for uploaded code. Default: the bucket of ``output_path``.
         input_mode: ``File``, ``Pipe`` or ``FastFile``. Default: ``File``.
-        volume_size: Size of the data volume in GB, sent as ``ResourceConfig.VolumeSizeInGB``. Recorded. Default: 30.
+        volume_size: Size of the data volume in GB, sent as ``ResourceConfig.VolumeSizeInGB``. Limits the files of an
+            instance if the setting ``limit_to_instance_type`` is on. Default: 30.
         volume_kms_key: Sent as ``ResourceConfig.VolumeKmsKeyId``. Refused, since the service has no keys.
         max_run: Maximum duration of the job in seconds. Default: 86,400 (24 hours).
         max_wait: Maximum time in seconds from the creation of a spot job to its end, waiting and restarts included; at
@@ -81,7 +82,8 @@ class TensorFlow:
         security_group_ids: VPC security group IDs, sent as ``VpcConfig.SecurityGroupIds`` with ``subnets``. Recorded.
         encrypt_inter_container_traffic: Sent as ``EnableInterContainerTrafficEncryption``. Instances exchange data in
             memory, in a network of the job's own, without encryption; refused for several instances on a machine
-            without isolation mode ``full``. Default: False.
+            without isolation mode ``full``. On a cluster, jobs with model parallelism encrypt the data between machines
+            with TLS; other jobs of several instances are refused. Default: False.
         enable_network_isolation: Whether the script can reach only the job's own instances, and not even S3. Refused on
             a machine without isolation mode ``full``. Default: False.
         metric_definitions: List of ``{"Name": ..., "Regex": ...}``: metrics to read from the log. CloudWatch shows

@@ -11,7 +11,7 @@ class InstanceGroup:
 
     Args:
         instance_group_name: Name of the group, unique in the job.
-        instance_type: Instance type by any name; the script sees it, and it has no other effect.
+        instance_type: Instance type by any name, as for `TensorFlow`.
         instance_count: Number of instances, at least 1.
 
     Raises:
