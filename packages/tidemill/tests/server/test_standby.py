@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from tidemill.server.standby import end_predecessor
+from tidemill.server.state import StateDirectory
+from tidemill.store.database.postgresql.lead import Lead
 from tidemill.testing import Service, ServiceDied
 
 if TYPE_CHECKING:
@@ -62,6 +67,20 @@ def test_the_second_service_answers_through_the_first_and_follows_its_death(pair
     assert s3.get_object(Bucket="data", Key="key")["Body"].read() == content
     # At the first service's address, jobs and clients now reach the second service.
     assert models(first) == ["after-the-death", "through-the-second"]
+
+
+@pytest.mark.parametrize(("gave_back", "status"), [(True, 0), (False, -signal.SIGKILL)])
+def test_a_predecessor_that_gave_the_lead_back_has_time_to_exit_and_one_that_hangs_is_killed(
+    gave_back: bool, status: int, tmp_path: Path
+) -> None:
+    state = StateDirectory(tmp_path)
+    program = "import pathlib, sys, time; from tidemill.server.state import StateDirectory\n"
+    program += "with StateDirectory(pathlib.Path(sys.argv[1])).locked(): print(flush=True); time.sleep(1.5)"
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as predecessor:
+        assert predecessor.stdout is not None
+        predecessor.stdout.readline()
+        end_predecessor(state, Lead(1, 0, ended=gave_back))
+        assert predecessor.wait() == status
 
 
 def test_a_service_that_hangs_is_followed_and_does_nothing_more(pair: list[Service]) -> None:

@@ -173,7 +173,7 @@ def _serve_in_turn(
                 lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.say, address)))
             if lead is None:
                 return
-            end_predecessor(state)
+            end_predecessor(state, lead)
             sockets = sockets or stack.enter_context(_sockets(settings, public))
             try:
                 with contextlib.ExitStack() as turn:

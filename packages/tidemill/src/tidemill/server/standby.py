@@ -65,8 +65,10 @@ async def stand_by(
     return succession.lead or Lead(0, 0)
 
 
-def end_predecessor(state: StateDirectory) -> None:
+def end_predecessor(state: StateDirectory, lead: Lead) -> None:
     """Kill the service that held the state directory, if it still runs on this machine but hangs.
+
+    A service that gave the lead back ends by itself; on a busy machine, that takes it a moment.
 
     It can no longer change the records, because its connection to the database is closed. Only its death protects the
     files.
@@ -74,7 +76,7 @@ def end_predecessor(state: StateDirectory) -> None:
     holder = state.holder()
     if holder is None or not holder.alive or holder.pid == os.getpid():
         return
-    if not wait_for_end(holder, timeout_s=LOOK_S):
+    if not wait_for_end(holder, timeout_s=END_WAIT_S if lead.ended else LOOK_S):
         _log.warning("standby.kills_predecessor", pid=holder.pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(holder.pid, signal.SIGKILL)
