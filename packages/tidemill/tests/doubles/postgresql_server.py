@@ -3,6 +3,7 @@
 Debian's package installs them in /usr/lib/postgresql. The server refuses to run as root, so root runs it as `nobody`.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -74,7 +75,13 @@ class PostgresqlServer:
     def kill(self) -> None:
         """Send SIGKILL to the server and all of its processes, to simulate a power failure."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)  # starts no further process
+        # Each server process leads a session of its own, and commits for a moment after the death of the first one.
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        for each in (*map(int, children), pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         self._process.wait()
 
     def empty_database(self) -> str:
