@@ -106,7 +106,7 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
         """A layer with far more work than its estimate, which depends on the number of elements."""
 
         def call(self, x: Any) -> Any:
-            for _ in range(60):
+            for _ in range(20):
                 x = tf.linalg.inv(x + 10.0 * tf.eye(64))
             return x
 
