@@ -1,4 +1,4 @@
-"""The records of resources: made of domain objects, and listed by pages."""
+"""Convert resources to records, and list records by pages."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ MODEL = "model"
 ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
 ENDPOINT_REMOVAL = "endpoint-removal"
-"""Kind of an endpoint that is being deleted; its record is named by the endpoint's id, so that its name is free."""
+"""Kind of an endpoint whose name was taken by a new endpoint while its servers drain; its record is named by its id."""
 TRAINING_JOB = "training-job"
 TRANSFORM_JOB = "transform-job"
 ASYNC_INVOCATION = "async-invocation"

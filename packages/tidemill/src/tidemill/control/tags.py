@@ -1,4 +1,4 @@
-"""Tags of resources, by ARN. They are stored and removed in the same commit as the resource they belong to."""
+"""Tags of resources, by ARN. Tags are stored and removed in the same commit as their resource."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
