@@ -1,4 +1,4 @@
-"""Why an instance failed, in the words of FailureReason.
+"""The failures of an instance, with messages in the form of FailureReason.
 
 SageMaker has three prefixes: ``AlgorithmError`` (the user's code), ``ClientError`` (the user's data or request) and
 ``InternalServerError`` (an error of the service, the only one after which a retry makes sense).
@@ -24,7 +24,7 @@ _CUT = "..."
 
 
 class InstanceFailure(Exception):
-    """The instance has failed; the text is its FailureReason."""
+    """The instance has failed; the message is its FailureReason, at most 1,024 characters."""
 
     head = "InternalServerError"
 
