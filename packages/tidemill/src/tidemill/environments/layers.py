@@ -108,7 +108,7 @@ def build_upper(
 
 
 def _make_venv(prefix: Path, interpreter: Interpreter, *, run: Callable[..., None]) -> None:
-    """Create an empty virtual environment. Its Python links directly to the installation; sandboxes hide other paths."""
+    """Create an empty virtual environment. Its Python links directly to the installation, which sandboxes show."""
     base = interpreter.executable
     run((find_uv(), "venv", "--quiet", "--no-project", "--python", str(base), str(prefix)))
     python = _python(prefix)

@@ -135,7 +135,7 @@ class Executor(Protocol):
         ...
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        """Send SIGTERM to the script's process group, then SIGKILL after the grace time; end at once without a script."""
+        """Send SIGTERM to the script's process group, SIGKILL after the grace time; end at once if no script runs."""
         ...
 
     def kill(self, ref: InstanceRef) -> None:

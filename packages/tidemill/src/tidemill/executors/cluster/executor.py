@@ -38,8 +38,7 @@ class ClusterExecutor:
         service_url: Returns the URL at which the machines of the cluster reach the service.
         lease_s: Seconds without an answer of the service after which an agent ends its instance.
         isolation: The setting ``isolation`` for the machines. Default: ``auto``.
-        shares: Resources of the machine that an instance takes, by instance type or pattern. Default: those of
-            `tidemill.core.machine_share`.
+        shares: Resources of a machine that an instance takes, by instance type or pattern. Default: one CPU.
 
     Methods may be called from several threads; `changed` from one event loop.
     """

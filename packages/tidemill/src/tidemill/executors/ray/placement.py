@@ -54,7 +54,10 @@ class RayPlacement:
             ) from error
 
     def capacity(self) -> Capacity:
-        """Return the capacity as of about two seconds ago. Never waits for Ray, because the event loop calls it."""
+        """Return the last known capacity, and refresh it in a thread if it is older than two seconds.
+
+        The event loop calls this method, so it never waits for Ray.
+        """
         with self._lock:
             if time.monotonic() >= self._next_look_s:
                 self._next_look_s = time.monotonic() + _CAPACITY_S
