@@ -129,7 +129,13 @@ def check_mounts(request: Mapping[str, Any]) -> None:
 
 
 def refusal(member: str, value: object, allowed: str) -> ValidationException:
-    """Return the error that refuses a member: its path, the value received and the allowed values."""
+    """Return the error that refuses a member of a request.
+
+    Args:
+        member: Path of the member, e.g. ``inputDataConfig.1.member.channelName``.
+        value: The received value; shortened to 200 characters in the message.
+        allowed: The allowed values, and what the user can do.
+    """
     shown = repr(value) if len(repr(value)) <= 200 else repr(value)[:200] + "..."
     return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 

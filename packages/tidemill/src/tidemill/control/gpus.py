@@ -43,7 +43,7 @@ def plan_gpus(request: Mapping[str, Any], *, present: int, shared: bool = False)
 
     Raises:
         GpusMissing: The machine has fewer GPUs than the job has GPU instances, and ``shared`` is false.
-        ValueError: See `tidemill.core.frameworks.select`.
+        ValueError: No supported framework fits the request; see `tidemill.core.frameworks.select`.
     """
     groups = instance_groups(request["ResourceConfig"])
     asked = {host: instance_type(group.instance_type).num_gpus for group in groups for host in group.hosts}

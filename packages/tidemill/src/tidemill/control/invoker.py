@@ -28,7 +28,13 @@ class Unreachable(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """A complete HTTP answer; the header names are in lower case."""
+    """A complete HTTP answer.
+
+    Attributes:
+        status: HTTP status code.
+        headers: Headers; the names are in lower case.
+        body: Body of the answer.
+    """
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)

@@ -184,6 +184,11 @@ class InstancePlanner:
 
         The instance gets no keys: a model does not need them, and may contain code that would misuse them.
 
+        Args:
+            endpoint: The endpoint.
+            variant: The variant, with its model.
+            instance: The instance.
+
         Raises:
             DataMissing: The model archive does not exist.
         """

@@ -29,7 +29,13 @@ class RemoteFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The current version of an object."""
+    """The current version of an object.
+
+    Attributes:
+        key: Key of the object.
+        size_bytes: Length in bytes.
+        etag: ETag, with quotes, as S3 returns it.
+    """
 
     key: str
     size_bytes: int

@@ -38,7 +38,12 @@ ASYNC_INVOCATION = "async-invocation"
 
 
 async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
-    """Return one page of records and the token of the next page.
+    """Return one page of records, and the token of the next page (None on the last page).
+
+    Args:
+        records: Stores the records.
+        kind: Kind of the records.
+        query: Filters, order, size and position of the page.
 
     Raises:
         ValidationException: The token was not issued for this query.

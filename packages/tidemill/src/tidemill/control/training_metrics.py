@@ -43,7 +43,12 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class JobMetric:
-    """A metric that has points."""
+    """A metric that has points.
+
+    Attributes:
+        job: Name of the training job.
+        name: Name of the metric.
+    """
 
     job: str
     name: str
