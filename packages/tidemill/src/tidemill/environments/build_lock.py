@@ -63,8 +63,8 @@ class Built:
             return max(self._used.stat().st_mtime, self._marker.stat().st_mtime)
         if os.statvfs(self.directory).f_flag & os.ST_NOATIME:
             return None
-        # An earlier version built this, and did not hold what it used. But each use read the marker, and the kernel
-        # records the time of access to the day.
+        # The directory was built by an earlier version, which had no second lock. But each use has read the marker,
+        # and the kernel records the time of access to the day.
         status = self._marker.stat()
         return max(status.st_atime, status.st_mtime)
 

@@ -30,7 +30,11 @@ class Overlay:
 
 
 class Overlays:
-    """The overlays below one directory (``environments_dir/overlays``)."""
+    """The overlays below one directory.
+
+    Args:
+        directory: Directory of the overlays, ``environments_dir/overlays``.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
