@@ -21,7 +21,7 @@ Publication = Path | AsyncIterator[bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What an executor can run at the same time.
+    """The capacity of an executor.
 
     Attributes:
         instances: Maximum number of concurrent training instances; more instances wait in the queue.
@@ -94,14 +94,18 @@ class Executor(Protocol):
     """
 
     @property
-    def isolation(self) -> Isolation: ...
+    def isolation(self) -> Isolation:
+        """The isolation mode of jobs that do not need a separate network."""
+        ...
 
     @property
     def no_network(self) -> str:
         """The reason why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
         ...
 
-    def capacity(self) -> Capacity: ...
+    def capacity(self) -> Capacity:
+        """Return the capacity, which may change while the service runs. Does not block."""
+        ...
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         """Start instances of one job, all or none. Instances that run or have ended are not changed.

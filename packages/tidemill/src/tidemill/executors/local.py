@@ -58,7 +58,9 @@ _WITHDRAWN = ".withdrawn"
 
 
 class LocalExecutor:
-    """Runs instances on this machine. One per state directory at a time.
+    """Runs instances on this machine. Implements `tidemill.executors.base.Executor`.
+
+    Only one executor may use a state directory at a time.
 
     Args:
         state_dir: Directory of the jobs; created if missing. Hidden from jobs.

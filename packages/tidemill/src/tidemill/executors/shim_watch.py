@@ -24,9 +24,12 @@ _LOOK_S = 2.0
 
 
 class ShimWatch:
-    """Starts and watches the shims below a state directory. One per state directory at a time.
+    """Starts and watches the shims below a state directory. Only one watch may use a state directory at a time.
 
     Methods may be called from several threads; `changed` from one event loop.
+
+    Args:
+        state_dir: The state directory.
     """
 
     def __init__(self, state_dir: Path) -> None:

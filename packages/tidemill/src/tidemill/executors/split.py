@@ -14,7 +14,7 @@ __all__ = ["SplitExecutor"]
 
 
 class SplitExecutor:
-    """Passes each call to the executor that runs the instance.
+    """Passes each call to the executor that runs the instance. Implements `tidemill.executors.base.Executor`.
 
     Args:
         local: Runs endpoints and transform jobs, and jobs that an earlier service started here.

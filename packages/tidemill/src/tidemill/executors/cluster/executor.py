@@ -29,7 +29,7 @@ _SECRET_BYTES = 32
 
 
 class ClusterExecutor:
-    """Runs training instances through a placement.
+    """Runs training instances through a placement. Implements `tidemill.executors.base.Executor`.
 
     Args:
         root: Directory of the records of instances.

@@ -58,6 +58,8 @@ class _Attempt:
 class ClusterInstances:
     """Records of instances below ``root``. May be used from several threads.
 
+    Implements `tidemill.executors.cluster.reports.InstanceReports`.
+
     Args:
         root: Directory of the records, on the service's machine.
         logs: Stores the log lines.

@@ -17,7 +17,9 @@ class Placement(Protocol):
     called from several threads.
     """
 
-    def capacity(self) -> Capacity: ...
+    def capacity(self) -> Capacity:
+        """Return the capacity of the cluster, which may change. Does not block."""
+        ...
 
     def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
         """Reserve a machine for each instance of an attempt, all or none. Return the machines' IP addresses in order.

@@ -37,7 +37,14 @@ _CALLS_AT_ONCE = 4
 
 
 class MachineActor:
-    """The Ray actor of one instance. Ray places it on a machine, where it starts and ends the instance's agent."""
+    """The Ray actor of one instance. On the machine that Ray chooses, the actor starts and ends the instance's agent.
+
+    Args:
+        job_id: The job.
+        index: Index of the instance.
+        attempt: Number of the job's attempt.
+        own_gpus: Whether the script may use only the GPUs that Ray assigns; else it may use all GPUs of the machine.
+    """
 
     def __init__(self, job_id: str, index: int, attempt: int, *, own_gpus: bool) -> None:
         self._ref = InstanceRef(job_id, index, attempt)

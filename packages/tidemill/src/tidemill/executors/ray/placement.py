@@ -27,7 +27,7 @@ _CAPACITY_S = 2.0
 
 
 class RayPlacement:
-    """A Ray cluster. The instances of a job run on different machines.
+    """A Ray cluster. Implements `tidemill.executors.cluster.placement.Placement`.
 
     Args:
         address: Address of the cluster: ``HOST:PORT``, or ``auto`` (the default) for the cluster of this machine.
