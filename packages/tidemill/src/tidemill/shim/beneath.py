@@ -44,7 +44,13 @@ def open_beneath(root: Path, relative: str, *, directory: bool = False) -> int:
 
 
 def read_beneath(root: Path, relative: str, *, max_bytes: int) -> bytes | None:
-    """Return the first ``max_bytes`` of a regular file; None if `open_beneath` cannot open it."""
+    """Return the beginning of a regular file; None if `open_beneath` cannot open it.
+
+    Args:
+        root: A directory of the service, as for `open_beneath`.
+        relative: Path below ``root``, separated by ``/``.
+        max_bytes: Maximum number of bytes to read.
+    """
     try:
         fd = open_beneath(root, relative)
     except OSError:

@@ -163,7 +163,13 @@ def _named(names: Collection[str]) -> str:
 
 @contextlib.contextmanager
 def downloading(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Download]:
-    """Yield a `Download` for objects of remote S3 stores. Leaving the context waits for all downloads."""
+    """Yield a `Download` for objects of remote S3 stores. Leaving the context waits for all downloads.
+
+    Args:
+        session: The instance, whose stop request ends the downloads.
+        stores: The remote stores. Without any, the `Download` refuses all objects.
+        place: Directory of the files as the job sees it, for messages.
+    """
     if not stores:
         yield _NoStore()
         return

@@ -55,7 +55,13 @@ class Downloads:
         self._add(self._download, entry, target)
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
-        """Start to copy an object, whose content lies in a remote S3, to this machine, and to put it at ``target``."""
+        """Start to fetch the local copy of an object from a remote S3, and to put it at ``target``.
+
+        Args:
+            source: The object.
+            target: Path of the new file, which must not exist.
+            place_object: Puts the copy at ``target``.
+        """
         self._add(self._place_copy, source, target, place_object)
 
     def finish(self) -> None:

@@ -169,6 +169,12 @@ def _shared(session: Session, environment: Environment, model: ObjectFile) -> It
 def extract(session: Session, environment: Environment, archive: ObjectFile, directory: str) -> None:
     """Unpack an archive into a directory of the instance, inside the sandbox.
 
+    Args:
+        session: The instance.
+        environment: The environment whose Python unpacks.
+        archive: The archive.
+        directory: Name of the directory below ``/opt/ml``, e.g. ``model``.
+
     Raises:
         ClientFailure: The archive cannot be unpacked.
         Stopped: A stop was requested.
@@ -184,6 +190,11 @@ def extract(session: Session, environment: Environment, archive: ObjectFile, dir
 
 def keep_serving(session: Session, environment: Environment, serving: Serving) -> Overlay | None:
     """Keep the server running until a stop is requested.
+
+    Args:
+        session: The instance.
+        environment: The environment of the server.
+        serving: How to run the server.
 
     Returns:
         The overlay with the packages of the user's code, or None if the code needs no packages.

@@ -34,7 +34,11 @@ _NOT_LINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 
 
 class Placer(Protocol):
-    """Puts an object of the store at a path that must not exist: `copy_object`, `link_object` or a `Cloner`."""
+    """Puts an object of the store at a path that must not exist: `copy_object`, `link_object` or a `Cloner`.
+
+    Called with the object, the path, the directory of the path as the job sees it (``place``, for messages), and a
+    function ``check`` that is called between chunks and may end the work by an exception.
+    """
 
     def __call__(self, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None: ...
 
@@ -108,6 +112,12 @@ def copy_channel(
 def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None:
     """Copy one object to ``target``, which must not exist, and verify its digest.
 
+    Args:
+        source: The object.
+        target: Path of the new file.
+        place: Directory of ``target`` as the job sees it, for messages.
+        check: Called between chunks; an exception ends the copy.
+
     Raises:
         ClientFailure: The name is taken, or the disk is full.
         InternalFailure: The store's file is missing or damaged.
@@ -129,7 +139,8 @@ def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable
 def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None:
     """Link one object to ``target``, which must not exist, and check its size; copy the object if linking fails.
 
-    The digest is not verified, since that would read all bytes. The caller must not write through the link.
+    The digest is not verified, since that would read all bytes. The caller must not write through the link. The
+    arguments are those of `copy_object`.
 
     Raises:
         ClientFailure: The name is taken, or the disk is full.

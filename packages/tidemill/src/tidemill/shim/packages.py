@@ -105,7 +105,13 @@ def with_overlay(view: View, overlay: Overlay | None) -> View:
 
 
 def reported_failure(session: Session, ended: Ended, *, command: str) -> InstanceFailure:
-    """Return the failure that the runtime or the script reported, else one derived from the exit status."""
+    """Return the failure that the runtime or the script reported, else one derived from the exit status.
+
+    Args:
+        session: The instance, whose ``output/failure`` may have a report.
+        ended: How the command ended.
+        command: The command, for the message.
+    """
     text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     if text:
         return algorithm_reason(text.decode(errors="replace"), peak_rss_bytes=ended.peak_rss_bytes)

@@ -52,7 +52,7 @@ class RemoteStores:
         return presigned_get(self._client(entry.remote), uri.bucket, uri.key)
 
     def tls(self) -> "ssl.SSLContext":
-        """The TLS context that verifies servers."""
+        """Return the TLS context that verifies servers."""
         with self._lock:
             self._tls = self._tls or tls_context()
             return self._tls

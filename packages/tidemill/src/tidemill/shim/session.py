@@ -66,6 +66,7 @@ class Session:
 
     @property
     def spec(self) -> InstanceSpec:
+        """The spec of the instance."""
         return self.task.spec
 
     @property
@@ -188,7 +189,7 @@ class Session:
 
     @contextlib.contextmanager
     def needed_process(self) -> Iterator[int | None]:
-        """Yield a pidfd of the process without which the script must not run; None without such a process.
+        """Yield a pidfd of the process that the script needs; None if it needs none.
 
         The process is the holder of the job's network, or the agent that keeps the instance's lease.
 

@@ -13,7 +13,11 @@ __all__ = ["StopRequest", "StopSignal", "Stopped"]
 
 
 class Stopped(Exception):  # a request, not an error
-    """A stop was requested before the instance's script ran."""
+    """A stop was requested before the instance's script ran.
+
+    Args:
+        reason: Reason of the stop.
+    """
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)

@@ -31,6 +31,7 @@ class Cancellation:
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def fileno(self) -> int:
+        """Return the descriptor that becomes readable with `cancel`."""
         return self._read_fd
 
     def cancel(self) -> None:
@@ -129,6 +130,7 @@ class PipeWriter:
         return size_bytes - (end - offset)
 
     def close(self) -> None:
+        """Close the write end, without writing the collected pieces."""
         os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
