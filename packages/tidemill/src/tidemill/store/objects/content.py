@@ -34,7 +34,7 @@ MIN_FREE_INODES = 1000
 
 
 class ContentStore:
-    """Content files under one directory.
+    """Content files below one directory. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
         root: Directory of the store; created if missing. Its subdirectories ``tmp``, ``content`` and ``quarantine``

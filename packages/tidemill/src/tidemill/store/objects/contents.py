@@ -70,7 +70,12 @@ class ContentPlace(Protocol):
     def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store the concatenation of files, each given with its SHA-256; otherwise as `receive`.
+        """Store the concatenation of files; otherwise as `receive`.
+
+        Args:
+            sources: Files in order, each with its expected SHA-256 in hexadecimal.
+            name: As for `receive`.
+            digests: As for `receive`.
 
         Raises:
             ObjectDamaged: A source does not have its SHA-256.
@@ -160,7 +165,7 @@ class ContentPlace(Protocol):
         ...
 
     async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content. Return whether it matches its digest."""
+        """Read the whole content. Return whether it exists and has this length and SHA-256."""
         ...
 
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:

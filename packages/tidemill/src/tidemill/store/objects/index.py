@@ -123,7 +123,18 @@ def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
 def scan(
     connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int
 ) -> Iterator[tuple[bytes, ObjectInfo]]:
-    """Yield up to ``limit`` keys and objects in key order, from the key ``start`` on, that begin with ``prefix``."""
+    """Yield keys and objects in key order.
+
+    Args:
+        connection: A transaction.
+        bucket: Name of the bucket.
+        start: The first key to yield, if it exists.
+        prefix: Yield only keys that begin with this text.
+        limit: Maximum number of objects.
+
+    Raises:
+        StateCorrupt: A row fails its checksum.
+    """
     query = select(objects).where(objects.c.bucket == bucket, objects.c.key >= max(start, prefix))
     if prefix:
         query = query.where(objects.c.key < successor(prefix))
@@ -132,7 +143,7 @@ def scan(
 
 
 def list_objects(connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int) -> list[ListedObject]:
-    """Return the objects of `scan`, each with only the members of `ListedObject`.
+    """Return the objects of `scan`, each with only the members of `ListedObject`. The arguments are those of `scan`.
 
     Raises:
         StateCorrupt: A row fails its checksum.

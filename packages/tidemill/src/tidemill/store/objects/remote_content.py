@@ -47,7 +47,7 @@ _CLEAN_AT_ONCE = 16
 
 
 class RemoteContent:
-    """Contents in other S3 stores.
+    """Contents in remote S3 stores. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
         home: Bucket and prefix of new contents; None if new contents stay on the disk, and only earlier ones are read.

@@ -123,7 +123,18 @@ class ObjectInfo(ObjectAttributes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInfo:
-    """One uploaded part of an open multipart upload; members as in `ObjectInfo`."""
+    """One uploaded part of an open multipart upload.
+
+    Attributes:
+        upload_id: Id of the upload.
+        part_number: Number of the part, 1 to 10,000.
+        content_id: Id of the content.
+        size_bytes: Length in bytes.
+        etag: MD5 in hexadecimal, without quotes.
+        sha256: SHA-256 in hexadecimal.
+        modified_ms: Time of the upload, in milliseconds since the epoch.
+        checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
+    """
 
     upload_id: str
     part_number: int

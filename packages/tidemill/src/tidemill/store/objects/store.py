@@ -428,6 +428,11 @@ class ObjectStore:
     async def set_tags(self, bucket: str, key: str, tags: dict[str, str]) -> None:
         """Replace the tags of an object.
 
+        Args:
+            bucket: Name of the bucket.
+            key: Key of the object.
+            tags: All tags that the object has afterwards; empty removes them.
+
         Raises:
             NoSuchBucket: There is no such bucket.
             NoSuchKey: There is no such object.

@@ -70,7 +70,14 @@ def delete_upload(connection: Connection, upload: UploadInfo) -> list[str]:
 def list_parts(
     connection: Connection, upload_id: str, *, after: int = 0, limit: int | None = None
 ) -> tuple[PartInfo, ...]:
-    """Return up to ``limit`` parts with a number above ``after``, in order. Default: all parts."""
+    """Return the parts of an upload in the order of their numbers.
+
+    Args:
+        connection: A transaction.
+        upload_id: Id of the upload.
+        after: Return only parts with a greater number. Default: 0.
+        limit: Maximum number of parts. Default: no limit.
+    """
     query = select(parts).where(parts.c.upload_id == upload_id, parts.c.part_number > after)
     rows = connection.execute(query.order_by(parts.c.part_number).limit(limit)).mappings()
     return tuple(PartInfo.from_row(row) for row in rows)
@@ -95,7 +102,14 @@ def forget_parts(connection: Connection, upload_id: str) -> list[str]:
 def scan_uploads(
     connection: Connection, bucket: str, *, start: tuple[bytes, str], prefix: bytes
 ) -> Iterator[UploadInfo]:
-    """Yield open uploads in the order of key and id, after the key and id ``start``, that begin with ``prefix``."""
+    """Yield open uploads in the order of key and id.
+
+    Args:
+        connection: A transaction.
+        bucket: Name of the bucket.
+        start: Key and upload id; only later uploads are yielded.
+        prefix: Yield only uploads whose key begins with this text.
+    """
     key, upload_id = max(start, (prefix, ""))
     while True:
         query = (

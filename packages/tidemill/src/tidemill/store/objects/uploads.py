@@ -119,6 +119,12 @@ class Uploads:
     def require(self, bucket: str, key: str, upload_id: str, *, complete_too: bool = False) -> UploadInfo:
         """Return an upload.
 
+        Args:
+            bucket: Bucket of the upload.
+            key: Key of the upload.
+            upload_id: Id of the upload.
+            complete_too: Whether to return a completed upload too. Default: false.
+
         Raises:
             NoSuchBucket: There is no such bucket.
             NoSuchUpload: There is no such upload, or it is completed and ``complete_too`` is false.
@@ -160,7 +166,13 @@ class Uploads:
         return part
 
     def parts(self, upload: UploadInfo, *, after: int = 0, limit: int | None = None) -> tuple[PartInfo, ...]:
-        """Return up to ``limit`` parts with a number above ``after``, in order. Default: all parts."""
+        """Return the parts of an upload in the order of their numbers.
+
+        Args:
+            upload: The upload.
+            after: Return only parts with a greater number. Default: 0.
+            limit: Maximum number of parts. Default: no limit.
+        """
         return self._objects.database.read(
             lambda c: upload_index.list_parts(c, upload.upload_id, after=after, limit=limit)
         )
