@@ -50,7 +50,7 @@ class ObjectTransform:
     Args:
         uri: URI of the object, for messages.
         file: Content of the object.
-        assembly: How requests are built and results assembled.
+        assembly: Builds requests and assembles results.
         server: The server that gets the requests.
         room: Limits the concurrent requests to that server.
     """

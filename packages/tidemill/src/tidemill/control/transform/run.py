@@ -54,7 +54,7 @@ class TransformRun:
         job: The job.
         inputs: Objects to transform.
         servers: One server per instance.
-        assembly: How requests are built and results assembled.
+        assembly: Builds requests and assembles results.
         rights: Checks what the model's role may read and write.
         objects: Holds objects of the service's own S3, and stores the results.
         remotes: Remote S3 stores by bucket name or pattern.
