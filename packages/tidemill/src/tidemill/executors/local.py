@@ -64,7 +64,7 @@ class LocalExecutor:
 
     Args:
         state_dir: Directory of the jobs; created if missing. Hidden from jobs.
-        environments_dir: Where environments are built.
+        environments_dir: Directory of the environments.
         isolation: ``auto``, ``full``, ``mount``, ``plain``, or another value that `tidemill.sandbox.detect` accepts.
         instances: Training instances that may run at the same time; default: one per processor.
         content_file: Returns the file of an object's content by its content id; of content in another S3, the file
