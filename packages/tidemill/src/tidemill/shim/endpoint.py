@@ -194,7 +194,7 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
     Args:
         session: The instance.
         environment: The environment of the server.
-        serving: How to run the server.
+        serving: Options of the server.
 
     Returns:
         The overlay with the packages of the user's code, or None if the code needs no packages.

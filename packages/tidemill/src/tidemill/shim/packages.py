@@ -109,7 +109,7 @@ def reported_failure(session: Session, ended: Ended, *, command: str) -> Instanc
 
     Args:
         session: The instance, whose ``output/failure`` may have a report.
-        ended: How the command ended.
+        ended: The ended command.
         command: The command, for the message.
     """
     text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
