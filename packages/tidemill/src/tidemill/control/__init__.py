@@ -1,1 +1,1 @@
-"""Use cases: what it means to create, run, stop and clean up jobs and endpoints. Independent of HTTP."""
+"""Use cases of the service: create, run, stop and clean up jobs and endpoints. Independent of HTTP."""

@@ -1,8 +1,8 @@
-"""What a CreateTrainingJob request must satisfy beyond AWS's model and the table of refused members.
+"""Check a CreateTrainingJob request beyond AWS's model and the table of refused members.
 
-The rule behind every check: nothing that was asked for is silently left out. A member that is refused regardless of the
-others has a row in `tidemill.core.compatibility`, and never gets here. Here are the conditions on several
-members at once, and on texts.
+Every check follows one rule: the service runs a request as asked or refuses it, and never ignores a member. Members
+that are refused regardless of the other members are listed in `tidemill.core.compatibility`, and are refused before
+these checks. The checks here cover conditions that involve several members, and the format of texts.
 """
 
 import re
@@ -40,7 +40,10 @@ _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_pat
 
 
 def check_training_request(request: Mapping[str, Any]) -> None:
-    """Refuse what cannot be run as asked.
+    """Refuse a request that cannot run as asked.
+
+    Args:
+        request: The members of CreateTrainingJob.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
@@ -85,6 +88,9 @@ def check_network(request: Mapping[str, Any], no_network: str) -> None:
 def check_cluster(request: Mapping[str, Any]) -> None:
     """Refuse members that the machines of a cluster cannot honour.
 
+    Args:
+        request: The members of CreateTrainingJob.
+
     Raises:
         ValidationException: Names the member and the reason.
     """
@@ -105,7 +111,10 @@ def check_cluster(request: Mapping[str, Any]) -> None:
 
 
 def check_mounts(request: Mapping[str, Any]) -> None:
-    """Refuse checkpoints that only a mount can show, for jobs that run without mounts.
+    """Refuse a checkpoint directory outside /opt/ml, for jobs that run without mounts.
+
+    Args:
+        request: The members of CreateTrainingJob.
 
     Raises:
         ValidationException: Names the member and the reason.
@@ -120,13 +129,19 @@ def check_mounts(request: Mapping[str, Any]) -> None:
 
 
 def refusal(member: str, value: object, allowed: str) -> ValidationException:
-    """Return the error that refuses a member: its path, the value received and the allowed values."""
+    """Return the error that refuses a member of a request.
+
+    Args:
+        member: Path of the member, e.g. ``inputDataConfig.1.member.channelName``.
+        value: The received value; shortened to 200 characters in the message.
+        allowed: The allowed values, and what the user can do.
+    """
     shown = repr(value) if len(repr(value)) <= 200 else repr(value)[:200] + "..."
     return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 
 
 def _check_presence(request: Mapping[str, Any]) -> None:
-    """Members that AWS's model does not require, because jobs of other kinds do without them."""
+    """Require members that are optional in AWS's model, because other kinds of training jobs do not have them."""
     for member in ("AlgorithmSpecification", "ResourceConfig"):
         if member not in request:
             raise refusal(f"{member[0].lower()}{member[1:]}", None, f"a job that trains a script needs {member}")
@@ -162,7 +177,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _asks_for(request: Mapping[str, Any], name: str) -> bool:
-    """Whether a hyperparameter of the platform is switched on."""
+    """Return whether a hyperparameter that SageMaker's SDK sets is true."""
     return bool(decode({name: request.get("HyperParameters", {}).get(name, "")})[name])
 
 
@@ -182,7 +197,7 @@ def _check_groups(resources: Mapping[str, Any]) -> None:
 
 
 def _check_names_of_groups(request: Mapping[str, Any]) -> None:
-    """Channels and distributions may name groups, those that the job has."""
+    """Refuse channels and distributions that name an instance group that the job does not have."""
     given = request["ResourceConfig"].get("InstanceGroups", ())
     groups = [group["InstanceGroupName"] for group in given]
     name = "sagemaker_distribution_instance_groups"
@@ -202,7 +217,7 @@ def _check_names_of_groups(request: Mapping[str, Any]) -> None:
 
 
 def _check_legacy_mode(request: Mapping[str, Any]) -> None:
-    """Refuse a job of legacy mode, whose script has no main program: run as a script it would do nothing.
+    """Refuse a legacy-mode job: its module has no main program, so that it would do nothing if run as a script.
 
     The first SDK sends all of ``training_steps``, ``evaluation_steps``, ``checkpoint_path`` and
     ``sagemaker_requirements`` with such a job. One of the first three alone is an ordinary hyperparameter.
@@ -266,7 +281,7 @@ def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
 
 
 def _check_names_of_pipes(modes: Mapping[str, str]) -> None:
-    """FIFOs, outcome files and the directories of channels share one directory."""
+    """Refuse channel names that collide with a FIFO or the outcome directory: all lie in the same directory."""
     for index, (name, mode) in enumerate(modes.items()):
         at = f"inputDataConfig.{index + 1}.member.channelName"
         stem, _, epoch = name.rpartition("_")
@@ -290,7 +305,7 @@ def _check_source(channel: Mapping[str, Any], at: str) -> None:
 
 
 def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
-    """What is done to data on its way, which Pipe mode alone can do."""
+    """Refuse augmented manifests, decompression and record wrapping for a channel that does not use Pipe mode."""
     if mode == "Pipe":
         return
     if channel["DataSource"]["S3DataSource"]["S3DataType"] == "AugmentedManifestFile":
@@ -308,10 +323,14 @@ def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
 
 
 def check_s3_uri(uri: str, member: str) -> S3Uri:
-    """The parsed URI.
+    """Parse an S3 URI of a request.
+
+    Args:
+        uri: The URI, ``s3://bucket/key``.
+        member: Path of the request member that holds the URI, for the error message.
 
     Raises:
-        ValidationException: It is not a well-formed S3 URI; names ``member``.
+        ValidationException: ``uri`` is not a well-formed S3 URI; the message names ``member``.
     """
     try:
         return S3Uri.parse(uri)
@@ -343,7 +362,10 @@ def _check_hyperparameters(values: Mapping[str, str]) -> None:
 
 
 def check_environment(values: Mapping[str, str]) -> None:
-    """Refuse variables that the service sets itself.
+    """Refuse environment variables that the service sets itself, and values that no environment can hold.
+
+    Args:
+        values: Values by name of the variable; at most 100.
 
     Raises:
         ValidationException: Names the variable.

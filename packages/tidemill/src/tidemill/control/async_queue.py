@@ -128,7 +128,7 @@ class AsyncQueue:
         try:
             serving = self._current(invocation).serving
         except AwsError:
-            return _CONCURRENT  # they fail quickly
+            return _CONCURRENT  # requests to a deleted endpoint fail quickly
         if serving is None or serving.asynchronous is None:
             return _CONCURRENT
         each = serving.asynchronous.get("ClientConfig", {}).get("MaxConcurrentInvocationsPerInstance", _CONCURRENT)

@@ -26,13 +26,13 @@ __all__ = ["Channels", "DataMissing", "Listing", "channel_config", "reference"]
 
 _IN_MEMORY_BYTES = 1 << 20
 _SHARED_SINCE = 100
-"""Number of objects from which on jobs share the links to them. Below it, sharing costs more than linking."""
+"""Minimum number of objects for which jobs share links. With fewer objects, sharing costs more than linking."""
 _NONE = "None"
 _FAST_FILE = "FastFile"
 _KINDS: Mapping[str, type[Input]] = {kind.__name__: kind for kind in (ObjectReference, InlineText, RemoteObject)}
 _REFERENCE = ("uri", "name", "content_id", "size_bytes", "sha256", "etag")
 _Rows = list[tuple[Any, ...]]
-"""Members of `ObjectReference` in the order of `_REFERENCE`: there may be a million objects."""
+"""Members of `ObjectReference` in the order of `_REFERENCE`. Tuples, because a channel may have a million objects."""
 
 
 class DataMissing(Exception):
@@ -46,8 +46,8 @@ class Listing:
         objects: Number of objects.
         record: The channel's members of the job's record.
         remotes: Names of the remote stores that hold some of the objects.
-        digest: The same for two listings if their files have the same names and contents in the store of the service;
-            empty if some are elsewhere.
+        digest: Hash of the names and contents of all files; equal listings have equal digests. Empty if the service's
+            store does not hold all files.
     """
 
     def __init__(self, entries: Iterable[Input | _Rows], *, seed: str = "") -> None:
@@ -55,7 +55,7 @@ class Listing:
 
         Args:
             entries: Entries, or many objects of the service's store at once.
-            seed: Goes into ``digest``.
+            seed: Text that is hashed into ``digest`` first. Default: empty.
         """
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed with the object
         weakref.finalize(self, self._file.close)
@@ -122,9 +122,9 @@ class Channels:
         self._remotes = remotes or {}
 
     def resolve(self, channel: Mapping[str, Any], *, job_mode: str) -> tuple[ChannelSpec, dict[str, Any]]:
-        """Return the channel with its objects, and its members of the job's record.
+        """Return the channel with its objects, and the channel's members of the job's record.
 
-        It may send requests to remote stores, from this thread and from others.
+        May send requests to remote stores, from this thread and from others.
 
         Args:
             channel: The channel in the request.
@@ -158,7 +158,7 @@ class Channels:
     def listing(self, source: Mapping[str, Any], *, what: str) -> Listing:
         """List the objects of an S3DataSource.
 
-        It may send requests to remote stores, from this thread and from others.
+        May send requests to remote stores, from this thread and from others.
 
         Args:
             source: The S3DataSource, by botocore's member names.

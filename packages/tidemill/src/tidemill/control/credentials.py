@@ -26,7 +26,7 @@ _PRUNE_MIN = 1000
 
 @dataclass(frozen=True, slots=True)
 class TemporaryKeys:
-    """Keys of one job, as its environment gets them."""
+    """The keys of one job, in the form of AWS's temporary keys."""
 
     access_key_id: str
     secret_access_key: str

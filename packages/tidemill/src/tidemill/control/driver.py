@@ -1,8 +1,8 @@
-"""Drives every training job from its creation to its end: one task a job, each a loop of look, decide, commit.
+"""Drive each training job from its creation to its end, with one task per job.
 
-The truth is in the store and in the files of the instance, never in the task: after kill -9 the next driver starts a
-task for each job that has not ended and continues from the state that it finds. Every step may therefore be done twice,
-and each is made so that the second time changes nothing.
+A task repeats three steps: observe the instances, decide what to do next, commit the result. All state is in the store
+and in the files of the instances, never in the task: after kill -9 the next service starts a task for each job that has
+not ended, and continues from the stored state. Any step may therefore run twice, so every step is idempotent.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from tidemill.store.records.base import RecordStore
 __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
-_LOOK_S = 60.0  # reports and stops wake a job; this is for what no report tells, e.g. damaged records
-_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; only a growing capacity has to be looked for
+_LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
+_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
 _BUSY_S = 10.0
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
@@ -65,14 +65,14 @@ class TrainingDriver(JobDriver[TrainingJob]):
     """Runs the accepted training jobs.
 
     Args:
-        records: Where jobs are kept.
+        records: Stores the jobs.
         executor: Runs their instances.
-        planner: Makes specs of instances.
-        publisher: Takes artifacts over.
-        credentials: Makes the keys of a job.
-        slots: Room for instances.
-        service_variables: Environment that points a job at this service.
-        clock: Time.
+        planner: Creates the specs of instances.
+        publisher: Stores the artifacts of ended jobs in S3.
+        credentials: Issues the keys of a job.
+        slots: Limits how many instances run at the same time.
+        service_variables: Environment variables that point a job at this service.
+        clock: Provides the current time.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class TrainingDriver(JobDriver[TrainingJob]):
         capacity = self._executor.capacity()
         if capacity.shares_gpus:
             return 0
-        with contextlib.suppress(ValueError):  # an impossible Python; the planner says so
+        with contextlib.suppress(ValueError):  # an unsupported Python version; the planner reports it
             return plan_gpus(job.request, present=capacity.gpus).total
         return 0
 
     def _no_capacity(self, job: TrainingJob) -> str:
-        """SageMaker's words, and what there is here."""
+        """Return the FailureReason of a job with too many instances: SageMaker's text, and the local capacity."""
         capacity = self._executor.capacity().instances
         return (
             f"{_NO_CAPACITY}: {len(job.hosts)} instances were asked for, and {capacity} can run at the same time here."
@@ -155,15 +155,15 @@ class TrainingDriver(JobDriver[TrainingJob]):
         )
 
     async def _admit(self, job: TrainingJob, count: int, gpus: int) -> bool:
-        """Wait for room for ``count`` instances with ``gpus`` GPUs in all.
+        """Take slots for ``count`` instances with ``gpus`` GPUs in all; wait until they are free.
 
-        False: the job was stopped meanwhile (and holds no slots).
+        Return False, and take no slots, if the job is stopped meanwhile.
         """
         if job.stop_requested:
             return False
         if self._slots.try_take(count, gpus=gpus):
             return True
-        # The place comes first: an await before it would let a younger job get ahead.
+        # Join the queue before the first await, so that no younger job gets ahead.
         place = asyncio.create_task(self._slots.take(count, gpus=gpus))
         try:
             await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
@@ -179,7 +179,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         return admitted
 
     async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
-        """Wait for the slot. False: the job was stopped meanwhile."""
+        """Wait until the job has its slots. Return False if the job was stopped meanwhile."""
         while not place.done():
             if self._job(name).stop_requested:
                 break
@@ -188,7 +188,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         return not self._job(name).stop_requested
 
     async def _give_up(self, place: asyncio.Task[None], count: int, gpus: int) -> None:
-        """Leave the queue, or give back the slots that came out of it."""
+        """Leave the queue, or release the slots if the job already has them."""
         if place.done() and not place.cancelled():
             self._slots.release(count, gpus=gpus)
         else:
@@ -196,7 +196,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await asyncio.wait({place})
 
     async def _attempt(self, job: TrainingJob) -> bool:
-        """Launch the current attempt and follow it to its end. Returns whether another one is due."""
+        """Launch the current attempt and follow it to its end. Return whether another attempt is due."""
         refs = instances_of(job)
         if job.stop_requested and not any(self._launched(ref) for ref in refs):
             await self._end(job, Outcome.STOPPED)
@@ -229,7 +229,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         return False
 
     async def _restart(self, job: TrainingJob, cause: str) -> bool:
-        """Commit the next attempt, at which a restarted service continues. False: the job may not have one."""
+        """Commit the next attempt, so that a restarted service continues with it. Return False if none is allowed."""
         now_ms = self._clock.now_ms()
         allowed = attempts_allowed(job)
         if allowed is not None and job.attempt >= allowed:
@@ -260,7 +260,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         return True
 
     async def _launch_when_free(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> bool:
-        """Launch the instances; wait while the machines that fit them are busy. False: the job was stopped."""
+        """Launch the instances; wait while all suitable machines are busy. Return False if the job was stopped."""
         while True:
             try:
                 with delayed_by_full_disk(f"training job {job.name}"):
@@ -296,12 +296,12 @@ class TrainingDriver(JobDriver[TrainingJob]):
         await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     def _launched(self, ref: InstanceRef) -> bool:
-        """Return whether this very attempt was launched."""
+        """Return whether the instance was launched for this attempt, not only for an earlier one."""
         status = self._executor.observe(ref)
         return status.launched and status.attempt == ref.attempt
 
     async def _follow(self, name: str, refs: Sequence[InstanceRef]) -> Gang:
-        """Until no instance runs any more; what they have reported then."""
+        """Follow the instances until all have ended. Return their final reports."""
         told: dict[InstanceRef, StopReason] = {}
         while True:
             statuses = await asyncio.to_thread(lambda: [self._executor.observe(ref) for ref in refs])
@@ -326,7 +326,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         reason: StopReason | None,
         told: dict[InstanceRef, StopReason],
     ) -> bool:
-        """Stop the running instances, each once. Returns whether one was told."""
+        """Stop the running instances that are not in ``told`` yet. Return whether there were any."""
         if reason is None:
             return False
         untold = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in told]
@@ -382,7 +382,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         model_artifacts: str = "",
         notes: Sequence[str] = (),
     ) -> None:
-        """Commit the end of the job and of its keys, then clean up. A terminal state is never left again."""
+        """Commit the job's end and revoke its keys, then clean up. A job never leaves a terminal state."""
         if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
             # A script that exits while it is being stopped counts as stopped.
             outcome = Outcome.STOPPED
@@ -415,7 +415,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
 
 def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
-    """Why another attempt is due, now that this one is over; empty if none is."""
+    """Return why another attempt is due after the ended one; empty if none is due."""
     ended = gang.end()
     if job.stop_requested or (ended is not None and ended.outcome in (Outcome.COMPLETED, Outcome.MAX_RUNTIME)):
         return ""
@@ -433,7 +433,7 @@ def _asks_for_metrics(job: TrainingJob) -> bool:
 
 
 def _replay(now: TrainingJob, reached: Sequence[Transition]) -> TrainingJob:
-    """Return the stored job with further transitions, as far as the table still allows them."""
+    """Return the stored job with further transitions, except those that its current state no longer allows."""
     for transition in reached:
         newer = not now.transitions or transition.started_ms >= now.transitions[-1].started_ms
         if newer and transition.status != now.secondary_status and now.may_enter(transition.status):

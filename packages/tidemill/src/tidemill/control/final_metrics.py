@@ -1,7 +1,7 @@
 """The last value of each metric of a training job, read from its log when it has ended.
 
 SageMaker calls them FinalMetricDataList. The user's regular expressions run in a separate process
-(`tidemill.control.metric_search`), never in the service, so one that takes too long affects only its own metric.
+(`tidemill.control.metric_search`), never in the service, so that a slow expression affects only its own metric.
 """
 
 import asyncio

@@ -70,7 +70,7 @@ class Gang:
     def end(self) -> InstanceExit | None:
         """Return how the job as a whole ended, with the archives of ``algo-1``; None if no instance reported its end.
 
-        A job has failed as soon as one instance has, and the one that failed first says why.
+        A job fails if any instance fails. Its reason is that of the instance that failed first.
         """
         ends = [status.exit for status in self.statuses if status.exit is not None]
         if not ends:
@@ -111,8 +111,8 @@ class Gang:
             if status.exit is not None and status.exit.outcome is Outcome.FAILED
         ]
         lost = [index for index, status in enumerate(self.statuses) if status.exit is None and not status.running]
-        # What a lost instance brings down fails after it: then the loss is the cause. No report says when it was
-        # lost, so a failure of the user's code counts first: it is the one that can be repaired there.
+        # The loss of an instance may be the cause of the reported failures. But no report says when an instance was
+        # lost, so a reported failure takes precedence: it may be in the user's code, where the user can repair it.
         return min(reported)[1] if reported else (lost[0] if lost else None)
 
     def _reason(self, index: int) -> str:

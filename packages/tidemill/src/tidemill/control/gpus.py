@@ -1,4 +1,4 @@
-"""How many GPUs each instance of a training job gets: what its instance type has, as far as the machine has them."""
+"""Decide how many GPUs each instance of a training job gets: those of its instance type, if the machine has enough."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["GpuPlan", "GpusMissing", "plan_gpus"]
 
 
 class GpusMissing(Exception):
-    """The job has more instances for GPUs than the machine has GPUs; the message becomes its FailureReason."""
+    """The job has more GPU instances than the machine has GPUs; the message becomes the job's FailureReason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class GpuPlan:
     """The GPUs of a job.
 
     Attributes:
-        counts: By host name: how many GPUs the instance gets.
-        notices: Lines for the log of a job that gets fewer than its instance type has.
+        counts: Number of GPUs of each instance, by host name.
+        notices: Lines for the job's log, one per instance with fewer GPUs than its instance type has.
     """
 
     counts: Mapping[str, int]
@@ -29,6 +29,7 @@ class GpuPlan:
 
     @property
     def total(self) -> int:
+        """Number of GPUs of all instances."""
         return sum(self.counts.values())
 
 
@@ -37,12 +38,12 @@ def plan_gpus(request: Mapping[str, Any], *, present: int, shared: bool = False)
 
     Args:
         request: The request, by botocore's member names.
-        present: GPUs of the machine.
-        shared: Whether several instances may have the same GPU.
+        present: Number of GPUs of the machine.
+        shared: Whether several instances may use the same GPU.
 
     Raises:
-        GpusMissing: There are too few GPUs for one in each of the job's instances.
-        ValueError: See `tidemill.core.frameworks.select`.
+        GpusMissing: The machine has fewer GPUs than the job has GPU instances, and ``shared`` is false.
+        ValueError: No supported framework fits the request; see `tidemill.core.frameworks.select`.
     """
     groups = instance_groups(request["ResourceConfig"])
     asked = {host: instance_type(group.instance_type).num_gpus for group in groups for host in group.hosts}

@@ -257,7 +257,7 @@ class Hosting:
         return endpoint
 
     async def list(self, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """One page of records and the token of the next.
+        """Return one page of records, and the token of the next page (None on the last page).
 
         Raises:
             ValidationException: The service has not issued this token for this query.
@@ -307,7 +307,7 @@ class Hosting:
 
 @contextlib.contextmanager
 def _taken(kind: str, arn: str) -> Iterator[None]:
-    """Around an insert: a taken name is a ValidationException here, unlike for training jobs."""
+    """Turn RecordExists into the ValidationException that SageMaker raises here; training jobs raise another error."""
     try:
         yield
     except RecordExists as error:
@@ -322,7 +322,7 @@ def _insert(transaction: Transaction, record: Record, arn: str, tags: Mapping[st
 
 
 def _free_name(transaction: Transaction, name: str) -> None:
-    """Keep an endpoint that is being deleted under its instance id, so that another can have its name."""
+    """Move the record of a Deleting endpoint from its name to its id, so that a new endpoint can take the name."""
     record = transaction.get(ENDPOINT, name)
     endpoint = Endpoint.from_document(record.document) if record else None
     if endpoint is not None and endpoint.status is EndpointStatus.DELETING:

@@ -19,7 +19,7 @@ _MAX_IDLE = 32
 
 
 class Unreachable(Exception):
-    """The server does not answer. ``sent`` is whether it may have received the request."""
+    """The server does not answer. ``sent`` tells whether the server may have received the request."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -28,7 +28,13 @@ class Unreachable(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """A whole HTTP answer; header names in lower case."""
+    """A complete HTTP answer.
+
+    Attributes:
+        status: HTTP status code.
+        headers: Headers; the names are in lower case.
+        body: Body of the answer.
+    """
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -90,8 +96,8 @@ class _Connection:
         answers = self._answers
         answers.begin()
         while not answers.complete:
-            # If the peer dies before it has read the whole request, this raises (ECONNRESET or EPIPE); if it dies
-            # later, this returns an end of file.
+            # If the server dies before it has read the whole request, this raises (ECONNRESET or EPIPE); if the server
+            # dies later, this returns an end of file.
             data = await self._reader.read(1 << 18)
             self.sent = True
             if not data:
@@ -110,7 +116,7 @@ class Invoker:
         url: Address of the server: ``http+unix://PATH`` with a percent-encoded path, or ``http://HOST:PORT``.
 
     Raises:
-        ValueError: The URL is neither.
+        ValueError: ``url`` has another form.
     """
 
     def __init__(self, url: str) -> None:
@@ -120,25 +126,32 @@ class Invoker:
         self._closed = False
 
     async def get(self, path: str, *, timeout_s: float) -> Answer:
-        """Send a GET request; raises as `send`."""
+        """Send a GET request. Return and raise as `send`."""
         head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
         return await self._send(head.encode(), timeout_s=timeout_s)
 
     async def send(
         self, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
-        """Send a request with a body.
+        """Send a request with a body and return its answer.
+
+        Args:
+            method: HTTP method.
+            path: Path of the URL, e.g. ``/invocations``.
+            body: Body of the request.
+            headers: Headers besides Host and Content-Length.
+            timeout_s: Time limit for connection and answer together, in seconds.
 
         Raises:
-            Unreachable: No server, or it went away.
-            TimeoutError: No answer in time.
+            Unreachable: The server does not listen, or ended before its answer was complete.
+            TimeoutError: The answer was not complete within ``timeout_s``.
         """
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"{method} {path} HTTP/1.1\r\nhost: endpoint\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
         return await self._send(head.encode("latin-1") + body, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Close all idle connections; those in use are closed when they have their answer."""
+        """Close all idle connections. A connection in use is closed after its answer."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -146,7 +159,7 @@ class Invoker:
     async def _send(self, request: bytes, *, timeout_s: float) -> Answer:
         async with asyncio.timeout(timeout_s):
             while (kept := self._kept()) is not None:
-                # What the server has taken is not given to it again: it may be what it died of.
+                # Do not repeat a request that the server may have received: the request may have killed the server.
                 try:
                     return await self._exchange(kept, request)
                 except Unreachable as error:
@@ -167,7 +180,7 @@ class Invoker:
         return None
 
     async def _exchange(self, connection: _Connection, request: bytes) -> Answer:
-        """One request and its answer; raises as `send`."""
+        """Send one request on ``connection`` and return its answer. Raises as `send`."""
         kept = False
         try:
             answer = await connection.exchange(request)

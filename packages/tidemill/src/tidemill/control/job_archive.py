@@ -31,7 +31,13 @@ class JobArchive:
         write_json(directory / _RECORD, {"version": 1, **record})
 
     def finish(self, job_id: str, *, name: str, ended_ms: int | None) -> None:
-        """Mark a job or an endpoint as cleaned up, so that later starts of the service skip it."""
+        """Mark a job or an endpoint as cleaned up, so that later starts of the service skip it.
+
+        Args:
+            job_id: Id of the job, or of the instances of an endpoint.
+            name: Name of the job or endpoint.
+            ended_ms: Time of the end, in milliseconds since the epoch; None if unknown.
+        """
         directory = self._root / job_id
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(directory / _FINISHED, {"version": 1, "name": name, "ended_ms": ended_ms})

@@ -1,4 +1,4 @@
-"""The base of the drivers of jobs: one task a job, resumed at the start, woken by requests and by instances."""
+"""Base class of the job drivers: one task per job, resumed at the service's start, woken by requests and instances."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -32,20 +32,20 @@ class JobDriver(ABC, Generic[J]):
             await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
 
     def wake(self, name: str) -> None:
-        """A job was created, or something about it changed."""
+        """Reconcile a job that was created or changed."""
         self._queue.wake(name)
 
     def changed(self, ref: InstanceRef) -> bool:
-        """The executor reports news of an instance. Returns whether it is one of these jobs'."""
+        """Reconcile the job of an instance whose state changed. Return whether the instance is one of these jobs'."""
         return self._queue.changed(ref)
 
     async def close(self) -> None:
-        """Leave the jobs to themselves: their instances run on, and the next service continues with them."""
+        """Stop driving jobs. Their instances run on, and the next service continues to drive them."""
         await self._queue.close()
 
     @abstractmethod
     async def _drive(self, name: str) -> None:
-        """Drive a job to its end, from whatever state it is found in."""
+        """Drive a job from its stored state to its end."""
 
     @abstractmethod
     def _runs(self, job: J) -> bool:

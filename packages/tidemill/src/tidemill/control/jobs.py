@@ -21,14 +21,15 @@ _PAGE_ROWS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind(Generic[J]):
-    """What distinguishes the stored jobs of one kind.
+    """The properties in which the two kinds of jobs differ.
 
     Attributes:
-        kind: Of their records.
-        title: In messages, e.g. ``training job``.
-        missing: Message for a name without a job, with ``{name}``. SageMaker's differ, and clients look for them.
-        read: Makes a job of a record's document.
-        write: Makes the record of a job.
+        kind: Kind of the jobs' records.
+        title: Name of the kind in messages, e.g. ``training job``.
+        missing: Message for a name without a job; ``{name}`` is replaced. As on SageMaker, each kind of job has its own
+            message, because clients search for its text.
+        read: Returns the job of a record's document.
+        write: Returns the record of a job.
     """
 
     kind: str
@@ -111,7 +112,7 @@ class Jobs(Generic[J]):
         """Store a new job and its tags in one commit.
 
         Args:
-            make: Returns the job, and may look at other records for it.
+            make: Returns the job; may read other records in the transaction.
             tags: Values by key, checked.
 
         Raises:
@@ -135,12 +136,12 @@ class Jobs(Generic[J]):
     async def update(
         self, name: str, change: Callable[[J], J], *, also: Callable[[Transaction], None] = lambda _: None
     ) -> J:
-        """Change a job, and what goes with it, in one commit; return the stored job.
+        """Change a job and related records in one commit; return the stored job.
 
         Args:
-            name: Of the job.
+            name: Name of the job.
             change: Returns the changed job, or the same object if nothing changes.
-            also: Further changes of the same commit.
+            also: Makes further changes in the same commit. Default: none.
 
         Raises:
             ValidationException: There is no job of that name.

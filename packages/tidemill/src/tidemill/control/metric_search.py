@@ -100,8 +100,8 @@ def _lines(block: bytes) -> list[_Line]:
 def _once(lines: list[_Line], state: str) -> tuple[list[_Line], str]:
     """Return the lines with each state of a progress bar once, without its carriage return, and the latest state.
 
-    A state that was passed on while the bar was on the screen comes again as a line when the bar ends
-    (`tidemill.shim.lines`), possibly after lines of the other stream of output.
+    A state that was logged while the bar was moving is logged again as a line when the bar ends
+    (`tidemill.shim.lines`), possibly after lines of the other output stream.
     """
     if not state and not any(text.endswith("\r") for _, text in lines):
         return lines, state

@@ -1,7 +1,7 @@
-"""The configurations of SageMaker's debugger and profiler, as files for a library that the script brings.
+"""Write the configurations of SageMaker's debugger and profiler to files, for a library that the script brings.
 
-tidemill has neither of the two. On SageMaker, the platform writes the files and a library in the image reads them, so a
-script that brings such a library works here, too.
+tidemill has neither a debugger nor a profiler. On SageMaker, the platform writes these files and a library in the image
+reads them. So a script that brings such a library works here, too.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from typing import Any
 __all__ = ["observer_files", "observer_notices"]
 
 _TENSORS = "/opt/ml/output/tensors"
-"""SageMaker's default of LocalPath."""
+"""SageMaker's default for LocalPath."""
 _ASKED = {
     "DebugHookConfig": ("HookParameters", "CollectionConfigurations"),
     "ProfilerConfig": ("ProfilingParameters",),
 }
-"""Members that select what to save: their absence asks for nothing, and SDK v2 sends the rest by default."""
+"""Members that select what to save. Without them nothing is to be saved: SDK v2 sends the other members by default."""
 
 
 def observer_files(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``debughookconfig`` and ``profilerconfig``, as far as a training job has them."""
+    """Return ``debughookconfig`` and ``profilerconfig`` by name, for those of the two that a training job has."""
     files: dict[str, Any] = {}
     if "DebugHookConfig" in request:
         files["debughookconfig"] = {"LocalPath": _TENSORS, **request["DebugHookConfig"]}

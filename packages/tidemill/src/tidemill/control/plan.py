@@ -1,4 +1,4 @@
-"""From a training job to the spec of its instance: the files, variables and inputs that its script is promised."""
+"""Create the specs of instances: the files, environment variables and inputs that a job's script or a server gets."""
 
 import hashlib
 import json
@@ -53,14 +53,14 @@ class InstancePlanner:
     """Plans instances.
 
     Args:
-        objects: The store of code and data.
+        objects: Stores code and data.
         logs: Root directory of the log segments.
-        region: Told to the script.
-        grace_s: Between SIGTERM and SIGKILL.
-        warm: Fork scripts from a process that has TensorFlow imported.
-        remotes: The stores of other buckets, by bucket name or pattern.
-        capacity: Returns what the executor has; None if it has no GPUs.
-        limits: What training instances may use.
+        region: Value of AWS_REGION in the instances.
+        grace_s: Seconds between SIGTERM and SIGKILL when an instance is stopped.
+        warm: Whether to fork scripts from a process that has imported TensorFlow.
+        remotes: Remote S3 stores by bucket name or pattern. Default: none.
+        capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
+        limits: Determines the CPU, memory and disk limits of training instances. Default: no limits.
     """
 
     def __init__(
@@ -88,22 +88,22 @@ class InstancePlanner:
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
     ) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]:
-        """The specs of the job's instances, and the part of its record that names inputs by digest.
+        """Return the specs of a training job's instances, and the digests of code and inputs for the job's record.
 
         May list many objects: call it outside the event loop.
 
         Args:
             job: The job.
-            variables: Endpoint and keys of the service.
+            variables: Environment variables with the address and the keys of the service.
 
         Raises:
-            DataMissing: Code or data is not there.
+            DataMissing: Code or data does not exist, or the request cannot run with this version or its GPUs.
         """
         request = job.request
         try:
             gpus = self._plan_gpus(request)
             selection = select_training(request, gpus=gpus.total)
-        except ValueError as error:  # admitted by a version of tidemill that did not look
+        except ValueError as error:  # an earlier version of tidemill admitted it unchecked
             raise DataMissing(f"ClientError: {error}") from error
         code = self._code(request)
         mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
@@ -151,7 +151,8 @@ class InstancePlanner:
                 ref=ref,
                 gpus=gpus.counts[job.hosts[ref.instance_index]],
                 limits=limits[job.hosts[ref.instance_index]],
-                # No driver of GPUs survives a fork, and a forked script is no descendant of the process that counts.
+                # GPU drivers do not survive a fork, and the limits do not cover a forked script: the script is no
+                # descendant of the process to which they apply.
                 warm=self._warm
                 and not gpus.counts[job.hosts[ref.instance_index]]
                 and not limits[job.hosts[ref.instance_index]],
@@ -179,10 +180,17 @@ class InstancePlanner:
             raise DataMissing(str(error)) from error
 
     def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
-        """The spec of an instance of a variant. It gets no keys: a model needs none, and a model is code.
+        """Return the spec of an instance of a variant.
+
+        The instance gets no keys: a model does not need them, and may contain code that would misuse them.
+
+        Args:
+            endpoint: The endpoint.
+            variant: The variant, with its model.
+            instance: The instance.
 
         Raises:
-            DataMissing: The model archive is not there.
+            DataMissing: The model archive does not exist.
         """
         return self._server(
             variant.container,
@@ -190,15 +198,19 @@ class InstancePlanner:
             ref=InstanceRef(instance.job_id, instance.index),
             kind="endpoint",
             job_name=endpoint.name,
-            hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not know of each other
+            hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not contact each other
             log=self._stream(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
         )
 
     def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
-        """The spec of one instance of a transform job: a server of the model, as an endpoint has it, without keys.
+        """Return the spec of one instance of a transform job: a model server without keys, as for an endpoint.
+
+        Args:
+            job: The job.
+            index: Index of the instance; 0 is ``algo-1``.
 
         Raises:
-            DataMissing: The model archive is not there.
+            DataMissing: The model archive does not exist.
         """
         return self._server(
             job.container,
@@ -211,7 +223,7 @@ class InstancePlanner:
         )
 
     def _server(self, container: Mapping[str, Any], *, variables: Mapping[str, str], **place: Any) -> InstanceSpec:
-        """The spec of an instance that serves a container."""
+        """Return the spec of an instance that serves the model of a container definition."""
         image = parse_image(container.get("Image", ""))
         code = variables.get(_SUBMIT_DIRECTORY, "") if image.serves_python_handlers else ""
         model = None if _MULTI_MODEL in variables else self._archive(container["ModelDataUrl"])
@@ -228,10 +240,14 @@ class InstancePlanner:
         )
 
     def target_archive(self, variant: Variant, target: str) -> ObjectReference:
-        """The archive of one model of a multi-model variant.
+        """Return the archive of one model of a multi-model variant.
+
+        Args:
+            variant: The variant.
+            target: TargetModel of a request: the part of the archive's key after ModelDataUrl.
 
         Raises:
-            DataMissing: It is not there.
+            DataMissing: The archive does not exist.
         """
         return self._archive(variant.container["ModelDataUrl"].removesuffix("/") + "/" + target.removeprefix("/"))
 
@@ -245,14 +261,14 @@ class InstancePlanner:
     def _endpoint_variables(self, variant: Variant, *, asynchronous: bool) -> dict[str, str]:
         patience = dict.fromkeys(_USER_CODE_LIMITS, _ASYNC_TIMEOUT_S) if asynchronous else {}
         variables = {**patience, **variant.container.get("Environment", {}), "AWS_REGION": self._region}
-        variables.pop(_MULTI_MODEL, None)  # the container's Mode says it
+        variables.pop(_MULTI_MODEL, None)  # the container's Mode decides
         return variables | ({_MULTI_MODEL: "true"} if variant.is_multi_model else {})
 
     def _transform_variables(self, job: TransformJob) -> dict[str, str]:
-        """Those of the model and of the job, and what SageMaker tells a container of a transform job."""
+        """Return the environment variables of model and job, and those that SageMaker sets for transform jobs."""
         timeout_s = job.request.get("ModelClientConfig", {}).get("InvocationsTimeoutInSeconds", 600)
         variables = {
-            # The job waits that long for an answer: so do the server's limits of user code, unless they are set.
+            # The job waits that long for an answer, so user code may take as long, unless the user sets other limits.
             **dict.fromkeys(_USER_CODE_LIMITS, str(timeout_s)),
             **job.container.get("Environment", {}),
             **job.request.get("Environment", {}),
@@ -266,7 +282,7 @@ class InstancePlanner:
         return variables
 
     def _stream(self, group: str, stream: str) -> StreamName:
-        """Make a log stream: it is listed from now on, before its first line."""
+        """Create a log stream, so that it is listed even before its first line."""
         create_stream(self._logs, group, stream)
         return StreamName(group, stream)
 
@@ -285,7 +301,7 @@ class InstancePlanner:
         return self._source(_decoded(request.get("HyperParameters", {}).get(name, "")), name=name)
 
     def _source(self, text: str, *, name: str) -> ObjectReference | None:
-        """The submitted code; None if it is no object of S3."""
+        """Return the submitted code; None if ``text`` is not an S3 URI."""
         if not text.startswith("s3://"):
             return None
         try:
@@ -300,7 +316,7 @@ class InstancePlanner:
 
 
 def _is_asynchronous(endpoint: Endpoint, instance: Instance) -> bool:
-    """Whether an instance is one of a deployment with an AsyncInferenceConfig."""
+    """Return whether an instance belongs to a deployment with an AsyncInferenceConfig."""
     return any(
         deployment.asynchronous and instance.key in {each.key for each in deployment.instances}
         for deployment in endpoint.deployments
@@ -308,13 +324,13 @@ def _is_asynchronous(endpoint: Endpoint, instance: Instance) -> bool:
 
 
 def instances_of(job: TrainingJob) -> tuple[InstanceRef, ...]:
-    """Return the current attempt of a job's instances, ``algo-1`` first."""
+    """Return references to the instances of a job's current attempt, ``algo-1`` first."""
     return tuple(InstanceRef(job.job_id, index, job.attempt) for index in range(len(job.log_streams)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Every ``step``-th of some inputs, from ``first`` on; iterated as often as they are."""
+    """Every ``step``-th of ``inputs``, starting at index ``first``. Can be iterated repeatedly, like ``inputs``."""
 
     inputs: Iterable[Input]
     first: int
@@ -325,7 +341,7 @@ class _Part:
 
 
 def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instances: int) -> ChannelSpec:
-    """A channel as one of its instances has it. In Pipe mode the feeder deals out the items, in every epoch anew."""
+    """Return an instance's share of a channel. In Pipe mode, the feeder selects the items anew for each epoch."""
     if source["DataSource"]["S3DataSource"].get("S3DataDistributionType") != "ShardedByS3Key" or instances == 1:
         return channel
     if channel.input_mode == "Pipe":
@@ -373,7 +389,7 @@ def _entrypoint(algorithm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _decoded(value: str) -> str:
-    """A hyperparameter that one generation of SDKs sends as JSON and another bare."""
+    """Return the text of a hyperparameter that some generations of SDKs send as JSON, and others unencoded."""
     try:
         decoded = json.loads(value)
     except ValueError:
@@ -382,7 +398,7 @@ def _decoded(value: str) -> str:
 
 
 def _compiler_cache(request: Mapping[str, Any]) -> str:
-    """Name the directory of the compiler's decisions: one for each role, whose jobs may write it; "" without it."""
+    """Return the name of the compiler's cache directory, which all jobs of a role share; "" without the compiler."""
     enabled = _decoded(request.get("HyperParameters", {}).get(_COMPILER, ""))
     if str(enabled).strip().lower() != "true":
         return ""

@@ -29,7 +29,13 @@ class RemoteFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The current version of an object."""
+    """The current version of an object.
+
+    Attributes:
+        key: Key of the object.
+        size_bytes: Length in bytes.
+        etag: ETag, with quotes, as S3 returns it.
+    """
 
     key: str
     size_bytes: int
@@ -117,7 +123,7 @@ class RemoteStore:
             if code == "NoSuchBucket":
                 raise RemoteFault(f"the bucket of {uri} does not exist at {place}") from error
             advice = "; check its credentials and what they allow" if status in (400, 401, 403) else ""
-            said = f"HTTP {status}" if code == str(status) else f"HTTP {status} {code}"  # HEAD has no words
+            said = f"HTTP {status}" if code == str(status) else f"HTTP {status} {code}"  # HEAD has no error code
             raise RemoteFault(f"{uri} cannot be read from {place}: {said}{advice}") from error
         except BotoCoreError as error:
             raise RemoteFault(f"{uri} cannot be read from {place}: {error}; check its endpoint_url") from error
@@ -126,10 +132,10 @@ class RemoteStore:
 class Remotes:
     """The remote stores of the settings, each opened on first use.
 
-    It is created for every channel, because credentials may have changed since the last job.
+    Create a new instance for each channel, because credentials may have changed since the last job.
 
     Args:
-        remotes: By bucket name or pattern.
+        remotes: Addresses and credentials, by bucket name or pattern.
     """
 
     def __init__(self, remotes: Mapping[str, RemoteS3]) -> None:

@@ -1,4 +1,4 @@
-"""The records of resources: made of domain objects, and listed by pages."""
+"""Convert resources to records, and list records by pages."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ MODEL = "model"
 ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
 ENDPOINT_REMOVAL = "endpoint-removal"
-"""Kind of an endpoint that is being deleted; its record is named by the endpoint's id, so that its name is free."""
+"""Kind of an endpoint whose name was taken by a new endpoint while its servers drain; its record is named by its id."""
 TRAINING_JOB = "training-job"
 TRANSFORM_JOB = "transform-job"
 ASYNC_INVOCATION = "async-invocation"
@@ -38,7 +38,12 @@ ASYNC_INVOCATION = "async-invocation"
 
 
 async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
-    """Return one page of records and the token of the next page.
+    """Return one page of records, and the token of the next page (None on the last page).
+
+    Args:
+        records: Stores the records.
+        kind: Kind of the records.
+        query: Filters, order, size and position of the page.
 
     Raises:
         ValidationException: The token was not issued for this query.

@@ -18,14 +18,13 @@ class _Place:
 
 
 class Slots:
-    """Counts running instances, and the GPUs that they have.
+    """Counts running instances and their GPUs.
 
-    A job that needs more instances than there are slots starts when nothing else runs, so that it runs slowly instead
-    of waiting forever.
+    A job that needs more slots than exist starts when no other job runs. It runs slowly instead of waiting forever.
 
     Args:
         capacity: Returns the maximum number of concurrent instances, which may change.
-        gpus: Returns the number of GPUs.
+        gpus: Returns the number of GPUs. Default: none.
     """
 
     def __init__(self, capacity: Callable[[], int], *, gpus: Callable[[], int] = lambda: 0) -> None:
@@ -36,6 +35,7 @@ class Slots:
 
     @property
     def free(self) -> int:
+        """Number of free slots."""
         return max(0, self._capacity() - self._taken)
 
     def try_take(self, count: int, *, gpus: int = 0) -> bool:
@@ -51,7 +51,7 @@ class Slots:
         self._gpus_taken += gpus
 
     async def take(self, count: int, *, gpus: int = 0) -> None:
-        """Wait for slots and take them. Cancellation leaves the queue."""
+        """Wait for slots and take them. A cancelled call leaves the queue and holds no slots."""
         place = _Place(count, gpus, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._grant()
@@ -66,7 +66,7 @@ class Slots:
             raise
 
     def release(self, count: int, *, gpus: int = 0) -> None:
-        """Return slots."""
+        """Give slots back, and grant them to waiting jobs."""
         self._taken -= count
         self._gpus_taken -= gpus
         self._grant()

@@ -1,4 +1,4 @@
-"""At the start: finish what the last service could not, between the end of a job and the end of its clean-up."""
+"""Clean up at the start of the service, after jobs that ended while the last service could not clean up."""
 
 import asyncio
 from dataclasses import replace
@@ -29,15 +29,15 @@ async def sweep(
     archive: JobArchive,
     clock: Clock,
 ) -> None:
-    """Clean up after jobs that have ended, and after instances that belong to no job or endpoint any more.
+    """Clean up after jobs that have ended, and after instances that belong to no stored job or endpoint.
 
     Args:
-        records: The jobs and endpoints that there are.
-        executor: Knows the instances, and removes what they leave.
+        records: Stores the jobs and endpoints.
+        executor: Lists the instances, and removes their files.
         publisher: Cleans up after ended training jobs.
         transforms: Cleans up after ended transform jobs.
-        archive: Knows which jobs are finished.
-        clock: Time.
+        archive: Records which jobs are cleaned up already.
+        clock: Provides the current time.
     """
     owned = await _owned(records)
     recovered = await asyncio.to_thread(executor.recover, finished=archive.is_finished)
@@ -67,7 +67,7 @@ def _found(jobs: Jobs[J], name: str, job_id: str) -> J | None:
 
 
 async def _owned(records: RecordStore) -> set[str]:
-    """Return the names of the directories that belong to endpoints, those too that are being deleted."""
+    """Return the names of the directories that belong to endpoints, including endpoints that are being deleted."""
     owned: set[str] = set()
     for kind in (ENDPOINT, ENDPOINT_REMOVAL):
         query = Query(limit=100)

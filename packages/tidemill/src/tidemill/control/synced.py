@@ -1,8 +1,8 @@
-"""The directories of a training job that are uploaded while it runs: checkpoints, TensorBoard's and others.
+"""Find the directories that are uploaded while a training job runs: checkpoints, TensorBoard and intermediate output.
 
-The targets are SageMaker's: AWS's SDK v2 looks for TensorBoard's files below ``NAME/tensorboard-output``, and the
-training toolkit writes the others below ``NAME/output/intermediate``. Checkpoints go to the prefix itself: all jobs
-that name it, and all instances of a job, share it.
+The targets are SageMaker's. AWS's SDK v2 looks for TensorBoard's files below ``NAME/tensorboard-output``, and the
+training toolkit writes intermediate output below ``NAME/output/intermediate``. Checkpoints are stored directly below
+the prefix in the request, which all instances of a job and all jobs with that prefix share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def synced_directories(request: Mapping[str, Any]) -> tuple[SyncedDirectory, ...
 
 
 def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the members of a request that set a target for such files, each with its S3 URI."""
+    """Yield the request members that set the target of an uploaded directory, each with its S3 URI."""
     if "CheckpointConfig" in request:
         yield f"{_CHECKPOINTS}.s3Uri", request["CheckpointConfig"]["S3Uri"]
     tensorboard = request.get("TensorBoardOutputConfig", {})
@@ -75,8 +75,8 @@ def is_mounted(request: Mapping[str, Any]) -> bool:
 def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> Iterator[ObjectReference]:
     """Yield the objects below the prefix of a job's checkpoints.
 
-    A script may have replaced a directory by a file, or the reverse. Nothing is deleted in the bucket, so both are
-    there: what was written last counts.
+    A script may have replaced a directory by a file, or a file by a directory. Nothing is deleted in the bucket, so it
+    has both; then the newer of the two is restored.
     """
     config = request.get("CheckpointConfig")
     if config is None:

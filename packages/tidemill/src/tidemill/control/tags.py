@@ -1,4 +1,4 @@
-"""Tags of resources, by ARN. They are stored and removed in the same commit as the resource they belong to."""
+"""Tags of resources, by ARN. Tags are stored and removed in the same commit as their resource."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +37,14 @@ def check_tags(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def insert_tags(transaction: Transaction, arn: str, tags: Mapping[str, str], *, at_ms: int) -> None:
-    """Store the tags of a resource that the same transaction inserts. An older resource's tags are replaced."""
+    """Store the tags of a resource that the same transaction inserts. Tags of an older resource are replaced.
+
+    Args:
+        transaction: The transaction.
+        arn: ARN of the resource.
+        tags: Values by key; checked by `check_tags` before.
+        at_ms: The current time, in milliseconds since the epoch.
+    """
     delete_tags(transaction, arn)
     if tags:
         transaction.insert(Record(kind=_KIND, name=arn, created_ms=at_ms, modified_ms=at_ms, document=dict(tags)))

@@ -1,8 +1,8 @@
 """The models of multi-model endpoints: a server loads a model at its first request there.
 
 A server keeps loaded models. If a new model does not fit into memory, the least recently used one is unloaded first, as
-on SageMaker. A model with a request in progress is never unloaded: if all models have one, the request for the new
-model waits until one is idle, or finally gets the server's 507.
+on SageMaker. A model with a request in progress is never unloaded. If all models have requests, the request for the new
+model waits until a model is idle; after 30 s it gets the server's answer 507.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class TargetModels:
             loaded = json.loads((await send("GET", "/models", b"")).body)
             others = sorted(loaded.keys() - {name}, key=lambda other: self._used.get((ref, other), 0))
             for victim in others:
-                if self._busy[ref, victim]:  # checked here, because it may have got a request since the list was made
+                if self._busy[ref, victim]:  # checked last, because a request may have arrived since GET
                     continue
                 if (await send("DELETE", f"/models/{victim}", b"")).status == 200:
                     self._used.pop((ref, victim), None)

@@ -43,7 +43,12 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class JobMetric:
-    """A metric that has points."""
+    """A metric that has points.
+
+    Attributes:
+        job: Name of the training job.
+        name: Name of the metric.
+    """
 
     job: str
     name: str
@@ -95,7 +100,7 @@ class TrainingMetrics:
             Metrics, and the token of the next page.
 
         Raises:
-            ValueError: The token was not made here.
+            ValueError: ``after`` is not a token of this method.
         """
         query = Query(limit=jobs, after=after)
         while True:
@@ -112,7 +117,7 @@ class TrainingMetrics:
 
     async def _with_points(self, job: TrainingJob) -> tuple[JobMetric, ...]:
         if job.status.terminal:
-            # A metric has a point exactly if it has a final value.
+            # A metric has points if, and only if, it has a final value.
             found = {metric.name for metric in job.final_metrics}
         elif _names(job):
             found = set()
@@ -148,7 +153,7 @@ class _Series:
         self._lock = asyncio.Lock()
 
     async def read_on(self) -> None:
-        """Search the new lines."""
+        """Search the lines that the log has got since the last call."""
         async with self._lock:
             stored_bytes = await asyncio.to_thread(LogReader(self._directory).stored_bytes)
             if stored_bytes == self._read_bytes:
@@ -160,7 +165,7 @@ class _Series:
                         points = self.points[number][1]
                         points.times_ms.extend(times)
                         points.values.extend(values)
-                    # A driver says so in the job's last StatusMessage.
+                    # No message here: the driver reports it in the job's last StatusMessage.
                     for number in piece.given_up:
                         del self._expressions[number]
                     self._cursor = piece.cursor

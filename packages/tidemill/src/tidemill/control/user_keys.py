@@ -1,6 +1,6 @@
 """Access keys of additional users, so that each person's key can be revoked separately.
 
-A user exists as long as it has a key. Users may do everything except manage keys.
+A user exists as long as it has a key. Additional users may do everything except manage keys.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 __all__ = ["MAX_KEYS", "UserKey", "UserKeys", "user_arn"]
 
 MAX_KEYS = 2
-"""Per user, as on AWS; two, so that a new key can be created before the old one is deleted."""
+"""Maximum number of keys per user, as on AWS. Two, so that a new key can be created before the old one is deleted."""
 _USER = "user"  # named by the user, with the ids of its keys
 _KEY = "user-key"  # named by the access key id
 _ID_ALPHABET = string.ascii_uppercase + "234567"
@@ -27,7 +27,7 @@ class UserKey:
     """One key of a user.
 
     Attributes:
-        user: Its name.
+        user: Name of the user.
         access_key_id: 20 characters, begins with ``AKIA``.
         secret_access_key: 40 characters.
         created_ms: Milliseconds since the epoch.
@@ -52,7 +52,7 @@ class UserKeys:
         self._clock = clock
 
     def get(self, access_key_id: str) -> UserKey | None:
-        """Return a key, or None if it was never made or has been deleted."""
+        """Return a key, or None if it does not exist or was deleted."""
         record = self._records.get(_KEY, access_key_id)
         return None if record is None else _key(record)
 
@@ -66,7 +66,7 @@ class UserKeys:
         """Return a page of the names of users, sorted, and the token of the next page.
 
         Raises:
-            ValueError: ``after`` is not such a token.
+            ValueError: ``after`` is not a token of this method.
         """
         page = await self._records.list(_USER, Query(sort_by="name", descending=False, limit=limit, after=after))
         return [record.name for record in page.records], page.next_token

@@ -19,7 +19,7 @@ class WorkQueue:
     """Runs one reconcile task per key; `wake` makes it look again.
 
     Args:
-        kind: What the keys name, for logs, e.g. ``training job``.
+        kind: Kind of the resources that the keys name, for logs, e.g. ``training job``.
         reconcile: Drives one key to its end. Called again after a second while the store refuses writes.
     """
 
@@ -40,12 +40,12 @@ class WorkQueue:
         self._tasks[key] = asyncio.create_task(self._run(key), name=f"{self._kind} {key}")
 
     def listen(self, job_id: str, key: str) -> None:
-        """Wake ``key`` by reports of the instances of ``job_id``, until its task ends."""
+        """Wake ``key`` on each report of an instance of ``job_id``, until the task of ``key`` ends."""
         self._keys[job_id] = key
         self._jobs.setdefault(key, set()).add(job_id)
 
     def changed(self, ref: InstanceRef) -> bool:
-        """Wake the key that listens to an instance. Return whether there is one."""
+        """Wake the key that listens to an instance. Return whether any key listens to it."""
         key = self._keys.get(ref.job_id)
         if key is not None:
             self.wake(key)
@@ -61,7 +61,7 @@ class WorkQueue:
         self._wakes[key].clear()
 
     async def close(self) -> None:
-        """End all tasks. The jobs and endpoints themselves run on."""
+        """End all tasks. The instances of jobs and endpoints run on."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

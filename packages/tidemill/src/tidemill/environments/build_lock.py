@@ -1,8 +1,8 @@
-"""Built things on disk (environments, overlays): built once under a file lock, and complete once their marker exists.
+"""Directories that are built once under a file lock (environments, overlays), and complete once their marker exists.
 
 Virtual environments contain absolute paths, so they are built at their final path. A directory without a marker is an
-interrupted build, and the next build removes it. A process that uses a build holds a second lock as long as it lives;
-the time of that lock's file is the time of the last use.
+interrupted build, and the next build removes it. A process that uses a directory holds a second lock until the process
+ends; the modification time of that lock's file is the time of the last use.
 """
 
 import contextlib
@@ -23,7 +23,11 @@ _RETRY_S = 0.1
 
 
 class Built:
-    """One directory that is built once. Beside it are the marker ``NAME.json``, ``NAME.lock`` and ``NAME.used``."""
+    """One directory that is built once. Beside it are the marker ``NAME.json``, ``NAME.lock`` and ``NAME.used``.
+
+    Args:
+        directory: Path of the directory; need not exist.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -34,12 +38,12 @@ class Built:
 
     @property
     def marker(self) -> dict[str, Any] | None:
-        """Content of the marker, written when the build was complete; None if it is incomplete."""
+        """Content of the marker, which is written when the build is complete; None before."""
         return read_json(self._marker) if self.directory.is_dir() else None
 
     @property
     def is_held(self) -> bool:
-        """Whether a process that lives holds it."""
+        """Whether a running process holds the directory; see `hold`."""
         try:
             fd = os.open(self._used, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -54,20 +58,21 @@ class Built:
 
     @property
     def last_used_s(self) -> float | None:
-        """When it was held or completed last, in seconds since the epoch; None if that cannot be known."""
+        """Time of the last use or of completion, in seconds since the epoch; None if it is unknown."""
         with contextlib.suppress(FileNotFoundError):
             return max(self._used.stat().st_mtime, self._marker.stat().st_mtime)
         if os.statvfs(self.directory).f_flag & os.ST_NOATIME:
             return None
-        # Built by a version that did not hold: each use read the marker, and the kernel keeps that time to the day.
+        # The directory was built by an earlier version, which had no second lock. But each use has read the marker,
+        # and the kernel records the time of access to the day.
         status = self._marker.stat()
         return max(status.st_atime, status.st_mtime)
 
     def hold(self, *, poll: Callable[[], None] = lambda: None) -> None:
-        """Keep clean-ups away from it while this process lives, and note the use.
+        """Prevent removal of the directory until this process ends, and record the use.
 
         Args:
-            poll: Is called while it is being removed; what it raises ends the wait.
+            poll: Called several times a second while another process removes the directory; an exception ends the wait.
         """
         if self._used in _held:
             return
@@ -79,11 +84,11 @@ class Built:
         _held[self._used] = fd
 
     def note_use(self) -> None:
-        """Count this moment as a use. This process must hold it."""
+        """Record a use now. This process must hold the directory."""
         os.utime(_held[self._used])
 
     def clear_unless_held(self) -> bool:
-        """Remove it unless a process holds it; whether it was removed. The build lock must be held."""
+        """Remove the directory unless a process holds it. Return whether it was removed. The caller has the lock."""
         fd = _try_lock(self._used, fcntl.LOCK_EX)
         if fd is None:
             return False
@@ -96,11 +101,13 @@ class Built:
 
     @contextlib.contextmanager
     def locked(self, *, poll: Callable[[], None], waiting: Callable[[], None] = lambda: None) -> Iterator[int]:
-        """Hold the build lock. Yields its file descriptor, which builders inherit: an orphan still excludes others.
+        """Take the build lock until the block ends. Yield its file descriptor.
+
+        Builder processes inherit the descriptor, so that the lock stays taken if they outlive this process.
 
         Args:
-            poll: Is called while another process holds the lock; what it raises ends the wait.
-            waiting: Is called once when the lock is held by another process.
+            poll: Called several times a second while another process has the lock; an exception ends the wait.
+            waiting: Called once if another process has the lock.
         """
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         told = False
@@ -116,34 +123,38 @@ class Built:
             os.close(fd)
 
     def clear(self) -> None:
-        """Remove the marker, then the directory. The lock must be held."""
+        """Remove the marker, then the directory. The caller has the build lock."""
         self._marker.unlink(missing_ok=True)
         self._progress.unlink(missing_ok=True)
         if self.directory.is_symlink() or self.directory.exists():
             remove_tree(self.directory)
 
     def share_progress(self, state: str) -> None:
-        """Let those who wait for the build see how far it is. The lock must be held."""
+        """Publish the build's progress to processes that wait for the build. The caller has the build lock."""
         temporary = self._progress.with_name(f"{self._progress.name}.tmp")
         temporary.write_text(state)
         temporary.replace(self._progress)
 
     @property
     def shared_progress(self) -> str:
-        """How far the build is; empty if nothing is known."""
+        """Last published progress of the build; empty if there is none."""
         try:
             return self._progress.read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return ""
 
     def complete(self, record: dict[str, Any]) -> None:
-        """Mark the build as complete. The lock must be held."""
+        """Mark the build as complete. The caller has the build lock.
+
+        Args:
+            record: Content of the marker.
+        """
         self._progress.unlink(missing_ok=True)
         write_json(self._marker, {"version": 1, **record})
 
 
 _held: dict[Path, int] = {}
-"""Descriptors of what this process holds. They are closed with the process, so that no end of it is missed."""
+"""File descriptors of the held locks. The kernel closes them when the process ends, however it ends."""
 
 
 def _try_lock(path: Path, kind: int) -> int | None:
@@ -160,10 +171,10 @@ def _try_lock(path: Path, kind: int) -> int | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory that a job filled: follows no link, and opens directories whose owner closed them.
+    """Remove a directory that a job filled. Links are not followed; directories without permissions are made writable.
 
     Raises:
-        OSError: Something in it cannot be removed.
+        OSError: A file or directory cannot be removed.
     """
 
     def reopen(function: Callable[..., Any], name: str, failure: tuple[Any, ...]) -> None:

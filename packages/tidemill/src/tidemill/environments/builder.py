@@ -1,9 +1,9 @@
 """Environments of jobs and endpoints, built by uv on first use, in two layers.
 
-The base holds what a lock file names: gigabytes that change seldom, shared by every checkout and version of tidemill
-with the same lock and Python. The environment itself is small: the in-job distributions, and a link to its base.
-Neither is ever changed once it is complete; what a job brings in its requirements goes into an overlay above them
-(`overlays.py`). The keys hold everything that went in, so that an upgrade builds anew instead of mending.
+The base contains the packages of a lock file: gigabytes that change seldom, shared by all checkouts and versions of
+tidemill with the same lock and Python. The environment itself is small: the in-job distributions, and a link to its
+base. Complete layers never change; the packages of a job's requirements go into an overlay above them (`overlays.py`).
+The key of a layer is a hash of all its inputs, so that an upgrade builds a new layer instead of changing one.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ _LOCKS = Path(__file__).parent / "locks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """A complete environment.
+    """An environment of this version's locks.
 
     Attributes:
-        name: E.g. ``tf-2.21``.
-        key: Of everything that went in.
-        prefix: The virtual environment.
+        name: Name of the environment, e.g. ``tf-2.21``.
+        key: Hash of all inputs: lock, in-job distributions, interpreter and machine type.
+        prefix: Directory of the virtual environment.
         lock_sha256: Digest of the lock file, hexadecimal.
-        base: The virtual environment below it.
-        interpreter: The Python that both are made of.
-        read_only_paths: Everything that must be visible for it to work: both of them, their Python, a checkout's
-            sources.
+        base: Directory of the base.
+        interpreter: The Python of both layers.
+        read_only_paths: Directories that a job must be able to read: both layers, their Python, and the sources if
+            tidemill runs from a checkout.
     """
 
     name: str
@@ -53,10 +53,12 @@ class Environment:
 
     @property
     def python(self) -> Path:
+        """Path of the environment's Python."""
         return self.prefix / "bin" / "python"
 
     @property
     def site_packages(self) -> Path:
+        """Package directory of the environment, without its base."""
         return site_packages(self.prefix, self.interpreter.minor)
 
 
@@ -65,12 +67,12 @@ class BuiltEnvironment:
     """A complete environment of an environments directory, of this version of tidemill or another.
 
     Attributes:
-        name: E.g. ``tf-2.21``.
-        key: Of everything that went in.
-        prefix: The virtual environment.
-        base: The virtual environment below it, which it may share.
-        python: Version of its Python with the patch number; empty if nothing says.
-        last_use_s: When it was built or a job last started in it, in seconds since the epoch.
+        name: Name of the environment, e.g. ``tf-2.21``.
+        key: Hash of all inputs.
+        prefix: Directory of the virtual environment.
+        base: Directory of the base, which other environments may share.
+        python: Version of the Python with the patch number; empty if unknown.
+        last_use_s: Time of the build or of the last job's start, in seconds since the epoch.
     """
 
     name: str
@@ -85,9 +87,9 @@ class Environments:
     """The environments below one directory. Several services and shims may share it.
 
     Args:
-        directory: Where environments are built; made when first needed.
-        locks: Directory of the lock files.
-        payload: The in-job distributions; found if not given.
+        directory: Directory of the environments; created by the first build.
+        locks: Directory of the lock files. Default: those of this distribution.
+        payload: The in-job distributions. Default: `Payload.find`.
     """
 
     def __init__(self, directory: Path, *, locks: Path = _LOCKS, payload: Payload | None = None) -> None:
@@ -96,15 +98,15 @@ class Environments:
         self._payload = payload
 
     def describe(self, name: str, *, python: str | None = None) -> Environment:
-        """What the environment ``name`` is or will be, without building it.
+        """Return the properties of the environment ``name``, whether it is built or not.
 
         Args:
-            name: E.g. ``tf-2.21``.
-            python: Minor version of its Python; None chooses among those that are on this machine.
+            name: Name of the environment, e.g. ``tf-2.21``.
+            python: Minor version of its Python. Default: the preferred one of those on this machine.
 
         Raises:
-            EnvironmentBuildError: There is no environment of that name, or not on that Python.
-            MissingInterpreterError: No Python that it runs on is on this machine.
+            EnvironmentBuildError: There is no environment of that name, or it does not run on that Python.
+            MissingInterpreterError: This machine has no Python that the environment runs on.
         """
         framework = self._framework(name)
         interpreter = find_interpreter(_pythons(framework, python), purpose=f"TensorFlow {framework.version}")
@@ -138,18 +140,19 @@ class Environments:
     ) -> Environment:
         """Return the environment ``name``; build it and download its interpreter if they are missing.
 
-        Clean-ups leave it alone while this process lives.
+        The environment is not removed as unused until this process ends.
 
         Args:
-            name: E.g. ``tf-2.21``.
-            python: Minor version of its Python; None chooses among those that are on this machine.
-            log: Is called with lines that tell of the build. One that ends with a carriage return is a state of its
-                progress, which the next line replaces.
-            poll: Is called several times a second meanwhile; what it raises ends the build.
+            name: Name of the environment, e.g. ``tf-2.21``.
+            python: Minor version of its Python. Default: the preferred one of those on this machine.
+            log: Called with lines about the build. A line that ends with a carriage return is a progress state, which
+                the next line replaces.
+            poll: Called several times a second during the build; an exception ends the build.
 
         Raises:
-            EnvironmentBuildError: uv failed; the text carries its last lines.
-            MissingInterpreterError: No Python that it runs on is here or can be had; names the command to install one.
+            EnvironmentBuildError: uv failed; the message has the last lines of its output.
+            MissingInterpreterError: No Python that the environment runs on was found or downloaded; the message names
+                the command to install one.
         """
         try:
             environment = self.describe(name, python=python)
@@ -157,7 +160,7 @@ class Environments:
             self._fetch_interpreter(name, python, missing, log=log, poll=poll)
             environment = self.describe(name, python=python)
         base, built = Built(environment.base), Built(environment.prefix)
-        for each in (base, built):  # before the look at its marker: a clean-up may be under way
+        for each in (base, built):  # before reading its marker, because a clean-up may remove it now
             each.hold(poll=poll)
         if self.is_built(environment):
             return environment
@@ -182,12 +185,12 @@ class Environments:
         ]
 
     def built(self) -> list[BuiltEnvironment]:
-        """Every complete environment of the directory, also those of other versions of tidemill."""
+        """Return all complete environments of the directory, including those of other versions of tidemill."""
         found = []
         for marker in sorted(self._directory.glob("*.json")):
             built = Built(marker.with_name(marker.name.removesuffix(".json")))
             record = built.marker
-            if record and "lock_sha256" in record:  # not of a base
+            if record and "lock_sha256" in record:  # only bases lack it
                 prefix = built.directory
                 found.append(
                     BuiltEnvironment(
@@ -203,9 +206,9 @@ class Environments:
         return found
 
     def remove(self, key: str) -> None:
-        """Remove the environment ``key`` with the overlays above it, and its base if no other environment has it.
+        """Remove the environment ``key``, the overlays above it, and its base if no other environment uses the base.
 
-        A job that runs in it will fail.
+        Jobs that run in the environment will fail.
 
         Raises:
             EnvironmentBuildError: No environment has that key.
@@ -213,7 +216,7 @@ class Environments:
         for environment in self.built():
             if environment.key == key:
                 built, base = Built(environment.prefix), Built(environment.base)
-                # The base's lock first, as for building: no environment may be put on the base meanwhile.
+                # Lock the base first, as for building, so that no environment is built on it meanwhile.
                 with base.locked(poll=lambda: None):
                     with built.locked(poll=lambda: None):
                         built.clear()
@@ -300,7 +303,7 @@ class Environments:
 
 
 class _Wait:
-    """Waiting for a base that another process builds, with that one's progress as if it were this one's."""
+    """Wait for a base that another process builds, and log the other process's progress."""
 
     def __init__(self, base: Built, name: str, *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
         self._base = base
@@ -328,7 +331,7 @@ class _Wait:
 
 @contextlib.contextmanager
 def _building(built: Built, record: dict[str, str]) -> Iterator[None]:
-    """Start from nothing, and leave either a complete directory with its marker or nothing."""
+    """Build in the block: start with an empty directory, and leave it complete with its marker, or remove it."""
     built.clear()
     try:
         yield
@@ -339,7 +342,7 @@ def _building(built: Built, record: dict[str, str]) -> Iterator[None]:
 
 
 def _pythons(framework: Framework, python: str | None) -> tuple[str, ...]:
-    """The Pythons to look for, in that order."""
+    """Return the minor versions of Python to look for, in order."""
     if python is None:
         return preferred(framework.pythons)
     if python not in framework.pythons:

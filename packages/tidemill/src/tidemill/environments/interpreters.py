@@ -1,7 +1,7 @@
-"""Interpreters for environments: found on this machine, or downloaded by uv if there is internet access.
+"""Find interpreters for environments on this machine, or download them with uv if there is internet access.
 
-A minor version is looked for in this order: the interpreter that runs tidemill, pyenv's directory, and what uv finds:
-the path and the interpreters that uv itself has installed. One that does not run is passed over.
+A minor version is looked for in this order: the interpreter that runs tidemill, pyenv's directory, and the interpreters
+that uv finds, i.e. those on PATH and those that uv has installed. An interpreter that does not run is skipped.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 __all__ = ["Interpreter", "available", "fetch_interpreter", "find_interpreter", "preferred"]
 
 _PROBE_TIMEOUT_S = 30
-# The modules are those without which neither uv nor pip nor TensorFlow gets anywhere.
+# The imported modules are optional in a build of Python, but uv, pip and TensorFlow need them.
 _PROBE = (
     "import ctypes, json, platform, ssl, sys, zlib;"
     "print(json.dumps([platform.python_version(), getattr(sys, '_base_executable', None) or sys.executable,"
@@ -35,9 +35,9 @@ class Interpreter:
     """A Python outside every virtual environment.
 
     Attributes:
-        executable: Without links on the way.
-        version: With its patch number, e.g. ``3.7.16``.
-        prefix: The installation that it belongs to.
+        executable: Path without symbolic links.
+        version: Version with the patch number, e.g. ``3.7.16``.
+        prefix: Directory of the installation.
     """
 
     executable: Path
@@ -46,25 +46,25 @@ class Interpreter:
 
     @property
     def minor(self) -> str:
-        """E.g. ``3.7``."""
+        """The minor version, e.g. ``3.7``."""
         return self.version.rpartition(".")[0]
 
     @property
     def number(self) -> tuple[int, ...]:
-        """The minor version to compare by, e.g. ``(3, 7)``."""
+        """The minor version as comparable numbers, e.g. ``(3, 7)``."""
         return _number(self.minor)
 
     @classmethod
     def own(cls) -> "Interpreter":
         """Return the interpreter that runs tidemill."""
         executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-        # Without what distributors append to the patch number, as in 3.11.2+.
+        # Without a distributor's suffix of the patch number, as in 3.11.2+.
         version = ".".join(map(str, sys.version_info[:3]))
         return cls(executable, version, Path(sys.base_prefix).resolve())
 
 
 def preferred(pythons: Sequence[str]) -> tuple[str, ...]:
-    """Return minor versions in the order in which they are tried: that of tidemill, then the newest first."""
+    """Return minor versions in the order in which they are tried: first that of tidemill, then newest to oldest."""
     own = Interpreter.own().minor
     return tuple(sorted(pythons, key=lambda minor: (minor == own, _number(minor)), reverse=True))
 
@@ -73,8 +73,8 @@ def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
     """Return an interpreter of this machine.
 
     Args:
-        pythons: Minor versions, of which the first that is found is taken.
-        purpose: What it is for, at the beginning of the error.
+        pythons: Minor versions; the first one that is found is returned.
+        purpose: Begins the error message, e.g. ``TensorFlow 2.21``.
 
     Raises:
         MissingInterpreterError: No interpreter was found; the message names the command that installs one.
@@ -91,7 +91,7 @@ def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
 
 
 def available(pythons: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the minor versions that are on this machine."""
+    """Return the minor versions that are on this machine, in the given order."""
     return tuple(minor for minor in pythons if _find(minor) is not None)
 
 
@@ -100,11 +100,11 @@ def fetch_interpreter(pythons: Sequence[str], *, log: Callable[[str], None], pol
 
     Args:
         pythons: Minor versions, as for `find_interpreter`.
-        log: Is called with lines that tell of it.
-        poll: Is called several times a second; what it raises ends the download.
+        log: Called with a line about the download.
+        poll: Called several times a second; an exception ends the download.
 
     Raises:
-        EnvironmentBuildError: uv may not, or cannot.
+        EnvironmentBuildError: The download failed or is forbidden.
     """
     if os.environ.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or os.environ.get("UV_OFFLINE"):
         raise EnvironmentBuildError("uv may not download interpreters (UV_PYTHON_DOWNLOADS or UV_OFFLINE)")
@@ -131,7 +131,7 @@ def _candidates(minor: str) -> Iterator[Path]:
     with contextlib.suppress(EnvironmentBuildError, OSError, subprocess.TimeoutExpired):
         environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
         found = subprocess.run(
-            # Not --quiet: it drops the answer, too.
+            # Without --quiet, which would suppress the answer.
             [find_uv(), "python", "find", "--system", "--no-project", "--no-python-downloads", minor],
             env=environ | installer_variables(os.environ),
             cwd="/",
@@ -147,7 +147,7 @@ def _candidates(minor: str) -> Iterator[Path]:
 
 @lru_cache(maxsize=64)
 def _probe(candidate: Path, _changed_ns: int) -> Interpreter | None:
-    """Ask an interpreter what it is; None if it does not run. Asked again when its file changes."""
+    """Run an interpreter to learn its version; return None if it does not run. Cached until the file changes."""
     try:
         answer = subprocess.run(
             [candidate, "-I", "-c", _PROBE],

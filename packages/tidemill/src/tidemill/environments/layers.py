@@ -1,7 +1,7 @@
-"""The two layers of an environment: the base out of a lock file, and the in-job distributions above it.
+"""Build the two layers of an environment: the base from a lock file, and the in-job distributions above it.
 
-Both are virtual environments, made and filled by uv. The upper one is what jobs start: its packages come first, and it
-finds those of its base by a ``.pth`` file. The commands of the base are linked into it.
+Both layers are virtual environments that uv creates and fills. Jobs start in the upper layer. Its packages come first;
+a ``.pth`` file adds the packages of the base. The commands of the base are linked into the upper layer.
 """
 
 from collections.abc import Callable
@@ -38,16 +38,16 @@ def build_base(
     poll: Callable[[], None],
     lock_fd: int,
 ) -> None:
-    """Install what a lock file names, compiled to bytecode, and show the progress.
+    """Install the packages of a lock file, compile them to bytecode, and show the progress.
 
     Args:
-        prefix: The virtual environment; it does not exist yet.
+        prefix: Directory of the virtual environment; must not exist.
         lock: The lock file.
         interpreter: The Python of the environment.
-        name: What the progress calls it.
-        log: Is called with each line.
-        poll: Is called several times a second; what it raises ends the build.
-        lock_fd: The file descriptor of the build lock, which uv keeps open.
+        name: Name of the environment in progress lines.
+        log: Called with each line.
+        poll: Called several times a second; an exception ends the build.
+        lock_fd: File descriptor of the build lock, which uv keeps open.
 
     Raises:
         EnvironmentBuildError: uv failed.
@@ -78,13 +78,13 @@ def build_upper(
     """Install the in-job distributions above a base.
 
     Args:
-        prefix: The virtual environment; it does not exist yet.
-        base: The complete base.
+        prefix: Directory of the virtual environment; must not exist.
+        base: Directory of the complete base.
         payload: The in-job distributions.
         interpreter: The Python of the base.
-        log: Is called with each line that uv prints.
-        poll: Is called several times a second; what it raises ends the build.
-        lock_fd: The file descriptor of the build lock, which uv keeps open.
+        log: Called with each line that uv prints.
+        poll: Called several times a second; an exception ends the build.
+        lock_fd: File descriptor of the build lock, which uv keeps open.
 
     Raises:
         EnvironmentBuildError: uv failed.
@@ -108,7 +108,7 @@ def build_upper(
 
 
 def _make_venv(prefix: Path, interpreter: Interpreter, *, run: Callable[..., None]) -> None:
-    """An empty virtual environment, without links into places that a sandbox hides."""
+    """Create an empty virtual environment. Its Python links directly to the installation, which sandboxes show."""
     base = interpreter.executable
     run((find_uv(), "venv", "--quiet", "--no-project", "--python", str(base), str(prefix)))
     python = _python(prefix)

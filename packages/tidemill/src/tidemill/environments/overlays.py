@@ -1,7 +1,8 @@
-"""Overlays: what a job's requirements add, as a separate environment above an unchanged base.
+"""Overlays: the packages of a job's requirements, as a separate environment above an unchanged environment.
 
-The runtime makes an overlay and installs into it, inside the sandbox, since building a package runs its code. This
-side keeps the directories apart by key, builds each once, and sets the marker outside the reach of that code.
+The runtime creates an overlay and installs packages into it, inside the sandbox, because building a package runs the
+package's code. This module names the directories by key, builds each once, and writes the marker where that code cannot
+change it.
 """
 
 import hashlib
@@ -17,14 +18,23 @@ __all__ = ["Overlay", "Overlays"]
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """A complete overlay."""
+    """A complete overlay.
+
+    Attributes:
+        key: Hash of the environment below and of everything that determines the installed packages.
+        prefix: Directory of the overlay.
+    """
 
     key: str
     prefix: Path
 
 
 class Overlays:
-    """The overlays below one directory (``environments_dir/overlays``)."""
+    """The overlays below one directory.
+
+    Args:
+        directory: Directory of the overlays, ``environments_dir/overlays``.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -38,16 +48,16 @@ class Overlays:
         log: Callable[[str], None],
         poll: Callable[[], None],
     ) -> Overlay:
-        """The overlay of ``parts`` above the environment ``base_key``, made by ``install`` if need be.
+        """Return the overlay of ``parts`` above the environment ``base_key``; build it with ``install`` if missing.
 
-        Clean-ups leave it alone while this process lives.
+        The overlay is not removed as unused until this process ends.
 
         Args:
             base_key: Key of the environment below.
-            parts: Digests of everything that decides what gets installed.
-            install: Fills the empty directory that it is given; what it raises ends the build, and nothing stays.
-            log: Is called with lines that tell of the build.
-            poll: Is called several times a second while another process builds; what it raises ends the wait.
+            parts: Digests of everything that determines the installed packages.
+            install: Called with an empty directory to fill. If it raises, the directory is removed.
+            log: Called with a line if another process builds the overlay.
+            poll: Called several times a second while another process builds; an exception ends the wait.
         """
         key = hashlib.sha256(json.dumps([base_key, *parts]).encode()).hexdigest()[:32]
         overlay = Overlay(key, self._directory / key)
@@ -68,7 +78,7 @@ class Overlays:
         return overlay
 
     def remove_above(self, base_key: str) -> None:
-        """Remove every overlay of an environment, complete or not."""
+        """Remove all overlays of the environment ``base_key``, and all incomplete overlays."""
         for marker in sorted(self._directory.glob("*.json")):
             built = Built(marker.with_suffix(""))
             record = built.marker

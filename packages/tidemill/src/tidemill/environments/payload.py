@@ -1,7 +1,7 @@
-"""The distributions that tidemill itself puts into every environment of a job.
+"""The in-job distributions, which tidemill adds to the environments of jobs.
 
-An installed tidemill carries them as wheels (`hatch_build.py` puts them there). In a source checkout they are beside
-this package, and environments refer to the checkout: a change takes effect at once.
+An installed tidemill contains them as wheels, added by `hatch_build.py`. In a source checkout they are beside this
+package, and environments refer to the checkout, so that changes take effect immediately.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ class Payload:
     """Source of the in-job distributions: either wheels or source directories, never both.
 
     Attributes:
-        wheels: Files to install.
-        sources: Directories to put on the path.
-        identity: Changes whenever an environment has to be built anew.
+        wheels: Wheel files to install.
+        sources: Directories to add to the module search path.
+        identity: Part of the environments' keys. If it changes, environments are built anew.
     """
 
     wheels: tuple[Path, ...]
@@ -48,7 +48,11 @@ class Payload:
 
     @classmethod
     def find(cls, *, wheels: Path = _WHEELS, packages: Path = _PACKAGES) -> "Payload":
-        """The payload of this installation.
+        """Return the payload of this installation.
+
+        Args:
+            wheels: Directory of the wheels of an installed tidemill.
+            packages: Directory of the distributions of a source checkout.
 
         Raises:
             EnvironmentBuildError: There is neither a wheel nor a source directory for one of the distributions.
@@ -67,10 +71,11 @@ class Payload:
         return cls((), sources, f"checkout {' '.join(map(str, sources))}")
 
     def of(self, framework: Framework) -> "Payload":
-        """Return the part of the payload that goes into the environment of a version; the identity stays.
+        """Return the part of the payload for the environment of a framework version, with the same identity.
 
-        The runtime and Pipe mode run everywhere. Model parallelism and Horovod need today's TensorFlow, the file system
-        of S3 one from 2.12 on, and the model server packages that only the lock of `DEFAULT_TENSORFLOW` names.
+        The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3
+        file system needs TensorFlow 2.12 or later, and the model server needs packages that only the lock of
+        `DEFAULT_TENSORFLOW` has.
         """
         names = set(_EVERYWHERE)
         if framework.has_model_parallelism:

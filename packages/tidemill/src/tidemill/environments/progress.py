@@ -1,9 +1,10 @@
-"""How far the build of an environment is: what is downloaded, how many MB, how many files are compiled, time left.
+"""Show the progress of building an environment: the current download, MB downloaded, files compiled, time left.
 
-uv names packages and sizes when a download begins and when it ends. The progress in between is estimated from the bytes
-that uv has written so far, which the kernel counts; without /proc (on macOS) the figures move from package to package.
+uv prints names and sizes of packages when a download begins and when it ends. The progress in between is estimated from
+the number of bytes that uv has written, which the kernel counts. Without /proc (on macOS) the figures only change when
+a package is complete.
 
-Each state of the progress is a line that ends with a carriage return: a terminal draws the next one over it.
+Each progress state is a line that ends with a carriage return, so that a terminal overwrites it with the next one.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ _EVERY_S = 2.0
 _DOWNLOADING = re.compile(r"Downloading (\S+) \(([\d.]+)(KiB|MiB|GiB)\)")
 _DOWNLOADED = re.compile(r"\s*Downloaded (\S+)")
 _MIB = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
-# A wheel's content is that much larger than the wheel, over all wheels of an environment.
+# Size of the unpacked wheels of an environment, as a multiple of the size of the wheels.
 _EXPANSION = 3.6
 _SHARE_TO_JUDGE_BY = 0.01
 
@@ -28,10 +29,10 @@ class BuildProgress:
     """The progress of one run of ``uv pip install --compile-bytecode``.
 
     Args:
-        name: Of the environment, e.g. ``tf-2.21``.
-        prefix: The environment that is installed into.
-        log: Is called with a state at most every two seconds, and with uv's warnings and errors.
-        clock: Monotonic time in seconds.
+        name: Name of the environment, e.g. ``tf-2.21``.
+        prefix: Directory of the environment.
+        log: Called with a progress state at most every two seconds, and with uv's warnings and errors.
+        clock: Returns the monotonic time in seconds.
     """
 
     def __init__(
@@ -47,14 +48,14 @@ class BuildProgress:
         self._sizes_mib: dict[str, float] = {}
         self._done: set[str] = set()
         self._num_files: int | None = None
-        """Files to compile; None before they are installed."""
+        """Number of files to compile; None until uv has installed them."""
 
     def started(self, pid: int) -> None:
-        """Note the process that installs."""
+        """Set the process id of uv."""
         self._pid = pid
 
     def line(self, text: str) -> None:
-        """Read a line that uv printed."""
+        """Process a line that uv printed."""
         if match := _DOWNLOADING.match(text):
             if not self._sizes_mib:
                 self._begun_s = self._clock()
@@ -68,7 +69,7 @@ class BuildProgress:
             self._log(text)
 
     def poll(self) -> None:
-        """Log the state, if the last one is old enough."""
+        """Log the progress if two seconds have passed since the last time."""
         now_s = self._clock()
         if now_s - self._shown_s < _EVERY_S:
             return
@@ -98,7 +99,7 @@ class BuildProgress:
         return f"compiling, {compiled} of {total} files, {left}"
 
     def _count_files(self) -> tuple[int, int]:
-        """Python files in the environment, and how many of them are compiled."""
+        """Return the number of Python files in the environment, and how many of them are compiled."""
         sources = compiled = 0
         for _, _, names in os.walk(self._prefix / "lib"):
             sources += sum(name.endswith(".py") for name in names)

@@ -1,7 +1,8 @@
 """Find environments and overlays that are no longer needed, for `tidemill gc`.
 
-The directory is shared. What belongs to a lock of this version of tidemill stays; of everything else it cannot be known
-here whether another installed version wants it, but only whether it was used lately. What a process uses stays anyhow.
+Several versions of tidemill may share the directory. Environments of this version's locks are kept. Whether another
+installed version needs one of the others is unknown, so those are kept if they were used recently. An environment that
+a running process uses is always kept.
 """
 
 import json
@@ -17,14 +18,14 @@ __all__ = ["unused_environments", "unused_overlays"]
 
 
 def unused_environments(directory: Path, environments: Environments, *, before_s: float) -> Iterator[Path]:
-    """Yield complete environments that no lock of this version names and that were used last before a time.
+    """Yield complete environments that belong to no lock of this version and were not used lately.
 
-    A base is yielded after the environments above it, and only if all of them are.
+    A base is yielded after the environments above it, and only if all of these are yielded.
 
     Args:
-        directory: Where environments are built.
+        directory: Directory of the environments.
         environments: The environments of that directory.
-        before_s: Seconds since the epoch.
+        before_s: Time in seconds since the epoch; environments that were used later are kept.
     """
     current = {path for each in environments.current() for path in (each.prefix, each.base)}
     records = {path: record for path in _subdirectories(directory) if (record := _marker(path)) is not None}
@@ -42,7 +43,7 @@ def unused_environments(directory: Path, environments: Environments, *, before_s
 
 
 def unused_overlays(directory: Path, *, before_s: float) -> Iterator[Path]:
-    """Yield complete overlays that were used last before a time, in seconds since the epoch."""
+    """Yield complete overlays whose last use was before the time ``before_s``, in seconds since the epoch."""
     for path in _subdirectories(directory):
         if _marker(path) is not None and _is_unused(path, before_s=before_s):
             yield path
@@ -55,7 +56,7 @@ def _is_unused(path: Path, *, before_s: float) -> bool:
 
 
 def _marker(path: Path) -> dict[str, Any] | None:
-    """The marker of a complete one. To read it is not to use it: the time of the last access stays."""
+    """Return the marker of a complete directory, else None. Do not change its access time, which may record a use."""
     try:
         fd = os.open(path.with_name(f"{path.name}.json"), os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOATIME", 0))
     except FileNotFoundError:

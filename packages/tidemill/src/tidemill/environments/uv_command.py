@@ -1,4 +1,4 @@
-"""Running uv: which binary, in which environment, with its output passed on line by line."""
+"""Run uv: find its binary, select its environment variables, and pass on its output line by line."""
 
 import os
 import selectors
@@ -29,13 +29,13 @@ _NAMES = frozenset(
     }
 )
 _CERTIFICATES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
-"""The certificates that the machine trusts, in the families of Debian and of Red Hat."""
+"""Files with the certificates that the machine trusts, on Debian and Red Hat and their derivatives."""
 _POLL_S = 0.2
 _LAST_LINES = 12
 
 
 def find_uv() -> str:
-    """Path of the uv binary: the one of the uv distribution, else the one on the path.
+    """Return the path of the uv binary: that of the Python distribution ``uv``, else the one on PATH.
 
     Raises:
         EnvironmentBuildError: uv was not found.
@@ -52,10 +52,11 @@ def find_uv() -> str:
 
 
 def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of ``environ`` that says how packages and Pythons are found: indexes, proxies, certificates, pyenv.
+    """Return the variables of ``environ`` that determine how packages and Pythons are found.
 
-    uv trusts what the machine trusts, as pip does and uv by default does not, so that it reaches an index behind a
-    company's proxy too. ``UV_SYSTEM_CERTS`` overrides this.
+    These configure indexes, proxies, certificates and pyenv. By default, uv does not trust the certificates that the
+    machine trusts, unlike pip. ``UV_SYSTEM_CERTS`` is set so that uv does, and reaches an index behind a company's
+    proxy; a value in ``environ`` takes precedence.
     """
     trust = {"UV_SYSTEM_CERTS": "true"} if any(file.is_file() for file in _CERTIFICATES) else {}
     return trust | {
@@ -76,18 +77,18 @@ def run_command(
     inherit: Sequence[int] = (),
     started: Callable[[int], None] = lambda _pid: None,
 ) -> None:
-    """Run ``argv`` to its end, passing every line that it prints to ``log``.
+    """Run ``argv`` to its end, and pass every line that it prints to ``log``.
 
     Args:
         argv: Command and arguments.
-        log: Is called with each line of output, without the line end.
-        poll: Is called several times a second; what it raises ends the command.
+        log: Called with each line of standard output and error, without the line end.
+        poll: Called several times a second; if it raises, the command is killed.
         cwd: Working directory.
-        inherit: File descriptors that the command keeps open, e.g. that of a lock.
-        started: Is called once with the number of the process.
+        inherit: File descriptors that the command keeps open, e.g. that of a lock. Default: none.
+        started: Called once with the process id.
 
     Raises:
-        EnvironmentBuildError: It ended with another status than 0; the text carries its last lines.
+        EnvironmentBuildError: The command's exit status is not 0; the message has the last lines of output.
     """
     keep = {name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR", "TIDEMILL_INSTANCE") if name in os.environ}
     process = subprocess.Popen(

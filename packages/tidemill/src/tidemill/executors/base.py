@@ -1,4 +1,4 @@
-"""The interface between the control plane and whatever runs instances: calls to an executor, and their arguments.
+"""The interface between the control plane and the executors that run instances.
 
 An instance is one SageMaker host (``algo-1``) of a job or of an endpoint. An executor may run it on this machine or on
 another one, so the two sides exchange no paths. The executor gets objects as references. It returns log lines through
@@ -21,13 +21,13 @@ Publication = Path | AsyncIterator[bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What an executor can run at the same time.
+    """The capacity of an executor.
 
     Attributes:
-        instances: Training instances; more than these wait in the queue.
-        cpus: Processors of all machines.
-        gpus: Accelerators of all machines.
-        shares_gpus: Whether several instances may have the same GPU.
+        instances: Maximum number of concurrent training instances; more instances wait in the queue.
+        cpus: Number of processors of all machines.
+        gpus: Number of GPUs of all machines.
+        shares_gpus: Whether several instances may use the same GPU.
     """
 
     instances: int
@@ -38,7 +38,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownInstance:
-    """An instance that an earlier service launched, and the job or endpoint that it belongs to."""
+    """An instance that an earlier service launched, and its job or endpoint.
+
+    Attributes:
+        ref: The instance.
+        kind: ``training``, ``transform`` or ``endpoint``.
+        job_name: Name of the job or endpoint.
+    """
 
     ref: InstanceRef
     kind: str
@@ -46,10 +52,10 @@ class KnownInstance:
 
 
 class ObjectSource(Protocol):
-    """Gives an executor the objects that specs refer to. The executor decides how they get to the instance."""
+    """Provides the objects that specs refer to. The executor decides how they get to the instance."""
 
     def open(self, reference: ObjectReference) -> BinaryIO:
-        """Open the content of an object. It is immutable; the reader verifies its digest.
+        """Open the content of an object. The content is immutable; the reader verifies its digest.
 
         Raises:
             FileNotFoundError: The object was deleted or replaced, and its content is gone.
@@ -58,23 +64,23 @@ class ObjectSource(Protocol):
 
 
 class LogSink(Protocol):
-    """Takes the logs of instances that cannot write to the service's log store themselves."""
+    """Stores the logs of instances that cannot write to the service's log store directly."""
 
     def received_bytes(self, stream: StreamName) -> int:
-        """Return how much of a stream the service has: the offset from which to deliver."""
+        """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery."""
         ...
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
-        """Store lines. Delivering lines again that the service has changes nothing.
+        """Append lines to a stream. Lines that the service has already are ignored.
 
         Args:
             stream: The spec's ``log``.
-            lines: Whole stored lines, each ``MILLISECONDS SP MESSAGE LF``.
-            offset: Where ``lines`` begin in the stream, in bytes.
+            lines: Complete lines in the format of the log store, each ``MILLISECONDS SP MESSAGE LF``.
+            offset: Offset of ``lines`` in the stream, in bytes.
 
         Raises:
             ValueError: There is a gap before ``offset``, or the last line is incomplete.
-            OSError: They could not be stored; deliver them again later.
+            OSError: The lines could not be stored; deliver them again later.
         """
         ...
 
@@ -83,19 +89,23 @@ class Executor(Protocol):
     """Places and starts instances.
 
     Every method is idempotent, and returns the same after a restart of the service. A job may be launched several
-    times, each time as a new attempt (`InstanceRef.attempt`). A launch ends older attempts of the same instances, and
-    what these report afterwards never appears in the status of a newer attempt.
+    times, each time as a new attempt (`InstanceRef.attempt`). A launch ends older attempts of the same instances. Late
+    reports of an older attempt never appear in the status of a newer attempt.
     """
 
     @property
-    def isolation(self) -> Isolation: ...
+    def isolation(self) -> Isolation:
+        """The isolation mode of jobs that do not need a separate network."""
+        ...
 
     @property
     def no_network(self) -> str:
         """The reason why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
         ...
 
-    def capacity(self) -> Capacity: ...
+    def capacity(self) -> Capacity:
+        """Return the capacity, which may change while the service runs. Does not block."""
+        ...
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         """Start instances of one job, all or none. Instances that run or have ended are not changed.
@@ -105,10 +115,10 @@ class Executor(Protocol):
 
         Raises:
             CapacityError: The executor has no machines for the instances.
-            MachinesBusy: The machines for the instances run other instances: launch these later.
-            LaunchError: An instance cannot be started: those of ``specs`` that were started have been killed and
-                removed, none counts as launched, and the launch may be repeated. Or a newer attempt was launched
-                before: nothing has changed.
+            MachinesBusy: The machines for the instances run other instances; repeat the launch later.
+            LaunchError: An instance cannot be started. Then the started instances of ``specs`` have been killed and
+                removed, none counts as launched, and the launch may be repeated. Also raised, without any change, if
+                a newer attempt was launched before.
         """
         ...
 
@@ -117,15 +127,15 @@ class Executor(Protocol):
         ...
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
-        """Find the instances that earlier services launched. Those that run report to `changed` from now on.
+        """Find the instances that earlier services launched. From now on, `changed` also returns the running ones.
 
         Args:
-            finished: Whether a job id belongs to a job that is cleaned up. Its instances are left out.
+            finished: Returns whether the job with a job id is cleaned up; then its instances are skipped.
         """
         ...
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
-        """Return what the attempt of ``ref`` has reported. When it has ended, its whole log is in the log store."""
+        """Return the reported status of the attempt ``ref``. When it has ended, the log store has its whole log."""
         ...
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
@@ -137,31 +147,31 @@ class Executor(Protocol):
         ...
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait up to ``timeout_s`` seconds until instances report something new. Returns an empty set if none does."""
+        """Wait up to ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out."""
         ...
 
     def endpoint_url(self, ref: InstanceRef) -> str | None:
-        """Return where an endpoint's server listens: ``http+unix://PATH`` (percent-encoded) or ``http://HOST:PORT``.
+        """Return the address of an endpoint's server: ``http+unix://PATH`` (percent-encoded) or ``http://HOST:PORT``.
 
-        None while that is not known yet.
+        Return None until the server has reported its address.
         """
         ...
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
-        """Bring the archive of a model to the server of an endpoint. A load request then refers to it by its name.
+        """Copy the archive of a model to the instance of an endpoint. A later load request names the file.
 
         Args:
             ref: A running instance.
-            archive: The object. An earlier file of that name is replaced.
-            name: Name of the file, without ``/``.
+            archive: The archive.
+            name: Name of the file in the instance, without ``/``. An existing file is replaced.
 
         Raises:
-            LaunchError: It cannot be brought there.
+            LaunchError: The archive cannot be copied.
         """
         ...
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
-        """Return an artifact of an instance that has ended, by its name in `InstanceExit.artifacts`; None if gone."""
+        """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed."""
         ...
 
     def reap(self, job_id: str) -> None:

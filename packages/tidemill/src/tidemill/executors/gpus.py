@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and which instance has which of them."""
+"""Find the GPUs of this machine, and assign them to instances."""
 
 import shutil
 import subprocess
@@ -20,8 +20,11 @@ class Gpu:
     """A GPU as nvidia-smi describes it.
 
     Attributes:
-        uuid: ``GPU-...``: what CUDA_VISIBLE_DEVICES names it by, whichever others are visible.
-        memory: With its unit, e.g. ``15360 MiB``.
+        index: Index among the GPUs of the machine.
+        uuid: ``GPU-...``, a name for CUDA_VISIBLE_DEVICES that does not depend on which other GPUs are visible.
+        name: Name of the model.
+        memory: Size with its unit, e.g. ``15360 MiB``.
+        driver: Version of the driver.
     """
 
     index: str
@@ -52,11 +55,12 @@ def find_gpus(program: str = "nvidia-smi") -> tuple[Gpu, ...]:
 
 
 class GpuPool:
-    """Deals out GPUs to instances. Methods may be called from several threads.
+    """Assigns GPUs to instances. Methods may be called from several threads.
 
     Args:
-        devices: What CUDA_VISIBLE_DEVICES names them by.
-        shared: Whether several instances may have the same GPU; each then gets those with the fewest instances.
+        devices: The GPUs, in the format of CUDA_VISIBLE_DEVICES.
+        shared: Whether several instances may use the same GPU. Then each instance gets the GPUs with the fewest
+            instances. Default: false.
     """
 
     def __init__(self, devices: tuple[str, ...], *, shared: bool = False) -> None:
@@ -66,15 +70,15 @@ class GpuPool:
         self._lock = threading.Lock()
 
     def take(self, ref: InstanceRef, count: int) -> tuple[str, ...]:
-        """Return ``count`` GPUs for an instance, which has them until they are given back; the same if it has some.
+        """Assign ``count`` GPUs to an instance until `give_back`. A repeated call returns the same GPUs.
 
         Raises:
-            LaunchError: Fewer are free.
+            LaunchError: Fewer than ``count`` GPUs are free.
         """
         with self._lock:
             if ref not in self._taken:
                 users = Counter(device for devices in self._taken.values() for device in devices)
-                # Sorting keeps the order of equals, so an instance gets neighbors if it can.
+                # The sort is stable, so an instance gets neighboring GPUs if possible.
                 by_use = sorted(self.devices, key=lambda device: users[device])
                 free = by_use if self._shared else [device for device in by_use if not users[device]]
                 if len(free) < count:
@@ -84,7 +88,7 @@ class GpuPool:
             return self._taken[ref]
 
     def note(self, ref: InstanceRef, devices: tuple[str, ...]) -> None:
-        """Note what an instance of an earlier service has."""
+        """Record the GPUs of an instance that an earlier service launched."""
         if devices:
             with self._lock:
                 self._taken[ref] = devices

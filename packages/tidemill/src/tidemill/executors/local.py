@@ -58,11 +58,13 @@ _WITHDRAWN = ".withdrawn"
 
 
 class LocalExecutor:
-    """Runs instances on this machine. One per state directory at a time.
+    """Runs instances on this machine. Implements `tidemill.executors.base.Executor`.
+
+    Only one executor may use a state directory at a time.
 
     Args:
         state_dir: Directory of the jobs; created if missing. Hidden from jobs.
-        environments_dir: Where environments are built.
+        environments_dir: Directory of the environments.
         isolation: ``auto``, ``full``, ``mount``, ``plain``, or another value that `tidemill.sandbox.detect` accepts.
         instances: Training instances that may run at the same time; default: one per processor.
         content_file: Returns the file of an object's content by its content id; of content in another S3, the file
@@ -135,8 +137,8 @@ class LocalExecutor:
         for spec in specs:
             self._refuse_if_over(spec.ref)
         try:
-            # All are written before the first one is started. If a service died in between, no instance has run, and
-            # what it wrote (the keys of the job, say) is out of date.
+            # Write all specs before starting the first instance. If a service died in between, no instance has run,
+            # and the specs that it wrote are outdated, e.g. the keys of the job.
             anew = not all(self._directory(spec.ref).spec_file.exists() for spec in specs)
             for spec in specs:
                 self._write(spec, anew=anew)
@@ -170,7 +172,7 @@ class LocalExecutor:
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         directory = self._directory(ref)
         launched = directory.spec_file.exists()
-        # Ask whether it runs before reading its files: a shim writes its exit before it ends, and nothing afterwards.
+        # Check whether the shim runs before reading its files: it writes its exit before it ends, and nothing later.
         running = launched and self._watch.runs(directory)
         ended = directory.read_exit()
         return InstanceStatus(
@@ -204,7 +206,7 @@ class LocalExecutor:
 
     def endpoint_url(self, ref: InstanceRef) -> str:
         """Return the URL of an endpoint's unix socket. The path may be too long for a socket address."""
-        if ref not in self._urls:  # asked for with every request
+        if ref not in self._urls:  # cached, because every request needs it
             self._urls[ref] = f"http+unix://{quote(str(self._directory(ref).private / 'serving.sock'), safe='')}"
         return self._urls[ref]
 
@@ -237,7 +239,7 @@ class LocalExecutor:
         self._warm.socket(f"tf-{framework_version}")
 
     def remove_unused_links(self, *, idle_s: float) -> int:
-        """Remove directories of links that no instance uses, nor has used for ``idle_s``; return how many.
+        """Remove directories of links that no instance has used for ``idle_s`` seconds. Return their number.
 
         May take a second: call it outside the event loop.
         """
@@ -294,7 +296,7 @@ class LocalExecutor:
                 self._networks.ensure(record.spec)
 
     def _wants_network(self, spec: InstanceSpec) -> bool:
-        """Whether an instance runs in isolation mode full.
+        """Return whether an instance runs in isolation mode full.
 
         Raises:
             LaunchError: The job needs a separate network, and the machine cannot provide one.
@@ -312,7 +314,7 @@ class LocalExecutor:
         return wanted and not found.no_network
 
     def _clear(self, directory: InstanceDirectory) -> None:
-        """Kill what is left of an instance and remove its big directories."""
+        """Kill the remaining processes of an instance and remove its large directories."""
         self.kill(directory.ref)
         self._gpus.give_back(directory.ref)
         self._watch.forget(directory.ref)
@@ -341,7 +343,7 @@ class LocalExecutor:
             try:
                 record = SpecRecord.from_json(read_json(directory.spec_file) or {})
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                # The driver of its job reports what is wrong; the service starts all the same.
+                # The driver of the job reports the fault; the service starts nevertheless.
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
                 continue
@@ -408,7 +410,7 @@ class LocalExecutor:
     def _entries(
         self, objects: Iterable[Input], remotes: dict[str, RemoteS3], *, streamed: bool = False
     ) -> Iterator[Entry]:
-        """Resolve references. What is streamed from another S3 needs no copy here."""
+        """Resolve references. Content that is streamed from another S3 is not copied to this machine."""
         for each in objects:
             if not isinstance(each, ObjectReference):
                 yield each
@@ -417,7 +419,7 @@ class LocalExecutor:
             yield file.origin if streamed and file.origin else file
 
     def _file(self, reference: ObjectReference, remotes: dict[str, RemoteS3]) -> ObjectFile:
-        """Resolve a reference, and add the S3 in which its content lies to ``remotes``, if it is another one."""
+        """Resolve a reference. If its content lies in another S3, add that S3 to ``remotes``."""
         origin, remote = "", ""
         if reference.content_id.startswith("s3://"):
             origin = reference.content_id

@@ -1,7 +1,7 @@
-"""The networks of jobs on this machine: one for each attempt, found again after a restart of the service.
+"""The networks of jobs on this machine, one for each attempt. A restarted service finds them again.
 
-A file beside the instances says which process holds the network. The file is written before that process is started. So
-if the service is killed in between, the next service still finds everything.
+A file beside the instances names the process that holds the network. The file is written before that process starts, so
+that the next service finds the process even if this one is killed in between.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class JobNetworks:
         """Make the network of the spec's attempt if it does not exist. Return the file that describes it.
 
         Raises:
-            LaunchError: It cannot be made.
+            LaunchError: The network cannot be made.
         """
         file = self.file(spec.ref)
         if _held(file):

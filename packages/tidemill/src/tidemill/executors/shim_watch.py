@@ -1,7 +1,7 @@
-"""Watches shims: which are alive, and which instances have something new to report.
+"""Watch shims: which are alive, and which instances have new reports.
 
-Reports are noticed by datagrams of the shims, by pidfds when a shim ends, and by reading the files every two seconds in
-case a datagram was lost. These only say when to read: the state itself is in the files of the instances.
+Datagrams of the shims announce reports, pidfds announce the end of a shim, and the files are read every two seconds in
+case a datagram was lost. These only determine when to read: the state itself is in the files of the instances.
 """
 
 import asyncio
@@ -24,9 +24,12 @@ _LOOK_S = 2.0
 
 
 class ShimWatch:
-    """Starts and watches the shims below a state directory. One per state directory at a time.
+    """Starts and watches the shims below a state directory. Only one watch may use a state directory at a time.
 
     Methods may be called from several threads; `changed` from one event loop.
+
+    Args:
+        state_dir: The state directory.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -53,7 +56,7 @@ class ShimWatch:
                 self._register(self._children[ref], ref)
 
     def take_up(self, directory: InstanceDirectory) -> None:
-        """Watch an instance that is running: by its files, and by the pidfd of its shim if that is not a child."""
+        """Watch a running instance: by its files, and by the pidfd of its shim if another process started the shim."""
         ref = directory.ref
         with self._lock:
             if directory.read_exit() is None:
@@ -89,7 +92,7 @@ class ShimWatch:
             self._seen.pop(ref, None)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait until instances report something new, at most ``timeout_s``; the empty set on time-out."""
+        """Wait at most ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out."""
         loop = asyncio.get_running_loop()
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -117,7 +120,7 @@ class ShimWatch:
             self._pidfds.clear()
 
     def _child_lives(self, ref: InstanceRef) -> bool:
-        """Whether the shim that this process started is alive; reaps it if it has ended. The caller holds the lock."""
+        """Return whether the shim started by this process is alive; reap it if not. The caller has the lock."""
         pid = self._children.get(ref)
         if pid is None:
             return False

@@ -14,7 +14,7 @@ __all__ = ["SplitExecutor"]
 
 
 class SplitExecutor:
-    """Passes each call to the executor that runs the instance.
+    """Passes each call to the executor that runs the instance. Implements `tidemill.executors.base.Executor`.
 
     Args:
         local: Runs endpoints and transform jobs, and jobs that an earlier service started here.
@@ -34,7 +34,7 @@ class SplitExecutor:
         return self._cluster.no_network
 
     def capacity(self) -> Capacity:
-        # A GPU of a cluster has no owner: each machine's agent knows its own instance only.
+        # The cluster's scheduler assigns its GPUs, so this service must not count them.
         return replace(self._cluster.capacity(), gpus=0)
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:

@@ -1,7 +1,7 @@
-"""Warm starts: one process for each environment that has TensorFlow imported and forks scripts for jobs.
+"""Warm starts: for each environment, one process that has imported TensorFlow and forks scripts for jobs.
 
-It is an accelerator and nothing else: without it, or while it is still importing, jobs start cold. It belongs to the
-service and ends with it; a script that it forked does not depend on it any more.
+A warm process only makes starts faster: without it, or while it is still importing, jobs start cold. It ends with the
+service; a script that it has forked continues to run.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ class WarmProcesses:
     """The warm processes of a state directory.
 
     Args:
-        state_dir: Directory of their sockets, below ``warm/``. Hidden from jobs except for the socket of the job's
-        environment.
+        state_dir: State directory; the sockets are below its ``warm/``. Hidden from jobs except for the socket of the
+            job's environment.
         environments: Directory of the environments.
     """
 
@@ -40,9 +40,9 @@ class WarmProcesses:
         """Return the socket of an environment's warm process; without one, start it and return None.
 
         Args:
-            name: Of the environment, e.g. ``tf-2.21``. One that is not built yet has no warm process, and neither has
-                one on a Python before 3.10.
-            python: Minor version of its Python; None means the one that `Environments.describe` chooses.
+            name: Name of the environment, e.g. ``tf-2.21``. An environment that is not built yet has no warm process,
+                nor has an environment with a Python before 3.10.
+            python: Minor version of the environment's Python. Default: the one that `Environments.describe` chooses.
         """
         self._reap()
         try:
@@ -57,7 +57,7 @@ class WarmProcesses:
         return socket if socket.exists() else None
 
     def close(self) -> None:
-        """End them all, also those that an earlier service left."""
+        """End all warm processes, including those of an earlier service."""
         for record in self._directory.glob("*.json"):
             process = _process(record)
             if process is not None and process.alive:
@@ -81,11 +81,11 @@ class WarmProcesses:
                     *(environment.python, "-m", "tidemill_runtime", _NAME, "--socket", socket.name),
                     *(part for module in _MODULES for part in ("--import", module)),
                 ],
-                # A socket's address is limited to about 100 bytes; its name alone always fits.
+                # A socket's address is limited to about 100 bytes, so the process gets only the name of the socket.
                 cwd=self._directory,
                 env={
                     "PATH": f"{environment.prefix}/bin:/usr/bin:/bin",
-                    # As private and empty as a job's: Keras reads its settings there when it is imported.
+                    # Private and empty like a job's home directory: Keras reads its settings there during the import.
                     "HOME": str(self._directory / "home"),
                     "LANG": "C.UTF-8",
                     "PYTHONUNBUFFERED": "1",

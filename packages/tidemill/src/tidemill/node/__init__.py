@@ -1,1 +1,1 @@
-"""The agent of an instance on a machine of a cluster: brings its data, runs it, and reports to the service."""
+"""The agent of an instance on a machine of a cluster: fetches the data, runs the instance, reports to the service."""

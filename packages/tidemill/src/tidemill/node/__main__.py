@@ -1,6 +1,6 @@
 """``python -I -m tidemill.node DIRECTORY [GPUS]``: run the instance whose assignment is in that directory.
 
-With GPUS, as CUDA_VISIBLE_DEVICES names them, the script sees no others of this machine.
+GPUS is the value of CUDA_VISIBLE_DEVICES for the script. Default: the script may use all GPUs of the machine.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run one instance; return at once if another agent runs it, or it has ended."""
+    """Run one instance. Return at once if another agent runs the instance, or if the instance has ended."""
     directory = Path(arguments[0])
     try:
         lock_fd = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

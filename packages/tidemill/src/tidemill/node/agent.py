@@ -1,9 +1,9 @@
-"""Runs one instance for a service on another machine.
+"""Run one instance for a service on another machine.
 
-Three things go on at once: the instance, run as the local executor runs it; the delivery of its log and phases; and
-heartbeats, which renew the lease and bring orders to stop. If the service does not answer for the length of the lease,
-the agent stops the script, with time to save, and ends everything before the lease is over. The service then counts
-the instance as lost.
+The agent does three things at once: it runs the instance through the local executor, it delivers log and phases to the
+service, and it sends heartbeats, which renew the lease and return requests to stop. If the service does not answer, the
+agent stops the script early enough that it can save its state, and ends all processes before the lease ends. The
+service then counts the instance as lost.
 """
 
 import asyncio
@@ -33,11 +33,14 @@ _CODE = "code"
 _LOOK_S = 0.2
 _RETRY_S = 1.0
 _KILLED_AT = 0.9
-"""When an instance without contact is killed, as a share of its lease."""
+"""Time without contact after which an instance is killed, as a fraction of the lease."""
 _GRACE = 0.4
-"""The time before that in which its script may save, at most, as a share of the lease."""
+"""Maximum time before the kill in which the script may save its state, as a fraction of the lease."""
 _WAIT = 1 / 6
-"""How long the service may keep a heartbeat waiting, as a share of the lease: two of them must fit in well."""
+"""Maximum time for which the service may delay the answer to a heartbeat, as a fraction of the lease.
+
+Small enough that a lease easily spans two heartbeats.
+"""
 _LONGEST_WAIT_S = 10
 
 
@@ -45,9 +48,9 @@ class Agent:
     """The agent of one attempt.
 
     Args:
-        assignment: What to run.
-        directory: Its own, on this machine.
-        environments_dir: Where environments are built, for all agents of this machine.
+        assignment: The instance to run, and how.
+        directory: Directory of this agent.
+        environments_dir: Directory of the environments, which all agents of this machine share.
     """
 
     def __init__(self, assignment: Assignment, directory: Path, *, environments_dir: Path) -> None:
@@ -61,7 +64,7 @@ class Agent:
         self._delivered = 0
         self._cut_off = False
         self._executor = LocalExecutor(
-            gpus=(),  # agents of one machine do not know of each other
+            gpus=(),  # assigned by the cluster's scheduler, not by agents
             state_dir=directory,
             environments_dir=environments_dir,
             isolation=assignment.isolation,
@@ -75,7 +78,7 @@ class Agent:
         self._log = LogReader(stream_directory(directory / "logs", log.group, log.stream))
 
     async def run(self) -> None:
-        """Run the instance to its end, and report it; or end it, if the service wants no more of it."""
+        """Run the instance and report its end. End it early if the service says that the attempt is over."""
         lease = asyncio.create_task(self._keep_lease())
         work = asyncio.create_task(self._work())
         try:
@@ -96,7 +99,7 @@ class Agent:
             ended = await self._bring() or await self._follow()
         except AttemptOver:
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of the agent becomes the job's FailureReason, not a silence
+        except Exception as error:  # noqa: BLE001 - a fault of the agent must appear in the job's FailureReason
             traceback.print_exc()
             ended = _failed(f"InternalServerError: the agent of the instance: {type(error).__name__}: {error}")
         if ended is None or self._cut_off:
@@ -106,7 +109,7 @@ class Agent:
         await self._insist(lambda: self._service.report(self._phases, ended=ended))
 
     async def _bring(self) -> InstanceExit | None:
-        """Fetch the code and start the instance. Return how it has ended if it cannot start."""
+        """Fetch the code and start the instance. Return a failed result if the instance cannot start."""
         spec, code = self._spec, self._assignment.code
         try:
             if code is not None:
@@ -158,7 +161,7 @@ class Agent:
         return ended
 
     async def _keep_lease(self) -> None:
-        """Renew the lease until the service wants no more reports, or has been away too long."""
+        """Renew the lease until the attempt is over, or the service has not answered for too long."""
         lease_s = self._assignment.lease_s
         grace_s = min(self._spec.grace_s, _GRACE * lease_s)
         beats = asyncio.create_task(self._beat())
@@ -169,14 +172,14 @@ class Agent:
                 if away_s > _KILLED_AT * lease_s:
                     return
                 if away_s > _KILLED_AT * lease_s - grace_s and not self._cut_off:
-                    # What the script saves now is of use to the next attempt: this one counts as lost.
+                    # This attempt counts as lost, but the next attempt can use what the script saves now.
                     self._cut_off = True
                     await asyncio.to_thread(self._executor.stop, self._ref, reason=StopReason.INTERRUPTED)
         finally:
             beats.cancel()
 
     async def _beat(self) -> None:
-        """Ask for orders again and again. Ends when the attempt is over."""
+        """Send heartbeats, and stop the instance when the service requests it. Return when the attempt is over."""
         wait_s = min(_LONGEST_WAIT_S, int(_WAIT * self._assignment.lease_s))
         while True:
             asked_s = time.monotonic()
@@ -193,7 +196,7 @@ class Agent:
                 await asyncio.sleep(_RETRY_S)  # the service answers at once from now on
 
     async def _insist(self, request: Callable[[], object]) -> None:
-        """Make a request until the service has answered it. The end of the lease ends the attempts."""
+        """Repeat a request until the service answers. The end of the lease cancels this task."""
         while True:
             try:
                 await asyncio.to_thread(request)
@@ -204,7 +207,7 @@ class Agent:
 
 
 def _failed(reason: str, *, of: InstanceExit | None = None) -> InstanceExit:
-    """The result of an instance that cannot run, or whose artifacts cannot be stored."""
+    """Return the result of an instance that cannot run, or whose artifacts cannot be stored."""
     if of is not None:
         return replace(of, outcome=Outcome.FAILED, failure=reason[:1024], artifacts={})
     return InstanceExit(outcome=Outcome.FAILED, failure=reason[:1024], ended_ms=SystemClock().now_ms())

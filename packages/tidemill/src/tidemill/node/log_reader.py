@@ -1,4 +1,4 @@
-"""Reads the stored lines of a log stream as one sequence of bytes, to deliver them to the service."""
+"""Read the stored lines of a log stream as one sequence of bytes, to deliver them to the service."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ class LogReader:
     """The bytes of a stream's segments, one after the other.
 
     Args:
-        directory: Of the stream.
+        directory: Directory of the stream.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, offset: int, *, max_bytes: int) -> bytes:
-        """Return whole lines from an offset on; nothing if none is complete.
+        """Return complete lines that begin at an offset; empty if there is no complete line.
 
         Args:
             offset: Offset of the beginning of a line, in bytes.
-            max_bytes: Size of the result, if no line is longer.
+            max_bytes: Maximum size of the result. A longer line is never returned.
         """
         for number in segments_of(self._directory):
             path = segment_path(self._directory, number)

@@ -1,4 +1,4 @@
-"""The agent's client of the service: reports, log lines, and objects of its S3, with the keys of the job."""
+"""The agent's client of the service: send reports and log lines, transfer S3 objects, with the keys of the job."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ _SERVER_FAULTS = 500
 
 
 class AttemptOver(Exception):
-    """The service takes no more reports of this attempt: end it."""
+    """The service accepts no more reports of this attempt; end the attempt."""
 
 
 class ServiceAway(Exception):
-    """The service could not be asked; the same request may succeed later."""
+    """The service could not be reached, or failed; the same request may succeed later."""
 
 
 class Service:
-    """The service as one attempt of an instance knows it. Methods may be called from several threads.
+    """Client of the service for one attempt of an instance. Methods may be called from several threads.
 
     Args:
         ref: The attempt.
@@ -43,7 +43,7 @@ class Service:
     def __init__(self, ref: InstanceRef, variables: Mapping[str, str]) -> None:
         session = botocore.session.Session()
         session.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
-        # The agent repeats reports: only the newest one matters.
+        # No retries here: the agent repeats requests itself, and only the newest report matters.
         config = Config(connect_timeout=5, read_timeout=_ANSWER_S, retries={"total_max_attempts": 1}, proxies={})
         self._api: Any = session.create_client(
             "tidemill-instances",
@@ -65,17 +65,18 @@ class Service:
         lost: bool = False,
         wait_s: int = 0,
     ) -> StopReason | None:
-        """Report, which renews the lease. Return why the instance is to stop, if it is.
+        """Send a report, which renews the lease. Return why the instance is to stop; None if it may continue.
 
         Args:
-            phases: All so far; none if nothing has changed.
-            ended: The result.
-            lost: The instance has ended without a result.
-            wait_s: How long the service may wait with its answer, unless the instance is to stop; at most 20.
+            phases: All phases so far. Default: they have not changed.
+            ended: The result of the instance. Default: the instance runs.
+            lost: Whether the instance has ended without a result.
+            wait_s: Seconds for which the service may delay its answer, to return a later stop at once; at most 20.
+                Default: 0.
 
         Raises:
-            AttemptOver: See there.
-            ServiceAway: See there.
+            AttemptOver: The service accepts no more reports of the attempt.
+            ServiceAway: The service did not process the report; send it again later.
         """
         members: dict[str, Any] = {"Lost": lost, "WaitSeconds": wait_s}
         if phases:
@@ -90,18 +91,26 @@ class Service:
     def deliver(self, lines: bytes, *, offset: int) -> int:
         """Deliver lines of the log. Return how many bytes of the log the service has.
 
+        Args:
+            lines: Complete lines in the format of the log store.
+            offset: Offset of ``lines`` in the attempt's log, in bytes.
+
         Raises:
-            AttemptOver: See there.
-            ServiceAway: See there.
+            AttemptOver: The service accepts no more lines of the attempt.
+            ServiceAway: The service did not store the lines; deliver them again later.
         """
         return int(self._call(self._api.deliver_log, Lines=lines, Offset=offset)["ReceivedBytes"])
 
     def download(self, source: ObjectReference, target: Path) -> None:
-        """Download an object as it was when the job was planned.
+        """Download an object in the version that it had when the job was planned.
+
+        Args:
+            source: The object and its version.
+            target: The file to write; an existing file is replaced.
 
         Raises:
-            ClientError: The store refuses it: it is gone, was replaced, or the job's role may not read it.
-            ServiceAway: See there.
+            ClientError: The object was deleted or replaced, or the job's role may not read it.
+            ServiceAway: The download failed; try again later.
         """
         uri = S3Uri.parse(source.uri)
         try:
@@ -119,9 +128,13 @@ class Service:
     def upload(self, source: Path, uri: str) -> None:
         """Upload a file, in parts if it is large.
 
+        Args:
+            source: The file.
+            uri: S3 URI of the object to write.
+
         Raises:
-            UploadRefused: The store refuses it.
-            ServiceAway: See there.
+            UploadRefused: The store refuses the object, e.g. because the bucket does not exist.
+            ServiceAway: The upload failed; try again later.
         """
         target = S3Uri.parse(uri)
         with source.open("rb") as file:

@@ -42,7 +42,7 @@ _STOPPED = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run one instance; return at once if it has run already, or another shim runs it."""
+    """Run one instance. Return at once if the instance has run already, or if another shim runs it."""
     directory = InstanceDirectory(Path(arguments[0]))
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     stop = StopSignal(directory)
@@ -140,7 +140,7 @@ def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
 
 
 def _write_traceback() -> None:
-    """Writes ``shim.log``; a full disk must not end the shim, so errors are ignored."""
+    """Write the traceback to ``shim.log``. Errors are ignored, because a full disk must not end the shim."""
     with contextlib.suppress(OSError):
         traceback.print_exc()
 

@@ -14,12 +14,14 @@ def open_beneath(root: Path, relative: str, *, directory: bool = False) -> int:
     """Open ``root/relative`` for reading, without following a link in any segment.
 
     Args:
-        root: A directory of the service; links in its own path are followed.
-        relative: ``/``-separated.
-        directory: Open a directory instead of a regular file.
+        root: A directory of the service; links in this path are followed.
+        relative: Path below ``root``, separated by ``/``.
+        directory: Open a directory instead of a regular file. Default: false.
 
     Raises:
-        OSError: It does not exist, a segment is a link, or it is of the other kind.
+        OSError: The file does not exist, a segment is a link, or a directory was found instead of a regular file or
+            the reverse.
+        ValueError: ``relative`` has a ``..`` segment.
     """
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     segments = [segment for segment in relative.split("/") if segment]
@@ -42,7 +44,13 @@ def open_beneath(root: Path, relative: str, *, directory: bool = False) -> int:
 
 
 def read_beneath(root: Path, relative: str, *, max_bytes: int) -> bytes | None:
-    """Return the first ``max_bytes`` of a regular file; None if it does not exist."""
+    """Return the beginning of a regular file; None if `open_beneath` cannot open it.
+
+    Args:
+        root: A directory of the service, as for `open_beneath`.
+        relative: Path below ``root``, separated by ``/``.
+        max_bytes: Maximum number of bytes to read.
+    """
     try:
         fd = open_beneath(root, relative)
     except OSError:

@@ -45,7 +45,7 @@ class Channels:
         return replace(view, overlays=(*view.overlays, *self.overlays), covers=(*view.covers, *self.covers))
 
     def note_use(self) -> None:
-        """Keep the shared directories for the next job."""
+        """Record a use of the shared directories, so that they are kept for the next job."""
         for links in self.shared:
             links.note_use()
 
@@ -152,7 +152,7 @@ def _shown(session: Session, views: dict[str, Overlay]) -> Channels:
         session.log.note(f"tidemill: {_named(views)} not copied (overlay; what the script writes stays with the job)")
         return Channels(overlays=tuple(views.values()))
     session.log.note(f"tidemill: {_named(views)} not copied (read-only, since overlays do not work here: {fault})")
-    # Resolved: a sandbox sees the machine below another root, where a link to a shared directory leads astray.
+    # Resolve the paths: a sandbox has another root directory, in which a link to a shared directory does not work.
     shown = (((view.directory / Overlay.FILES).resolve(), f"{_DATA}/{name}") for name, view in views.items())
     return Channels(covers=tuple(shown))
 
@@ -163,7 +163,13 @@ def _named(names: Collection[str]) -> str:
 
 @contextlib.contextmanager
 def downloading(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Download]:
-    """Return what brings objects of other S3 stores; leaving the context waits for all of them."""
+    """Yield a `Download` for objects of remote S3 stores. Leaving the context waits for all downloads.
+
+    Args:
+        session: The instance, whose stop request ends the downloads.
+        stores: The remote stores. Without any, the `Download` refuses all objects.
+        place: Directory of the files as the job sees it, for messages.
+    """
     if not stores:
         yield _NoStore()
         return
@@ -175,7 +181,7 @@ def downloading(session: Session, stores: RemoteStores, *, place: str) -> Iterat
 
 
 class _NoStore:
-    """For a spec that names no remote store: no entry can be of one."""
+    """Refuses downloads, for a spec that names no remote store."""
 
     def add(self, entry: RemoteObject, target: Path) -> None:
         raise InternalFailure(f"{entry.uri} is of a remote store that the spec of the instance does not name")

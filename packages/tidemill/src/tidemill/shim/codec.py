@@ -1,4 +1,7 @@
-"""zlib's interface, by isal: half the time to unpack gzip, and a tenth to pack it. zlib if isal is not installed."""
+"""The interface of zlib, implemented by isal if installed, else by zlib.
+
+isal needs half the time of zlib to unpack gzip, and a tenth to pack it.
+"""
 
 from typing import Any
 

@@ -25,19 +25,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Downloads:
-    """The downloads of one channel. None of them runs any more when the context ends.
+    """The downloads of one channel. Leaving the context ends all of them.
 
     Args:
         stores: The stores that have the objects.
         place: Path of the channel as the job sees it, for messages.
-        check: Called every now and then; an exception of it ends the downloads.
+        check: Called several times a second during waits; an exception ends the downloads.
     """
 
     def __init__(self, stores: RemoteStores, *, place: str, check: Callable[[], None]) -> None:
         self._place = place
         self._check = check
         self._transfers = Transfers(stores)
-        # Signals must reach the main thread, to end its waits.
+        # The threads block signals, because signals must reach the main thread and end its waits.
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="download", initializer=_block_signals)
         self._waiting: deque[Future[None]] = deque()
 
@@ -51,11 +51,17 @@ class Downloads:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, entry: RemoteObject, target: Path) -> None:
-        """Start the download of an object into ``target``, which must not exist; raise the error of an earlier one."""
+        """Start the download of an object into ``target``, which must not exist. May raise an earlier error."""
         self._add(self._download, entry, target)
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
-        """Start to fetch an object of the store that lies in another S3, and to put its copy at ``target``."""
+        """Start to fetch the local copy of an object from a remote S3, and to put it at ``target``.
+
+        Args:
+            source: The object.
+            target: Path of the new file, which must not exist.
+            place_object: Puts the copy at ``target``.
+        """
         self._add(self._place_copy, source, target, place_object)
 
     def finish(self) -> None:

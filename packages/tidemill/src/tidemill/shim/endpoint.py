@@ -69,10 +69,10 @@ class Serving:
     """How to run the model server of an instance.
 
     Attributes:
-        models: Directory of the model, or of the models of a multi-model endpoint, relative to the instance's.
+        models: Directory of the model, or of the models of a multi-model endpoint, relative to ``/opt/ml``.
         port: Loopback port to listen on, 0 for a free one; None listens on the instance's unix socket.
         code_sha256: Digest of the user's code. Installed packages that depend on the code are cached under it.
-        most_ends: The instance fails when the server has exited this often within a minute.
+        most_ends: Number of exits of the server within a minute after which the instance fails.
     """
 
     models: str = "model"
@@ -85,8 +85,8 @@ def run_endpoint(session: Session) -> InstanceExit:
     """Serve until a stop is requested.
 
     Raises:
-        InstanceFailure: The model cannot be unpacked, or the server ends again and again.
-        Stopped: A stop was requested; the server has ended.
+        InstanceFailure: The model cannot be unpacked, or the server keeps ending.
+        Stopped: A stop was requested while no server ran.
     """
     environment = session.prepare()
     with _unpacked(session, environment) as ready:
@@ -98,7 +98,7 @@ def _serve(session: Session, environment: Environment) -> InstanceExit:
     started_ms = session.clock.now_ms()
     session.report.enter("Serving", "The model server is running")
     source = session.task.code or session.task.model
-    # The server of a multi-model endpoint has no model yet: each comes with a request.
+    # The server of a multi-model endpoint starts without a model; requests load models.
     models = _MODEL if session.task.model is not None else _MODELS
     serving = Serving(models=models, code_sha256=source.sha256 if source else "")
     overlay = keep_serving(session, environment, serving)
@@ -123,7 +123,7 @@ def _serve(session: Session, environment: Environment) -> InstanceExit:
 
 @contextlib.contextmanager
 def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
-    """Unpack model and code, and return the session whose commands see them."""
+    """Unpack model and code, and yield a session whose commands see them."""
     model, code = session.task.model, session.task.code
     session.report.enter("Downloading", "Downloading the model")
     if code is not None:
@@ -131,7 +131,7 @@ def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
     if model is None:
         (session.directory.ml / _MODELS).mkdir(exist_ok=True)
         yield session
-    elif session.sandbox.isolation is Isolation.PLAIN:  # nothing can be shown in another place
+    elif session.sandbox.isolation is Isolation.PLAIN:  # without mounts, every instance needs its own files
         extract(session, environment, model, _MODEL)
         yield session
     else:
@@ -141,7 +141,7 @@ def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def _shared(session: Session, environment: Environment, model: ObjectFile) -> Iterator[Path]:
-    """Return the directory with the model's files, which other instances may show too."""
+    """Yield the directory with the model's files, which instances with the same model share."""
     own = session.directory.ml / _MODEL
     unpacked: list[str] = []
 
@@ -160,7 +160,7 @@ def _shared(session: Session, environment: Environment, model: ObjectFile) -> It
             files = stack.enter_context(shared)
         except OSError as error:
             raise of_os_error(error, place=f"{session.base_dir}/{_MODEL}") from error
-        own.mkdir(exist_ok=True)  # the place that shows it
+        own.mkdir(exist_ok=True)  # the place at which the files are mounted
         if not unpacked:
             session.log.note("tidemill: the model is shared with an instance that has unpacked it")
         yield files
@@ -168,6 +168,12 @@ def _shared(session: Session, environment: Environment, model: ObjectFile) -> It
 
 def extract(session: Session, environment: Environment, archive: ObjectFile, directory: str) -> None:
     """Unpack an archive into a directory of the instance, inside the sandbox.
+
+    Args:
+        session: The instance.
+        environment: The environment whose Python unpacks.
+        archive: The archive.
+        directory: Name of the directory below ``/opt/ml``, e.g. ``model``.
 
     Raises:
         ClientFailure: The archive cannot be unpacked.
@@ -185,11 +191,16 @@ def extract(session: Session, environment: Environment, archive: ObjectFile, dir
 def keep_serving(session: Session, environment: Environment, serving: Serving) -> Overlay | None:
     """Keep the server running until a stop is requested.
 
+    Args:
+        session: The instance.
+        environment: The environment of the server.
+        serving: Options of the server.
+
     Returns:
-        The overlay with the packages of its user code, or None if it asked for none.
+        The overlay with the packages of the user's code, or None if the code needs no packages.
 
     Raises:
-        InstanceFailure: The server ends again and again, or packages cannot be installed.
+        InstanceFailure: The server keeps ending, or packages cannot be installed.
     """
     crashes: deque[float] = deque(maxlen=serving.most_ends)
     overlay: Overlay | None = None
@@ -217,7 +228,7 @@ def _serve_once(session: Session, environment: Environment, overlay: Overlay | N
     base, view = session.base_dir, with_overlay(session.view(environment), overlay)
     address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
     argv = [str(environment.python), "-m", "tidemill_serving", "--model-dir", f"{base}/{serving.models}"]
-    if serving.port is None:  # the service counts: a minute, or what an asynchronous request or a transform may take
+    if serving.port is None:  # the service enforces the time limit of each request
         argv += ["--unix-socket", address, "--rest-api-timeout-in-ms", _LONGEST_ANSWER_MS]
     else:
         argv += ["--port", str(serving.port)]
@@ -240,9 +251,9 @@ def _serve_once(session: Session, environment: Environment, overlay: Overlay | N
 
 
 def _address(session: Session, path: str) -> tuple[str, tuple[int, ...]]:
-    """Return a path of the server's socket that is short enough for an address, and the descriptors that it needs."""
+    """Return a path of the server's socket that is short enough for an address, and the descriptors that it uses."""
     if len(os.fsencode(path)) <= _ADDRESS_MAX_BYTES:
         return path, ()
-    # Only in plain mode is this the path outside. The command inherits the descriptor; the caller closes it.
+    # Only paths of plain mode are this long. The command inherits the descriptor; the caller closes it.
     fd = os.open(session.directory.private, os.O_PATH | os.O_DIRECTORY)
     return f"/proc/self/fd/{fd}/{_SOCKET}", (fd,)

@@ -1,4 +1,4 @@
-"""Why an instance failed, in the words of FailureReason.
+"""The failures of an instance, with messages in the form of FailureReason.
 
 SageMaker has three prefixes: ``AlgorithmError`` (the user's code), ``ClientError`` (the user's data or request) and
 ``InternalServerError`` (an error of the service, the only one after which a retry makes sense).
@@ -24,7 +24,11 @@ _CUT = "..."
 
 
 class InstanceFailure(Exception):
-    """The instance has failed; the text is its FailureReason."""
+    """The instance has failed; the message is its FailureReason.
+
+    Args:
+        text: The reason, to which the class adds its prefix. The message is cut at 1,024 characters.
+    """
 
     head = "InternalServerError"
 
@@ -73,7 +77,14 @@ def algorithm_reason(report: str, *, peak_rss_bytes: int) -> AlgorithmFailure:
 
 
 def ended_reason(exit_code: int, *, stderr_tail: str, command: str, peak_rss_bytes: int) -> InstanceFailure:
-    """Return the failure for a process that ended without a report."""
+    """Return the failure for a process that ended without a report.
+
+    Args:
+        exit_code: Exit status of the process.
+        stderr_tail: The last output on standard error.
+        command: The command, for the message.
+        peak_rss_bytes: Peak memory, for the message after SIGKILL.
+    """
     last = stderr_tail.strip().splitlines()[-1:] or [""]
     if last[0].startswith(("bwrap: ", "tidemill-sandbox: ")):
         return InternalFailure(f"the sandbox could not be entered: {last[0]}")

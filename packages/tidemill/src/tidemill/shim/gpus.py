@@ -1,4 +1,4 @@
-"""The variable that shows an instance its GPUs, and no others."""
+"""CUDA_VISIBLE_DEVICES, which limits an instance to its GPUs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,12 +13,15 @@ def visible_gpus(devices: Sequence[str] | None, variables: Mapping[str, str]) ->
     """Return CUDA_VISIBLE_DEVICES for an instance.
 
     Args:
-        devices: The instance's GPUs; None on a machine without any, which needs no such variable.
-        variables: Those of the request. A CUDA_VISIBLE_DEVICES there counts the instance's own GPUs, from 0, as on a
-            machine that has no others.
+        devices: GPUs of the instance. None on a machine without GPUs, where the variable is not set.
+        variables: Environment variables of the request. The numbers in their CUDA_VISIBLE_DEVICES refer to the GPUs of
+            the instance, counted from 0.
+
+    Returns:
+        The variable, or an empty dict.
 
     Raises:
-        ClientFailure: It names a GPU that the instance does not have.
+        ClientFailure: The request's CUDA_VISIBLE_DEVICES names a GPU that the instance does not have.
     """
     if devices is None:
         return {}

@@ -20,7 +20,7 @@ from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFail
 __all__ = ["LimitWatch", "chosen_cpus"]
 
 _LOOK_S = 0.25
-_SEARCH_S = 1.0  # for new processes, which reads a file for each process of the machine
+_SEARCH_S = 1.0  # searching for new processes reads a file per process of the machine
 _DISK_S = 5.0
 _DISK_SHARE = 20  # measuring files takes at most a twentieth of a processor
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,11 +29,14 @@ _COUNTED = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class LimitWatch:
-    """Watches the processes below this one.
+    """Watches the descendants of this process.
 
     Args:
         limits: The limits.
-        files: Directories with the files that the instance writes.
+        files: Returns the directories with the files that the instance writes.
+
+    Attributes:
+        failure: The failure for the first exceeded limit; None if no limit was exceeded.
     """
 
     def __init__(self, limits: InstanceLimits, *, files: Callable[[], Iterable[Path]]) -> None:
@@ -45,7 +48,7 @@ class LimitWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch during the context. Then ``failure`` says which limit was passed, if any."""
+        """Watch during the context, and set ``failure`` if a limit is exceeded."""
         limits = self._limits
         threads: list[threading.Thread] = []
         if limits.memory_bytes is not None or limits.processes is not None:
@@ -86,7 +89,7 @@ class LimitWatch:
                 )
 
     def _uses_more_than(self, limit_bytes: int, pids: list[int]) -> bool:
-        # The resident size is at least the counted one, and costs a hundredth to read.
+        # Read the resident size first: it is never below the counted size, and takes a hundredth of the time to read.
         used_bytes = sum(map(_resident_bytes, pids))
         if used_bytes > limit_bytes:
             used_bytes = sum(map(_counted_bytes, pids))
@@ -119,8 +122,8 @@ def chosen_cpus(limit: int | None, *, seed: str) -> frozenset[int] | None:
     """Return the processors for an instance; None if it may use all.
 
     Args:
-        limit: How many.
-        seed: Hexadecimal; spreads instances over the processors.
+        limit: Number of processors; None for all.
+        seed: Hexadecimal number that determines the first processor, so that instances use different processors.
     """
     present = sorted(os.sched_getaffinity(0))
     if limit is None or limit >= len(present):
@@ -145,7 +148,7 @@ def _counted_bytes(pid: int) -> int:
 
 
 def _size_bytes(directory: Path) -> int:
-    """Return the size of all files below a directory on the disk; a job may change it meanwhile."""
+    """Return the disk space of all files below a directory, which a job may change meanwhile."""
     total, waiting = 0, [str(directory)]
     while waiting:
         try:

@@ -1,9 +1,9 @@
-"""Split a stream of output into lines; a progress bar becomes a line every now and then.
+"""Split a stream of output into lines, and pass on the states of progress bars from time to time.
 
-A program redraws a progress bar with a carriage return. The text between two of them is a *state*; only the last state
-before a line feed is a line. To show progress, the latest state is passed on too, at most every `STATE_EVERY_S`, with
-a carriage return at its end: a client with a screen draws the next line over it. Escape sequences and backspaces are
-dropped; all other bytes are passed on unchanged.
+A program redraws a progress bar with a carriage return. The text between two carriage returns is a *state*; only the
+last state before a line feed is a line. To show progress, the latest state is passed on too, at most every
+`STATE_EVERY_S` seconds, with a carriage return at its end, so that a terminal overwrites it with the next line. Escape
+sequences and backspaces are dropped; all other bytes are passed on unchanged.
 """
 
 import re
@@ -27,7 +27,7 @@ _UP_AND_DOWN = re.compile(rb"((?:\x1b\[A)+)(\n+)")
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines. Keeps an unfinished line, up to the maximum size of an event."""
+    """Splits a stream of bytes into lines. Buffers an unfinished line, up to the maximum size of a log event."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -37,7 +37,7 @@ class LineSplitter:
 
     @property
     def due_s(self) -> float | None:
-        """When to call `feed` again even without data, because a state waits; in the time of ``now_s``."""
+        """Time, on the clock of ``now_s``, at which to call `feed` even without data; None if no state waits."""
         waits = b"\r" in self._rest and _state(self._rest) not in (b"", self._passed_state)
         return self._passed_s + STATE_EVERY_S if waits else None
 
@@ -45,8 +45,8 @@ class LineSplitter:
         """Return the lines that ``data`` completes, and a state if one is due.
 
         Args:
-            data: The next bytes; empty if only time has passed.
-            now_s: Monotonic time.
+            data: The next bytes; may be empty.
+            now_s: Monotonic time in seconds.
         """
         text = self._rest + data
         if b"\x1b[A" in text:
@@ -68,14 +68,14 @@ class LineSplitter:
         return lines + self._state_if_due(now_s)
 
     def end(self) -> list[bytes]:
-        """Return the last line, if it was not finished by a line feed."""
+        """Return the last line if it has no line feed; else an empty list."""
         rest, self._rest = self._rest, b""
         if not _MOVES_CURSOR.search(rest):
             return [rest] if rest else []
         return [line for line in self._end_of_bar(rest) if line]
 
     def _end_of_bar(self, line: bytes) -> list[bytes]:
-        """Return the last state as a line, or nothing if it equals the one before, as for the outer of nested bars."""
+        """Return the last state as a line; nothing if it repeats the last bar, as the outer of nested bars does."""
         line = line.removesuffix(b"\r")
         self._passed_state = b""
         if b"\r" not in line:
@@ -112,5 +112,5 @@ def _state(line: bytes) -> bytes:
 
 
 def _last_piece(line: bytes) -> bytes:
-    """Return what follows the last carriage return but one at the end."""
+    """Return the text after the last carriage return, not counting one at the end."""
     return line.removesuffix(b"\r").rpartition(b"\r")[2]

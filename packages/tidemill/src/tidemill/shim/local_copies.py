@@ -1,8 +1,8 @@
-"""Copies of the store's contents that lie in another S3: fetched once per machine, and then linked by every job.
+"""Local copies of objects whose content lies in a remote S3: fetched once per machine, then linked by every job.
 
-A copy that has its name is complete and verified. Several shims may want the same one: the first fetches it into
-``NAME.part``, under a lock, while the others wait. The service removes copies that were not used for longest, so one
-may go at any moment before it is linked; then it is fetched again.
+A copy under its final name is complete and verified. If several shims need the same copy, the first fetches it into
+``NAME.part``, under a lock, and the others wait. The service removes the least recently used copies, so a copy may
+disappear before it is linked; then it is fetched again.
 """
 
 import contextlib
@@ -35,19 +35,19 @@ def place_copy(
     check: Callable[[], None],
     place_object: Placer,
 ) -> None:
-    """Put an object at ``target``, which must not exist, after its copy was fetched if it is missing.
+    """Put an object at ``target``, which must not exist; fetch its local copy first if it is missing.
 
     Args:
-        source: The object. One without an origin is not fetched.
-        target: Where it goes.
-        place: The same directory as the job sees it, for messages.
-        transfers: Read the other S3.
-        check: Called between chunks; an exception of it ends the work.
+        source: The object. An object without an origin is not fetched.
+        target: Path of the new file.
+        place: Directory of ``target`` as the job sees it, for messages.
+        transfers: Read the remote S3.
+        check: Called between chunks; an exception ends the work.
         place_object: Puts the copy at ``target``.
 
     Raises:
-        ClientFailure: The object cannot be fetched, or the name is taken, or the disk is full.
-        InternalFailure: What the other S3 has is not what was put.
+        ClientFailure: The object cannot be fetched, the name is taken, or the disk is full.
+        InternalFailure: The content in the remote S3 does not match the object's checksum.
     """
     origin = source.origin
     for tries_left in reversed(range(_TRIES)):
@@ -58,7 +58,7 @@ def place_copy(
         except InternalFailure:
             if origin is None or not tries_left:
                 raise
-            # Removed since, or damaged by a crash of the machine.
+            # The copy was removed meanwhile, or damaged by a crash of the machine.
             Path(source.file).unlink(missing_ok=True)
             target.unlink(missing_ok=True)
         else:
@@ -72,7 +72,7 @@ def _ensure(source: ObjectFile, origin: RemoteObject, transfers: Transfers, chec
     part = copy.with_name(f"{copy.name}.part")
     try:
         with closing(_locked(part, transfers, check)) as file:
-            if _is_used(copy, source.size_bytes):  # the one that held the lock before has fetched it
+            if _is_used(copy, source.size_bytes):  # another process has fetched it meanwhile
                 part.unlink()
                 return
             _fetch(source, origin, file.fd, transfers, check)
@@ -83,7 +83,7 @@ def _ensure(source: ObjectFile, origin: RemoteObject, transfers: Transfers, chec
 
 
 def _is_used(copy: Path, size_bytes: int) -> bool:
-    """Whether the copy is there; marks it as used now."""
+    """Return whether the copy exists; if so, mark it as used now."""
     with contextlib.suppress(FileNotFoundError):
         if copy.stat().st_size == size_bytes:
             os.utime(copy)
@@ -100,12 +100,12 @@ class _Locked:
 
 
 def _locked(part: Path, transfers: Transfers, check: Callable[[], None]) -> _Locked:
-    """Open the file into which a copy is fetched, as the only one."""
+    """Open the file into which a copy is fetched, with an exclusive lock."""
     while True:
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # It may have become the copy, or have been removed, between the open and the lock.
+            # The file may have become the copy, or have been removed, between open and lock.
             if os.path.samestat(os.fstat(fd), part.stat()):
                 return _Locked(fd)
         except (BlockingIOError, FileNotFoundError):

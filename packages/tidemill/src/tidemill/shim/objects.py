@@ -1,6 +1,6 @@
-"""Copy or link objects of the store into a directory of a job, and never outside of it.
+"""Copy or link objects of the store into a directory of a job, and never outside of that directory.
 
-Users choose the keys. Each key is checked segment by segment before it becomes a path; a failure names its URI.
+Users choose the keys. Each segment of a key is checked before the key becomes a path; a failure names the object's URI.
 """
 
 import errno
@@ -34,25 +34,29 @@ _NOT_LINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 
 
 class Placer(Protocol):
-    """Puts an object of the store at a path which must not exist: `copy_object`, `link_object` or a `Cloner`."""
+    """Puts an object of the store at a path that must not exist: `copy_object`, `link_object` or a `Cloner`.
+
+    Called with the object, the path, the directory of the path as the job sees it (``place``, for messages), and a
+    function ``check`` that is called between chunks and may end the work by an exception.
+    """
 
     def __call__(self, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None: ...
 
 
 class Download(Protocol):
-    """Brings objects that lie in another S3 to paths which must not exist."""
+    """Fetches objects whose content lies in a remote S3 to paths that must not exist."""
 
     def add(self, entry: RemoteObject, target: Path) -> None:
-        """Bring a remote object."""
+        """Fetch a remote object."""
         ...
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
-        """Bring an object of the store, by a copy that is kept for others."""
+        """Fetch an object of the store through a local copy, which other jobs may use too."""
         ...
 
 
 def is_segment(name: str) -> bool:
-    """Whether ``name`` can be the name of one file or directory."""
+    """Return whether ``name`` can be the name of one file or directory."""
     return _segment_fault(name) is None
 
 
@@ -71,8 +75,8 @@ def copy_channel(
         objects: The objects, in any order.
         directory: The channel's directory.
         place: The same directory as the job sees it, for messages.
-        check: Called between chunks; an exception of it ends the copy.
-        download: Brings objects that lie in another S3, now or later.
+        check: Called between chunks; an exception ends the copy.
+        download: Fetches objects whose content lies in a remote S3, now or later.
         place_object: Puts an object of the store at a path. Default: `copy_object`.
 
     Returns:
@@ -88,7 +92,7 @@ def copy_channel(
     for each in objects:
         if isinstance(each, InlineText):
             raise InternalFailure("the text of a manifest is for Pipe mode: it has no name to be a file of")
-        is_folder = each.name.endswith("/") and each.size_bytes == 0  # as a console makes them
+        is_folder = each.name.endswith("/") and each.size_bytes == 0  # as S3 consoles create folders
         *parents, _ = segments = each.name.removesuffix("/" if is_folder else "").split("/")
         _check_segments(segments, each.uri)
         _make_directory("/".join(segments if is_folder else parents), each.uri, directory, made, place=place)
@@ -107,6 +111,12 @@ def copy_channel(
 
 def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None:
     """Copy one object to ``target``, which must not exist, and verify its digest.
+
+    Args:
+        source: The object.
+        target: Path of the new file.
+        place: Directory of ``target`` as the job sees it, for messages.
+        check: Called between chunks; an exception ends the copy.
 
     Raises:
         ClientFailure: The name is taken, or the disk is full.
@@ -127,9 +137,10 @@ def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable
 
 
 def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]) -> None:
-    """Link one object to ``target``, which must not exist, and compare its size; copy it if it cannot be linked.
+    """Link one object to ``target``, which must not exist, and check its size; copy the object if linking fails.
 
-    The digest is not verified, since that would read all bytes. Nothing may be written through the link.
+    The digest is not verified, since that would read all bytes. The caller must not write through the link. The
+    arguments are those of `copy_object`.
 
     Raises:
         ClientFailure: The name is taken, or the disk is full.
@@ -143,10 +154,11 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
                 f"{source.uri} is damaged in the object store: it has {found.st_size} bytes of {source.size_bytes}"
             )
         if not found.st_mode & stat.S_IWUSR:
-            # An overlay asks the file below whether its owner may write, and the store's files are read-only.
+            # An overlay uses the permissions of the file below, and the store's files are read-only.
             os.chmod(source.file, 0o600)  # noqa: PTH101
         if found.st_gid != os.getgid():
-            # The group of a setgid directory has no number in the namespace: the kernel would refuse to copy the file.
+            # The file may have the group of a setgid directory. The user namespace does not map that group, so that
+            # the kernel would refuse to copy the file.
             os.chown(source.file, -1, os.getgid())
     except OSError as error:
         raise InternalFailure(f"{source.uri} cannot be read from the object store: {error.strerror}") from error
@@ -161,7 +173,7 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
 
 
 class Cloner:
-    """Shares the blocks of objects with new files that may be changed, or copies them on file systems without that.
+    """Creates writable files that share the blocks of objects (reflinks); copies on file systems without reflinks.
 
     The digest of a shared file is not verified, since that would read all bytes.
 
@@ -186,10 +198,10 @@ class Cloner:
 
 
 def _clone(source: ObjectFile, target: Path) -> bool:
-    """Share the blocks of an object with a new file; return False, and leave nothing, if that is not possible."""
+    """Create a file that shares the blocks of an object. Return False, without a file, if that is not possible."""
     with suppress(OSError), open(source.file, "rb", buffering=0) as reader:  # noqa: PTH123 - there may be a million
         if os.fstat(reader.fileno()).st_size != source.size_bytes:
-            return False  # the copy says what is wrong
+            return False  # copying the object reports the fault
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             fcntl.ioctl(fd, _FICLONE, reader.fileno())
@@ -204,7 +216,12 @@ def _clone(source: ObjectFile, target: Path) -> bool:
 
 @contextmanager
 def new_file(target: Path, *, uri: str, place: str) -> Iterator[Callable[[bytes], None]]:
-    """Open a new file, and give a function that writes into it.
+    """Create a file, and yield a function that writes to it.
+
+    Args:
+        target: Path of the file, which must not exist.
+        uri: URI of the object, for messages.
+        place: Directory of the file as the job sees it, for messages.
 
     Raises:
         ClientFailure: The name is taken, or the disk is full.

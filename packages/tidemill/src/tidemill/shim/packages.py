@@ -1,4 +1,4 @@
-"""Packages that user code asks for, installed once, inside the sandbox, into an overlay of the environment."""
+"""Install the packages of the user's requirements once, inside the sandbox, into an overlay of the environment."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ from tidemill.shim.supervision import Ended, Limits, Running, supervise
 __all__ = ["NEEDS_OVERLAY", "NEEDS_OVERLAY_FILE", "Packages", "reported_failure", "with_overlay"]
 
 NEEDS_OVERLAY = 75
-"""Exit status of a runtime or a model server whose user code needs packages first."""
+"""Exit status of a runtime or model server if the user's code needs packages that are not installed."""
 NEEDS_OVERLAY_FILE = "needs-overlay.json"
-"""File in the private directory of the instance that lists them."""
+"""File in the private directory of the instance that names the requirements."""
 _REPORT_MAX_BYTES = 64 * 1024
 _REQUIREMENTS_MAX_BYTES = 4 * 1024 * 1024
 
@@ -35,7 +35,7 @@ class Packages:
         session: The instance.
         environment: The environment below the overlay; it is not changed.
         code_sha256: Digest of the archive with the code.
-        deadline_s: When to give up, in the time of the session's clock. None: never.
+        deadline_s: Time on the session's monotonic clock at which to give up. Default: never.
     """
 
     session: Session
@@ -48,7 +48,7 @@ class Packages:
 
         Raises:
             InstanceFailure: The packages cannot be installed.
-            Stopped: A stop was asked for.
+            Stopped: A stop was requested.
         """
         session = self.session
         request = read_beneath(session.directory.private, NEEDS_OVERLAY_FILE, max_bytes=_REPORT_MAX_BYTES)
@@ -59,7 +59,7 @@ class Packages:
             raise InternalFailure(f"the user's code asked for packages without saying which: {error}") from error
         relative = requirements.removeprefix(f"{session.base_dir}/")
         text = read_beneath(session.directory.ml, relative, max_bytes=_REQUIREMENTS_MAX_BYTES)
-        # An overlay that depends on more than names from a registry is shared only by jobs with the same code.
+        # Requirements that refer to local files depend on the code, so only jobs with the same code share the overlay.
         shared = text is not None and hashlib.sha256(text).hexdigest() == digest
         session.log.note(f"tidemill: installing packages of {requirements}")
         started_s = time.monotonic()
@@ -100,12 +100,18 @@ class Packages:
 
 
 def with_overlay(view: View, overlay: Overlay | None) -> View:
-    """Return the view with the packages added."""
+    """Return ``view`` with the overlay readable; ``view`` itself without an overlay."""
     return replace(view, read_only=(*view.read_only, overlay.prefix)) if overlay else view
 
 
 def reported_failure(session: Session, ended: Ended, *, command: str) -> InstanceFailure:
-    """Return the reason that the runtime or the script reported, else one derived from how the process ended."""
+    """Return the failure that the runtime or the script reported, else one derived from the exit status.
+
+    Args:
+        session: The instance, whose ``output/failure`` may have a report.
+        ended: The ended command.
+        command: The command, for the message.
+    """
     text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     if text:
         return algorithm_reason(text.decode(errors="replace"), peak_rss_bytes=ended.peak_rss_bytes)

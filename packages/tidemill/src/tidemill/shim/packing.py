@@ -1,7 +1,7 @@
 """Pack a directory that a job left into a ``.tar.gz``, without following links.
 
-Two threads share the work: one reads and compresses, the other writes and computes the digests. Each takes about as
-long as the other, and both let go of the interpreter's lock.
+Two threads share the work: one reads and compresses, the other writes and computes the digests. Both need about the
+same time, and both release the interpreter's lock.
 """
 
 import contextlib
@@ -33,23 +33,23 @@ _SHOWN_EVERY_S = 2.0
 def pack(
     root: Path, relative: str, target: Path, *, place: str, show: Callable[[str], None] = lambda _: None
 ) -> Artifact | None:
-    """Pack the content of ``root/relative`` at the top level of the archive. All processes of the job have ended.
+    """Pack the content of ``root/relative`` at the top level of the archive. All processes of the job must have ended.
 
-    Links are stored as links. A file with several names is stored once per name, since safe extractors refuse hard
-    links. Sockets, pipes and devices are left out.
+    Symbolic links are stored as links. A file with several names is stored once per name, since safe extractors refuse
+    hard links. Sockets, pipes and devices are omitted.
 
     Args:
-        root: The instance's ``ml``.
-        relative: E.g. ``model``.
-        target: The archive.
-        place: The directory as the job sees it, for messages.
-        show: Is called every two seconds with the state of the progress, which ends with a carriage return.
+        root: The instance's directory for ``/opt/ml``.
+        relative: Directory below ``root``, e.g. ``model``.
+        target: Path of the archive.
+        place: The packed directory as the job sees it, for messages.
+        show: Called every two seconds with a progress line, which ends with a carriage return. Default: no progress.
 
     Returns:
-        None if the directory is empty or does not exist.
+        Size and digests of the archive; None, without an archive, if the directory is empty or does not exist.
 
     Raises:
-        ClientFailure: It is not a directory, something in it cannot be read, or the disk is full.
+        ClientFailure: ``relative`` is not a directory, a file in it cannot be read, or the disk is full.
     """
     try:
         top = open_beneath(root, relative, directory=True)
@@ -81,7 +81,7 @@ def pack(
 
 
 class _Gzip:
-    """A writable that compresses."""
+    """File-like object that compresses what is written to it."""
 
     def __init__(self, sink: "_Sink", progress: "_Progress") -> None:
         self._sink = sink
@@ -89,21 +89,23 @@ class _Gzip:
         self._compressor = codec.compressobj(_LEVEL, codec.DEFLATED, _GZIP_WINDOW)
 
     def write(self, data: bytes) -> int:
-        # The tar writer hands over pieces of 10 KiB: each is compressed, and only the results are collected.
+        # The tar writer writes pieces of 10 KiB. Compress each piece at once; the sink collects the results.
         self._sink.put(self._compressor.compress(data))
         self._progress.add(len(data))
         return len(data)
 
     def finish(self) -> None:
-        """Write the rest."""
+        """Write the remaining compressed bytes."""
         self._sink.put(self._compressor.flush())
 
 
 class _Sink:
-    """Writes pieces to a file, and computes their digests, in a thread. Leaving the context waits for it.
+    """Writes pieces to a file and computes its digests, in a thread. Leaving the context waits for the thread.
 
     Attributes:
-        size_bytes: Of the file so far.
+        size_bytes: Size of the file so far.
+        sha256: SHA-256 of the file so far.
+        md5: MD5 of the file so far.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -132,7 +134,7 @@ class _Sink:
         """Write ``data``, now or later.
 
         Raises:
-            OSError: Something could not be written.
+            OSError: This piece or an earlier one could not be written.
         """
         if self._error is not None:
             raise self._error
@@ -161,7 +163,7 @@ class _Sink:
 
 
 class _Progress:
-    """Shows how much is packed. The size of everything is measured once it is worth while."""
+    """Shows the progress of packing. The total size is measured when the first progress line is due."""
 
     def __init__(self, place: str, top: int, show: Callable[[str], None]) -> None:
         self._place = place
@@ -171,7 +173,7 @@ class _Progress:
         self._done_bytes = self._total_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """Note that so much more was read."""
+        """Add to the number of bytes read, and show the progress every two seconds."""
         self._done_bytes += size_bytes
         now_s = time.monotonic()
         if now_s - self._shown_s < _SHOWN_EVERY_S:

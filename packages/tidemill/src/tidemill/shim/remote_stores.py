@@ -1,4 +1,4 @@
-"""The remote S3 stores of an instance: signs its requests, and verifies the servers.
+"""Access to the remote S3 stores of an instance: signed URLs, and TLS verification of the servers.
 
 boto3 and TLS are imported at first use, since instances without remote data need neither.
 """
@@ -23,8 +23,9 @@ class RemoteStores:
     """The remote stores of an instance. May be used by several threads.
 
     Args:
-        remotes: The stores by the names that entries use.
-        job_keys: ``AWS_*`` variables with the keys of the job, for the service's own S3 on another machine.
+        remotes: The stores, by the names in entries.
+        job_keys: ``AWS_*`` variables with the keys of the job, to read the service's S3 from another machine. Default:
+            none.
     """
 
     def __init__(self, remotes: Mapping[str, RemoteS3], job_keys: Mapping[str, str] | None = None) -> None:
@@ -42,16 +43,16 @@ class RemoteStores:
         return self._remotes[entry.remote].endpoint_url
 
     def link(self, entry: RemoteObject) -> str:
-        """Return a signed URL that reads ``entry``, for immediate use.
+        """Return a signed URL to read ``entry``. It expires soon, so use it immediately.
 
         Raises:
-            RemoteUnusable: There are no credentials.
+            RemoteUnusable: There are no credentials for the store.
         """
         uri = S3Uri.parse(entry.uri)
         return presigned_get(self._client(entry.remote), uri.bucket, uri.key)
 
     def tls(self) -> "ssl.SSLContext":
-        """The TLS context that verifies servers."""
+        """Return the TLS context that verifies servers."""
         with self._lock:
             self._tls = self._tls or tls_context()
             return self._tls

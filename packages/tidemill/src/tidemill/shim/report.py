@@ -19,7 +19,13 @@ _PENDING_MAX_LINES = 10_000
 
 
 class Reporter:
-    """Writes each phase durably and notifies the server."""
+    """Writes each phase durably and notifies the service.
+
+    Args:
+        directory: Directory of the instance.
+        state_dir: State directory with the service's notification socket.
+        clock: Provides the start times of phases.
+    """
 
     def __init__(self, directory: InstanceDirectory, *, state_dir: Path, clock: Clock) -> None:
         self._directory = directory
@@ -34,11 +40,12 @@ class Reporter:
         self.wake()
 
     def wake(self) -> None:
+        """Notify the service that the instance has a new report."""
         notify(self._state_dir, self._directory.ref)
 
 
 class Log(Protocol):
-    """Takes the log lines of an instance."""
+    """Stores the log lines of an instance."""
 
     def note(self, text: str) -> None:
         """Log a line of the shim; several if ``text`` has line feeds."""
@@ -50,10 +57,13 @@ class Log(Protocol):
 
 
 class JobLog:
-    """The log stream of the instance: the job's lines, unchanged, and the shim's own.
+    """The log stream of the instance, with lines of the job, unchanged, and lines of the shim.
 
-    While the disk is full, lines wait in memory. If there are too many, the oldest are dropped, and their number is
-    logged as soon as there is space again. Feeders of Pipe channels write from their own threads.
+    While the disk is full, up to 10,000 lines wait in memory. Beyond that the oldest lines are dropped, and their
+    number is logged when there is space again. May be used from several threads, such as those of the feeder.
+
+    Args:
+        directory: Directory of the log stream.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -83,6 +93,7 @@ class JobLog:
                 self._lost = 0
 
     def close(self) -> None:
+        """Try to write the waiting lines, then close the stream."""
         self.write(())
         with contextlib.suppress(OSError):
             self._writer.close()

@@ -1,4 +1,4 @@
-"""What training instances and endpoint instances share: directories, environment, sandbox, log, phases."""
+"""The common part of training and endpoint instances: directories, environment, sandbox, log, phases."""
 
 import contextlib
 import json
@@ -40,9 +40,17 @@ class Session:
     """One run of one instance, and the tools for it.
 
     Attributes:
-        visible: Paths that are hidden from jobs, but that the instance's commands see read-only.
-        network: The job's own network, in isolation mode full.
-        covers: What the instance's commands see read-only over directories of ``/opt/ml``: outside path, path below it.
+        directory: Directory of the instance.
+        task: The stored spec.
+        sandbox: Runs the commands of the instance.
+        report: Reports phases.
+        log: Log stream of the instance.
+        stop: Requests the end of the instance.
+        clock: Provides the current time.
+        visible: Paths below a hidden directory that the instance's commands may read nevertheless.
+        network: Separate network of the job, in isolation mode full; else None.
+        covers: Directories that are mounted read-only over directories of ``/opt/ml``: the outside path, and the path
+            below ``/opt/ml``.
     """
 
     directory: InstanceDirectory
@@ -58,6 +66,7 @@ class Session:
 
     @property
     def spec(self) -> InstanceSpec:
+        """The spec of the instance."""
         return self.task.spec
 
     @property
@@ -74,10 +83,10 @@ class Session:
         """Create the directories, log the isolation mode, and build the environment if it does not exist.
 
         Raises:
-            ClientFailure: The disk is full, a name in the request cannot be a file name, or there is no Python for the
-                version.
+            ClientFailure: The disk is full, a name in the request cannot be a file name, or the framework version
+                needs a Python that is missing.
             InternalFailure: The environment cannot be built.
-            Stopped: A stop was asked for.
+            Stopped: A stop was requested.
         """
         self.report.enter("Starting", "Preparing the instance")
         self.stop.check()
@@ -120,7 +129,13 @@ class Session:
         )
 
     def variables(self, environment: Environment, view: View, *, first_on_path: str = "") -> dict[str, str]:
-        """Return the environment variables of a command; it inherits none of the service's."""
+        """Return all environment variables of a command, which inherits none of the service's variables.
+
+        Args:
+            environment: The environment in which the command runs.
+            view: The command's view of the file system.
+            first_on_path: A directory to put first on PATH. Default: none.
+        """
         path = f"{environment.prefix}/bin:{_SYSTEM_PATH}"
         return {
             "PATH": f"{first_on_path}:{path}" if first_on_path else path,
@@ -140,12 +155,12 @@ class Session:
 
         Args:
             argv: The command.
-            view: Its view of the file system.
-            variables: Its environment variables.
-            machine_network: Use the machine's network even if the job has a separate one.
+            view: The command's view of the file system.
+            variables: The command's environment variables.
+            machine_network: Use the machine's network even if the job has a separate network. Default: false.
 
         Raises:
-            ClientFailure: The name or value of a variable is not allowed by the operating system.
+            ClientFailure: The operating system does not allow the name or value of a variable.
             InternalFailure: The sandbox cannot be prepared, or the job's network is gone.
         """
         for name, value in variables.items():
@@ -160,7 +175,7 @@ class Session:
             raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
 
     def compiler_cache(self) -> Path | None:
-        """Return the directory of the training compiler's decisions, created if missing; None without the compiler."""
+        """Return the cache directory of the training compiler, created if missing; None without the compiler."""
         name = self.spec.compiler_cache
         if not _DIGEST.fullmatch(name):
             return None
@@ -174,12 +189,12 @@ class Session:
 
     @contextlib.contextmanager
     def needed_process(self) -> Iterator[int | None]:
-        """Return a pidfd of the process without which the script must not run, if any.
+        """Yield a pidfd of the process that the script needs; None if it needs none.
 
-        It is the holder of the job's network, or the agent that keeps the instance's lease.
+        The process is the holder of the job's network, or the agent that keeps the instance's lease.
 
         Raises:
-            OSError: It has ended.
+            OSError: The process has ended.
         """
         process = self.network.holder if self.network else self._agent()
         if process is None:
@@ -206,7 +221,7 @@ class Session:
         return socket if socket is not None and socket.exists() else None
 
     def fetch(self, source: ObjectFile, name: str) -> None:
-        """Copy an object into the private directory of shim and runtime."""
+        """Copy an object into the private directory of shim and runtime, as file ``name``."""
         target, place, check = self.directory.private / name, self.base_dir, self.stop.check
         if not source.origin_uri:
             copy_object(source, target, place=place, check=check)
@@ -243,7 +258,7 @@ class Session:
             (directory.ml / "input/config" / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
 
     def _hosts(self) -> str:
-        """Write ``/etc/hosts``: each name has this machine's loopback address, or its instance's address."""
+        """Return the text of ``/etc/hosts``: host names with their addresses, or with the loopback address."""
         spec = self.spec
         local = "::1 localhost ip6-localhost ip6-loopback\n"
         addresses = [each[0] for each in self.network.instances] if self.network else spec.addresses
@@ -256,7 +271,7 @@ class Session:
         sandbox = self.sandbox
         backend = "" if self.isolation.value == sandbox.name else f" ({sandbox.name})"
         shown = name
-        with contextlib.suppress(MissingInterpreterError):  # one may exist
+        with contextlib.suppress(MissingInterpreterError):  # it may be downloaded
             environment = environments.describe(name, python=self.spec.python)
             shown = f"{name} ({environment.key}), Python {environment.interpreter.version}"
         self.log.note(f"tidemill: isolation={self.isolation}{backend}, environment={shown}")

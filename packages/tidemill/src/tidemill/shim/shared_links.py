@@ -35,7 +35,8 @@ class LinkDirectories:
     def name_of(self, digest: str) -> str:
         """Return the name of the directory for a channel's digest.
 
-        A restart of the machine may lose links, and listings have absolute paths: both go into the name.
+        The name also depends on the boot of the machine, because a restart may lose links, and on the path of the state
+        directory, because listings contain absolute paths.
         """
         parts = f"{digest}\n{ProcessId.own().boot_id}\n{self._state_dir}"
         return hashlib.sha256(parts.encode()).hexdigest()[:40]
@@ -49,18 +50,19 @@ class LinkDirectories:
         return True
 
     def keep_listing(self, name: str, listing: Path) -> None:
-        """Keep a listing, which nothing changes any more, for the next job with the same data."""
+        """Keep a complete listing for the next job with the same data."""
         with contextlib.suppress(OSError):  # another job was faster, or the file system has no links
             self._views.mkdir(mode=0o700, exist_ok=True)
             os.link(listing, self._listing(name))
 
     def filled(self, name: str, fill: Callable[[Path], None], *, poll: Callable[[], None]) -> Built:
-        """Return a complete directory; it is not removed while this process lives.
+        """Return a complete directory, which is not removed until this process ends.
 
         Args:
-            name: From `name_of`.
-            fill: Is called with an empty directory if the directory does not exist yet. What it raises is passed on.
-            poll: Is called several times a second while another process fills it; what it raises ends the wait.
+            name: A result of `name_of`.
+            fill: Called with an empty directory to fill, if the directory does not exist yet. If it raises, the
+                directory is removed.
+            poll: Called several times a second while another process fills the directory; an exception ends the wait.
 
         Raises:
             OSError: The directory cannot be written.
@@ -82,7 +84,7 @@ class LinkDirectories:
         return built
 
     def remove_unused(self, *, idle_s: float) -> int:
-        """Remove the directories that no process holds and none has used for ``idle_s``; return how many."""
+        """Remove directories that no process holds or has used for ``idle_s`` seconds. Return their number."""
         before_s = time.time() - idle_s
         names = {path.name.partition(".")[0] for path in self._views.glob("*")}
         return sum(self._remove(name, before_s) for name in names)

@@ -1,8 +1,8 @@
 """Model archives that are unpacked once per content, and shown read-only to all instances that serve them.
 
-The files are below ``models/SHA256`` of the state directory. Each shim that shows them holds a shared lock on
-the directory while it runs. The first one unpacks under an exclusive lock: other shims wait for it, and if it is
-killed, the next one unpacks again. A shim that ends removes the models that no shim has locked.
+The files are below ``models/SHA256`` of the state directory. Each shim that uses them holds a shared lock on the
+directory while it runs. The first shim unpacks the archive under an exclusive lock; other shims wait. If the first shim
+is killed, the next one unpacks the archive again. A shim that ends removes all models that no shim has locked.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ _PAUSE_S = 0.05
 def shared_model(
     models: Path, sha256: str, *, unpack: Callable[[], Path], wait: Callable[[float], None]
 ) -> Iterator[Path]:
-    """Return the directory with the files of a model archive; they stay until the context is left.
+    """Yield the directory with the files of a model archive. The files are kept until the context is left.
 
     Args:
         models: Directory of all models; created if missing.
         sha256: Digest of the archive, hexadecimal.
-        unpack: Called if the files do not exist: unpacks the archive and returns the directory with its files, which
-            is moved away.
-        wait: Called with a number of seconds while another process unpacks the archive; an exception of it ends the
+        unpack: Called if the files do not exist. Unpacks the archive and returns the directory with its files, which is
+            then moved.
+        wait: Called with a number of seconds to wait while another process unpacks the archive; an exception ends the
             wait.
 
     Raises:
-        ValueError: The digest is not one. It could be a user's text, which must not become a path.
+        ValueError: ``sha256`` is not a SHA-256. Checked because it becomes part of a path.
         OSError: The directory cannot be written.
     """
     if not _DIGEST.fullmatch(sha256):
@@ -50,7 +50,7 @@ def shared_model(
         finally:
             os.close(fd)
     finally:
-        with contextlib.suppress(OSError):  # the next one removes what is left
+        with contextlib.suppress(OSError):  # the next shim removes the rest
             _remove_unused(models)
 
 
@@ -66,7 +66,7 @@ def _locked_files(directory: Path, unpack: Callable[[], Path], wait: Callable[[f
             if not files.is_dir():
                 _fill(directory, unpack)
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            # Between two locks there is no protection: another shim that ends may have removed the files.
+            # Changing the kind of a lock releases it for a moment, in which an ending shim may have removed the files.
             if files.is_dir() and _is_at(fd, directory):
                 return fd
         except BlockingIOError:
@@ -78,12 +78,12 @@ def _locked_files(directory: Path, unpack: Callable[[], Path], wait: Callable[[f
 
 
 def _lock(directory: Path, kind: int) -> int | None:
-    """Return a descriptor of the directory with a lock; None if another process is in the way."""
+    """Return a descriptor of the directory with a lock; None if another process holds a conflicting lock."""
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:  # it was removed in this moment
+    except FileNotFoundError:  # another process has just removed it
         return None
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -97,7 +97,7 @@ def _lock(directory: Path, kind: int) -> int | None:
 
 
 def _is_at(fd: int, directory: Path) -> bool:
-    """Return whether the directory still has its name: a lock on a removed one protects nothing."""
+    """Return whether ``directory`` is still the opened directory; a lock on a removed directory protects nothing."""
     try:
         return os.path.samestat(os.fstat(fd), directory.stat())
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def _is_at(fd: int, directory: Path) -> bool:
 
 
 def _fill(directory: Path, unpack: Callable[[], Path]) -> None:
-    for left in list(directory.iterdir()):  # by a shim that was killed, or before the machine was restarted
+    for left in list(directory.iterdir()):  # from a killed shim, or from before a restart of the machine
         remove_tree(left)
     partial = directory / "partial"
     shutil.move(unpack(), partial)
@@ -113,7 +113,7 @@ def _fill(directory: Path, unpack: Callable[[], Path]) -> None:
 
 
 def _files_of(directory: Path) -> Path:
-    """The place of the files. After a restart of the machine, which may have lost some of them, it is another one."""
+    """Return the directory of the files. Its name changes with a restart of the machine, which may lose files."""
     return directory / f"files-{ProcessId.own().boot_id}"
 
 

@@ -13,7 +13,11 @@ __all__ = ["StopRequest", "StopSignal", "Stopped"]
 
 
 class Stopped(Exception):  # a request, not an error
-    """A stop was requested before the instance's script ran."""
+    """A stop was requested before the instance's script ran.
+
+    Args:
+        reason: Reason of the stop.
+    """
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)
@@ -21,7 +25,7 @@ class Stopped(Exception):  # a request, not an error
 
 
 class StopRequest(Protocol):
-    """Whether a stop was requested. Its descriptor becomes readable then."""
+    """A possible request to stop. The descriptor becomes readable when a stop is requested."""
 
     def fileno(self) -> int: ...
 
@@ -35,15 +39,18 @@ class StopRequest(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a request, and return whether there is one."""
+        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested."""
         ...
 
 
 class StopSignal:
-    """Whether a stop was requested. Its descriptor becomes readable then.
+    """Requests to stop by SIGTERM. The descriptor becomes readable when a stop is requested.
 
-    The handler is installed before ``run.json`` is written, and the server writes ``stop.json`` before it looks for
+    The handler is installed before ``run.json`` is written, and the service writes ``stop.json`` before it reads
     ``run.json``. So no request is lost, in either order.
+
+    Args:
+        directory: Directory of the instance.
     """
 
     def __init__(self, directory: InstanceDirectory) -> None:
@@ -63,7 +70,7 @@ class StopSignal:
         return (self._directory.read_stop() or StopReason.STOPPED) if self._requested else None
 
     def look(self) -> None:
-        """Read a request that was written before this process could get a signal."""
+        """Check for a request that was written before the service could send a signal to this process."""
         if self._directory.read_stop():
             self._requested = True
 
@@ -78,7 +85,7 @@ class StopSignal:
             raise Stopped(reason)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a request, and return whether there is one."""
+        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested."""
         if not self._requested:
             waiting = select.poll()
             waiting.register(self._read_fd, select.POLLIN)

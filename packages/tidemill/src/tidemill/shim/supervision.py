@@ -1,4 +1,4 @@
-"""Run one command of an instance to its end: log its output, enforce stops and the time limit, leave no process."""
+"""Run one command of an instance to its end: log its output, enforce stops and time limit, end all its processes."""
 
 import contextlib
 import ctypes
@@ -25,9 +25,9 @@ __all__ = ["Ended", "Limits", "Running", "adopt_orphans", "supervise"]
 
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 4096
-_LONGEST_WAIT_S = 30.0  # select(2) does not count time asleep; CLOCK_BOOTTIME does
+_LONGEST_WAIT_S = 30.0  # select(2) does not count the time of a suspend, but the clock of the limits does
 _PEER_GRACE_S = 5.0
-_OOM_SCORE = 500  # the kernel kills a job before the service
+_OOM_SCORE = 500  # if memory runs out, the kernel kills a job before the service
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,16 +39,17 @@ class Limits:
 
     Attributes:
         grace_s: Seconds between the request to end and SIGKILL.
-        deadline_s: When to request the end without a stop, in the clock's monotonic time. None: never.
+        deadline_s: Time limit of the command, as a time on the monotonic clock. Default: none.
     """
 
     grace_s: float
     deadline_s: float | None = None
 
     def grace_of(self, reason: StopReason) -> float:
-        """Return the seconds between the request to end and SIGKILL, for this reason.
+        """Return the seconds between the request to end and SIGKILL for a reason.
 
-        If the job has failed elsewhere, the script has nothing to save and may hang in a collective operation.
+        At most 5 s if another instance of the job failed: the script then has nothing to save, and may hang in a
+        collective operation.
         """
         return min(self.grace_s, _PEER_GRACE_S) if reason is StopReason.PEER_FAILED else self.grace_s
 
@@ -58,11 +59,11 @@ class Ended:
     """How a command ended.
 
     Attributes:
-        exit_code: Negative, or 128 + N, for signal N.
-        stop: The reason of the stop, if one was requested before it ended.
-        peak_rss_bytes: Peak memory of its largest process.
-        stderr_tail: The end of its standard error.
-        lost: A process that it needs was gone, so it was killed.
+        exit_code: Exit status; after signal N it is -N, or 128 + N if the command ran below another process.
+        stop: Reason of the stop, if a stop was requested before the command ended; else None.
+        peak_rss_bytes: Peak resident memory of the command's largest process.
+        stderr_tail: The last 4 KiB of standard error.
+        lost: Whether the command was killed because a process that it needs had ended.
     """
 
     exit_code: int
@@ -73,7 +74,12 @@ class Ended:
 
 
 class Running:
-    """A running command, and the ways to end it."""
+    """A running command, and the ways to end it.
+
+    Args:
+        pid: Process id of the command, or of the sandbox around it.
+        control_fd: Write end of the control pipe to tidemill-runtime; -1 without one.
+    """
 
     def __init__(self, pid: int, control_fd: int) -> None:
         self.pid = pid
@@ -86,7 +92,7 @@ class Running:
 
     def terminate_command(self) -> None:
         """Send SIGTERM to the command itself, which may be below processes of the sandbox."""
-        # Process 1 of the sandbox and its parent belong to the sandbox: SIGTERM there would end everything at once.
+        # Process 1 of the sandbox and its parent belong to the sandbox; SIGTERM to them would kill the command at once.
         first = namespace_init(self.pid)
         inner = descendants(first)[:1] if first else [self.pid]
         for pid in inner:
@@ -94,13 +100,13 @@ class Running:
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL; its descendants are killed when its end is noticed."""
+        """Send SIGKILL to the command. `supervise` kills its descendants when the command has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan below this process, so that none escapes."""
+    """Become the parent of all orphaned descendants of this process, so that they can be found and killed."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -118,24 +124,25 @@ def supervise(
     needs: int | None = None,
     cpus: frozenset[int] | None = None,
 ) -> Ended:
-    """Start a command and wait for its end; then end and reap everything below the shim.
+    """Start a command and wait for its end; then kill and reap all descendants of the shim.
 
     Args:
-        launch: What to start. Its descriptors are closed here.
-        log: Takes the lines of both of its output streams.
-        stop: Requests the end.
-        clock: The clock of the limits.
-        limits: When to end it.
+        launch: The command. This function closes its descriptors.
+        log: Stores the lines of standard output and standard error.
+        stop: Requests the end of the command.
+        clock: The clock of ``limits``.
+        limits: Time limit and grace time of the command.
         ask: Called once to end the command; SIGKILL follows after the grace time.
-        control: Read and write end of the control pipe, both closed here.
-        dies_with_shim: Let the kernel kill the command when the shim dies. False if the command itself notices that by
-            the control pipe and ends its children.
-        started: Called when it runs.
-        needs: A pidfd of a process that the command needs: when that process ends, the command is killed.
-        cpus: Processors that it may run on; None: those of this process.
+        control: Read and write end of the control pipe, which this function closes. Default: no pipe.
+        dies_with_shim: Whether the kernel kills the command when the shim dies. False if the command detects that
+            through the control pipe, and ends its children. Default: true.
+        started: Called when the command runs.
+        needs: A pidfd of a process that the command needs. When that process ends, the command is killed. Default:
+            none.
+        cpus: Processors that the command may use. Default: those of this process.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The command cannot be started.
     """
     read_fd, write_fd = control or (-1, -1)
     try:
@@ -219,7 +226,7 @@ class _Supervision:
         self._process.returncode = os.waitstatus_to_exitcode(status)
         kill_descendants()
         for fd, splitter in self._splitters.items():
-            while self._read(fd):  # until the end, or until only an unrelated process has the pipe open
+            while self._read(fd):  # until end of file, or until an unrelated process keeps an empty pipe open
                 pass
             self._log.write(splitter.end())
         return Ended(
@@ -230,13 +237,13 @@ class _Supervision:
         )
 
     def _pass_on_states(self) -> None:
-        """Log the state of progress bars while no new output comes."""
+        """Log the states of progress bars that are due, even without new output."""
         for splitter in self._splitters.values():
             if splitter.due_s is not None:
                 self._log.write(splitter.feed(b"", self._clock.monotonic_s()))
 
     def _read(self, fd: int) -> bool:
-        """Pass on the available output; return False if there is no more, for now or at all."""
+        """Log the available output. Return False if there is none now, or at end of file."""
         try:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:

@@ -1,12 +1,12 @@
-"""Restore checkpoints, and upload certain directories of a job while its script runs and when it has ended.
+"""Restore checkpoints, and upload the synced directories of a job while its script runs and after it has ended.
 
-A thread looks at the directories repeatedly. It uploads the present content of a file, and uploads a file that changes
-again. If an upload fails, for example because the service is away, it is repeated. No link is followed, and nothing is
-deleted in the bucket.
+A thread scans the directories repeatedly, and uploads the current content of each new or changed file. If an upload
+fails, for example because the service cannot be reached, it is repeated. No link is followed, and nothing is deleted in
+the bucket.
 
 A checkpoint consists of several files, and becomes valid with the last one written (TensorFlow's ``checkpoint``).
 Complete files are therefore uploaded in the order of their age, each after all older ones, and a file that changes
-while it is read is not stored. So if the instance is lost, the bucket has the state of the directory at some moment.
+while it is read is not stored. So if the instance is lost, the bucket has the directory as it was at some moment.
 """
 
 import contextlib
@@ -33,12 +33,12 @@ __all__ = ["restore", "synced"]
 _LOOK_EVERY_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _SHARE = 4
-"""The pause after a look at the directories, in multiples of the look's duration, within the two limits above."""
+"""The pause after a scan of the directories, as a multiple of the scan's duration, within the two limits above."""
 _LAST_TRIES_S = 600.0
 _NOTES_MAX = 20
 
 _Stamp = tuple[int, int, int]
-"""Inode, size and time of the last change: if they differ, the file has changed since the last look."""
+"""Inode, size and modification time of a file. If they differ from those of the last scan, the file has changed."""
 
 
 def restore(session: Session, stores: RemoteStores) -> None:
@@ -47,7 +47,7 @@ def restore(session: Session, stores: RemoteStores) -> None:
     Raises:
         ClientFailure: A key is not a path below the directory, or the disk is full.
         InternalFailure: A file of the store is missing or damaged.
-        Stopped: A stop was asked for.
+        Stopped: A stop was requested.
     """
     for wanted in session.spec.synced:
         if not wanted.restored:
@@ -67,7 +67,7 @@ def restore(session: Session, stores: RemoteStores) -> None:
 
 @contextlib.contextmanager
 def synced(session: Session) -> Iterator[None]:
-    """Upload the directories of the spec until the block ends, and then the files that changed since the last look."""
+    """Upload the directories of the spec during the block, and after it the files that changed since the last scan."""
     if not session.spec.synced:
         yield
         return
@@ -96,7 +96,7 @@ class _Synchronization:
         self._folders = [_Folder(session, each) for each in session.spec.synced]
 
     def run(self) -> None:
-        """Upload until the script has ended and each file is uploaded, or cannot be."""
+        """Upload until the script has ended and every file is uploaded, or the uploads are given up after 600 s."""
         try:
             while not self.ended.is_set():
                 began_s = time.monotonic()
@@ -108,11 +108,11 @@ class _Synchronization:
                 time.sleep(_LOOK_EVERY_S)
             if left:
                 self._session.log.note(f"tidemill: {left} files were not uploaded: the service did not answer")
-        except Exception as error:  # noqa: BLE001 - the script must not fail because of it, and its user must know
+        except Exception as error:  # noqa: BLE001 - must not fail the script, but must appear in its log
             self._session.log.note(f"tidemill: uploads have ended: {type(error).__name__}: {error}")
 
     def _look(self, *, is_last: bool) -> int:
-        """Upload changed files, and return how many must be tried again."""
+        """Upload changed files. Return the number of files whose upload must be repeated."""
         return sum(folder.look(is_last=is_last) for folder in self._folders)
 
 
@@ -126,15 +126,15 @@ class _Folder:
         self._client: Any = None
         self._root = session.directory.root_of(wanted)
         self._notes = 0
-        # Files that are there before the script starts came from the bucket.
+        # Files that exist before the script starts were restored from the bucket.
         self._uploaded: dict[str, _Stamp] = dict(self._files())
         self._seen: dict[str, _Stamp] = {}
 
     def look(self, *, is_last: bool) -> int:
-        """Upload files that have changed, and return how many must be tried again.
+        """Upload files that have changed. Return the number of files whose upload must be repeated.
 
         Args:
-            is_last: All processes of the script have ended, so no file is being written.
+            is_last: Whether all processes of the script have ended, so that no file is being written.
         """
         before, self._seen = self._seen, dict(self._files())
         changed = [
@@ -155,14 +155,14 @@ class _Folder:
         try:
             top = open_beneath(self._root, self._wanted.path, directory=True)
         except OSError:
-            return  # the script has removed or replaced it
+            return  # the script has removed or replaced the directory
         try:
             yield from _regular_files(top, "")
         finally:
             os.close(top)
 
     def _upload(self, relative: str, stamp: _Stamp) -> bool:
-        """Upload one file; return False if it must be tried again."""
+        """Upload one file. Return False if the upload must be repeated."""
         try:
             key = f"{self._target.key}/{relative}".encode().decode()
             fd = open_beneath(self._root, f"{self._wanted.path}/{relative}")
@@ -183,7 +183,7 @@ class _Folder:
         return True
 
     def _give_up(self, relative: str, stamp: _Stamp, error: Exception) -> bool:
-        """Log why a file is not uploaded. It is tried again when it changes."""
+        """Log why a file is not uploaded. The upload is repeated only if the file changes."""
         self._uploaded[relative] = stamp
         if self._notes < _NOTES_MAX:
             self._session.log.note(f"tidemill: {relative!r} is not uploaded to {self._wanted.uri}: {error}")
@@ -205,7 +205,7 @@ class _Beginning:
 
 
 class _Whole:
-    """Reads a file that no longer changes. If it changes nevertheless, reading fails, and with it the upload."""
+    """Reads a file that should not change any more. If it changes nevertheless, reading and so the upload fail."""
 
     def __init__(self, file: IO[bytes], stamp: _Stamp) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""A training instance: environment, channels, the runtime, artifacts."""
+"""Run a training instance: prepare environment and channels, run the script, pack the artifacts."""
 
 import os
 import platform
@@ -53,7 +53,7 @@ _UNPUBLISHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trained:
-    """The end of the script, and the times of its run."""
+    """The result of the script, and the times of its run."""
 
     outcome: Outcome
     failure: InstanceFailure | None
@@ -78,7 +78,7 @@ def run_training(session: Session) -> InstanceExit:
         trained = run.train()
     channels.note_use()
     if trained.outcome is Outcome.COMPLETED and feeder.failure:
-        # A script that reads a FIFO itself cannot notice that its data ended early.
+        # A script that reads a FIFO directly cannot detect that its data ended early.
         trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
     session.report.enter("Uploading", "Uploading generated training model")
     artifacts, failure = _artifacts(session, trained)
@@ -96,7 +96,7 @@ def run_training(session: Session) -> InstanceExit:
 
 
 class _Run:
-    """Run the runtime, and once more if it asked for packages."""
+    """Runs the runtime; if the user's code needs packages, installs them and runs the runtime again."""
 
     def __init__(self, session: Session, environment: Environment, feeder: Feeder, channels: Channels) -> None:
         self._session = session
@@ -134,7 +134,7 @@ class _Run:
     def _runtime(self, *, overlay: Overlay | None) -> Ended:
         session = self._session
         view = session.view(self._environment)
-        # A script with its own packages is not started warm: they may replace modules that the warm process imported.
+        # A script with its own packages starts cold: they may replace modules that the warm process has imported.
         warm_socket = None if overlay else session.warm_socket
         view = self._channels.added_to(with_overlay(view, overlay))
         if warm_socket:
@@ -221,7 +221,7 @@ def _written(directory: InstanceDirectory) -> list[Path]:
 
 
 def _download(session: Session) -> tuple[Feeder, Channels]:
-    """Provide code and channels: the files of channels in File mode, the first FIFO of channels in Pipe mode."""
+    """Provide code, checkpoints and channels: files for channels in File mode, the first FIFO for Pipe mode."""
     spec = session.spec
     session.report.enter("Downloading", "Downloading input data")
     if session.task.code:

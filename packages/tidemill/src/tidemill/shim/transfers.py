@@ -1,6 +1,6 @@
 """Read objects of remote S3 stores: each byte once and in order, even if connections break.
 
-Each request is signed when it is sent. Redirections are not followed, so that only servers of the settings get
+Each request is signed when it is sent. Redirections are not followed, so that only servers named in the settings get
 requests.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["RemoteBody", "RemoteFault", "Transfers", "TransfersClosed"]
 _CONNECT_TIMEOUT_S = 10.0
 _SILENCE_TIMEOUT_S = 60.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger
-_TRIES = 6  # without any byte
+_TRIES = 6  # in a row that received no byte
 _FIRST_PAUSE_S = 0.2
 _ERROR_BYTES = 4096
 _OK, _PARTIAL, _TOO_MANY, _SERVER_FAULTS = 200, 206, 429, range(500, 600)
@@ -40,7 +40,7 @@ _ADVICE = {
 
 
 class RemoteFault(Exception):
-    """An object cannot be read; the message names it and its endpoint, in one line."""
+    """An object cannot be read; the message is one line with the object, the endpoint and the reason."""
 
 
 class TransfersClosed(Exception):
@@ -48,7 +48,7 @@ class TransfersClosed(Exception):
 
 
 class _Broken(Exception):
-    """An error that a further attempt may not have."""
+    """A transient error, after which the request is repeated."""
 
 
 class Transfers:
@@ -74,7 +74,7 @@ class Transfers:
         self.close()
 
     def close(self) -> None:
-        """End every transfer at once, even if other threads wait for it."""
+        """End all transfers at once, even while other threads wait for them."""
         self._closed.set()
         with self._lock:
             for connection in self._open:
@@ -87,18 +87,18 @@ class Transfers:
         """Raise if the group was closed.
 
         Raises:
-            TransfersClosed: It was closed.
+            TransfersClosed: The group was closed.
         """
         if self._closed.is_set():
             raise TransfersClosed
 
     def pause(self, pause_s: float) -> None:
-        """Wait, at most until `close`."""
+        """Wait for ``pause_s`` seconds, or until `close`."""
         self._closed.wait(pause_s)
 
     @contextlib.contextmanager
     def connection(self, scheme: str, netloc: str) -> Iterator["_Connection"]:
-        """Yield a connection; it is kept for the next transfer if it is `reusable` afterwards."""
+        """Yield a connection to a server. It is kept for the next transfer if its ``reusable`` is true afterwards."""
         connection = self._take(scheme, netloc)
         try:
             yield connection
@@ -114,7 +114,7 @@ class Transfers:
                     connection.close()
 
     def forget_idle(self) -> None:
-        """Close unused connections: if one was found dead, the others may be dead, too."""
+        """Close all idle connections. Called after one connection broke, because the others may be broken too."""
         with self._lock:
             for connection in self._idle:
                 connection.close()
@@ -134,7 +134,7 @@ class Transfers:
 
 
 class RemoteBody:
-    """The bytes of one object. After a broken connection, reading goes on at the next byte over a new one.
+    """The bytes of one object. After a broken connection, reading continues at the next byte over a new connection.
 
     Args:
         entry: The object.
@@ -150,7 +150,7 @@ class RemoteBody:
         """Yield the whole object in pieces of at most ``piece_bytes``.
 
         Raises:
-            RemoteFault: It cannot be read to its end, or has changed since the job was planned.
+            RemoteFault: The object cannot be read completely, or has changed since the job was planned.
             TransfersClosed: The group was closed.
         """
         offset, failures = 0, 0
@@ -174,7 +174,7 @@ class RemoteBody:
 
     @contextlib.contextmanager
     def _response(self, offset: int) -> Iterator[HTTPResponse]:
-        """Return the answer to a request for all bytes from ``offset`` on."""
+        """Yield the answer to a request for all bytes from ``offset`` on."""
         try:
             url = urlsplit(self._transfers.stores.link(self._entry))
         except RemoteUnusable as error:
@@ -220,7 +220,7 @@ class _Connection(HTTPConnection):
     Args:
         scheme: ``http`` or ``https``.
         netloc: Host and port.
-        tls: The context that verifies the server, for https.
+        tls: TLS context that verifies the server; None for http.
     """
 
     def __init__(self, scheme: str, netloc: str, tls: ssl.SSLContext | None) -> None:
@@ -247,7 +247,7 @@ class _Connection(HTTPConnection):
         self._check_interrupted(sock)  # a socket that is still connecting cannot be shut down
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls:
-            # The handshake comes last, since the connected socket can be interrupted.
+            # Separate the handshake from wrap_socket, so that `interrupt` can end it.
             tls = self._tls.wrap_socket(sock, server_hostname=self.host, do_handshake_on_connect=False)
             self._use(tls)
             tls.do_handshake()
@@ -261,14 +261,14 @@ class _Connection(HTTPConnection):
             self._socket.close()
 
     def interrupt(self) -> None:
-        """End the operation of another thread on it, and notify the store."""
+        """End the operation of another thread on this connection, and reset the connection to the store."""
         self._interrupted = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # After a shutdown Linux does not announce the room that reading makes: a store whose window was full
-                # when the other thread read the rest would wait in its send for minutes. A reset ends it at once.
+                # After a shutdown, Linux does not send window updates when the other thread reads the rest. A store
+                # whose send window was full would then wait for minutes. A reset ends its wait at once.
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                # Not the TLS socket's method, which would remove the TLS object that the other thread reads with.
+                # Not the method of the TLS socket, which would remove the TLS object that the other thread uses.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _use(self, sock: socket.socket) -> socket.socket:
@@ -291,7 +291,7 @@ def _words(error: Exception) -> str:
 
 
 def _code(response: HTTPResponse) -> str:
-    """Return S3's code of an error."""
+    """Return the S3 error code of an answer; empty without one."""
     with contextlib.suppress(OSError, HTTPException):
         found = _CODE.search(response.read(_ERROR_BYTES))
         return found[1].decode() if found else ""

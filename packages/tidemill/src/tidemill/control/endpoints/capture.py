@@ -88,7 +88,13 @@ class Capture:
         self._waiting_bytes = 0
 
     def note(self, captured: Captured, call: Call, answer: Answer) -> None:
-        """Buffer a request and its answer, if the sample includes them."""
+        """Buffer a request and its answer, if the sample includes them.
+
+        Args:
+            captured: Source of the request, and the capture configuration.
+            call: The request.
+            answer: The answer.
+        """
         config = captured.config
         if answer.status >= 400 or self._chance.random() * 100 >= config["InitialSamplingPercentage"]:
             return

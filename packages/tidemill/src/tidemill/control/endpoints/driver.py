@@ -351,7 +351,7 @@ class EndpointDriver:
 
     def _endpoint(self, key: str) -> Endpoint | None:
         name, _, endpoint_id = key.partition("/")
-        # In this order: a record moves from its name to its own id, never back.
+        # The order matters: the record of a Deleting endpoint may move from its name to its id, but never back.
         for kind, record_name in ((ENDPOINT, name), (ENDPOINT_REMOVAL, endpoint_id)):
             record = self._records.get(kind, record_name)
             endpoint = Endpoint.from_document(record.document) if record else None

@@ -33,6 +33,11 @@ class Instances:
     async def start(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> None:
         """Launch an instance; if it was launched already, complete that launch.
 
+        Args:
+            endpoint: Endpoint of the instance.
+            variant: Variant of the instance.
+            instance: The instance.
+
         Raises:
             DataMissing: The model archive does not exist.
             LaunchError: The instance cannot be started.
@@ -47,7 +52,7 @@ class Instances:
             await asyncio.to_thread(self._executor.launch, [spec])
 
     async def observe(self, instance: Instance) -> InstanceStatus:
-        """Return what an instance has reported."""
+        """Return the reported status of an instance."""
         return await asyncio.to_thread(self._executor.observe, ref_of(instance))
 
     async def healthy(self, instance: Instance) -> bool:
@@ -60,7 +65,7 @@ class Instances:
     async def send(
         self, instance: Instance, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
-        """Send a request to an instance; raises as `Invoker.send`."""
+        """Send a request to an instance. Arguments, result and exceptions are those of `Invoker.send`."""
         return await self._invoker(ref_of(instance)).send(method, path, body, headers=headers, timeout_s=timeout_s)
 
     async def ended(self, instance: Instance) -> bool:

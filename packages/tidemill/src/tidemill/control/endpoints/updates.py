@@ -79,6 +79,11 @@ def resized(serving: Deployment, wanted: Iterable[Mapping[str, Any]], *, at_ms: 
 
     Existing instances are kept up to the new count.
 
+    Args:
+        serving: The serving deployment.
+        wanted: The DesiredWeightsAndCapacities of the request.
+        at_ms: The current time, in milliseconds since the epoch.
+
     Raises:
         ValidationException: A variant does not exist or is named twice, or a count or weight is out of range.
     """

@@ -1,4 +1,4 @@
-"""What a CreateTransformJob request must satisfy beyond AWS's model and the table of refused members."""
+"""Check a CreateTransformJob request beyond AWS's model and the table of refused members."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,10 @@ _MAX_INSTANCES = 8
 
 
 def check_transform_request(request: Mapping[str, Any]) -> None:
-    """Refuse what cannot be run as asked.
+    """Refuse a request that cannot run as asked.
+
+    Args:
+        request: The members of CreateTransformJob.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
@@ -30,10 +33,13 @@ def check_transform_request(request: Mapping[str, Any]) -> None:
 
 
 def check_transform_model(model: Mapping[str, Any]) -> None:
-    """Refuse a model that answers only for a named target.
+    """Refuse a multi-model container, which would need a TargetModel in each request.
+
+    Args:
+        model: The members of the model's CreateModel request.
 
     Raises:
-        ValidationException: It is one of Mode MultiModel.
+        ValidationException: The model has Mode MultiModel.
     """
     container = model.get("PrimaryContainer") or model["Containers"][0]
     if container.get("Mode") == "MultiModel":

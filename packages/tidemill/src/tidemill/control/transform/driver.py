@@ -1,7 +1,7 @@
-"""Drives every transform job from its creation to its end: one task a job.
+"""Drive each transform job from its creation to its end, with one task per job.
 
-The truth is in the store, in the instances' files and in the results: after kill -9 the next driver starts a task for
-each job that has not ended, finds its servers running, and goes on with the objects that have no result yet.
+All state is in the store, in the instances' files and in the results. After kill -9 the next service starts a task for
+each job that has not ended, finds its servers running, and continues with the objects that have no result yet.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 class _Failed(Exception):
-    """The job cannot go on; the text is its FailureReason."""
+    """The job cannot continue; the message becomes its FailureReason."""
 
 
 class _StopRequested(Exception):
@@ -64,16 +64,16 @@ class TransformDriver(JobDriver[TransformJob]):
     """Runs the accepted transform jobs.
 
     Args:
-        records: Where jobs are kept.
-        objects: The store of the data and of the results.
-        executor: Runs their instances.
-        planner: Makes specs of instances.
-        slots: Room for instances, which training jobs take from, too.
+        records: Stores the jobs.
+        objects: Stores data and results.
+        executor: Runs the jobs' instances.
+        planner: Creates the specs of instances.
+        slots: Limits how many instances run at the same time; shared with training jobs.
         archive: Marks the jobs that are cleaned up.
         roles: The policies of roles.
-        remotes: The stores of other buckets, by bucket name or pattern.
+        remotes: Remote S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
-        clock: Time.
+        clock: Provides the current time.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class TransformDriver(JobDriver[TransformJob]):
             self._slots.release(count)
 
     async def _admitted(self, job: TransformJob, count: int) -> None:
-        """Wait for room, in one queue with training jobs."""
+        """Wait for slots, in the same queue as training jobs."""
         self._raise_if_stopping(job.name)
         place = asyncio.create_task(self._slots.take(count))
         try:
@@ -162,7 +162,7 @@ class TransformDriver(JobDriver[TransformJob]):
         faults.point("control.transform.launched")
 
     async def _transform(self, job: TransformJob) -> None:
-        """Transform the objects once the servers answer, and watch job and servers meanwhile."""
+        """Transform the objects once all servers answer; meanwhile watch for a stop request and for ended servers."""
         source = job.request["TransformInput"]["DataSource"]["S3DataSource"]
         inputs = await asyncio.to_thread(
             lambda: Channels(self._objects, self._remotes).listing(source, what="TransformInput")
@@ -201,7 +201,7 @@ class TransformDriver(JobDriver[TransformJob]):
         )
 
     async def _answering(self, job: TransformJob, servers: list[ModelServer]) -> None:
-        """Until every server has loaded the model."""
+        """Wait until every server has loaded the model."""
         deadline_s = self._clock.monotonic_s() + _HEALTHY_WITHIN_S
         waiting = list(servers)
         while waiting:
@@ -216,7 +216,7 @@ class TransformDriver(JobDriver[TransformJob]):
         return bool(phases) and phases[-1].status == "Serving"
 
     async def _watched(self, job: TransformJob, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of ``work``, unless the job is stopped or an instance ends before."""
+        """Return the result of ``work``; cancel it and raise if the job is stopped or an instance ends first."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -242,9 +242,10 @@ class TransformDriver(JobDriver[TransformJob]):
         await self._update(job.name, lambda now: now if now.started_ms else replace(now, started_ms=at_ms))
 
     async def _end(self, job: TransformJob, status: TransformStatus, *, reason: str) -> None:
-        """Decide the end, end the servers, commit the end, then clean up. A terminal state is never left again.
+        """Store the decision, end the servers, commit the job's end, then clean up.
 
-        A service that is killed here leaves servers that have ended: the next one must not take that for a failure.
+        The decision is stored first: if the service is killed after it ended the servers, the next service must not
+        take the ended servers for a failure. A job never leaves a terminal state.
         """
         if not job.status.terminal:
             job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason[:_FAILURE_LIMIT]))
@@ -257,7 +258,7 @@ class TransformDriver(JobDriver[TransformJob]):
         await asyncio.to_thread(self.clean_up, job)
 
     async def _end_servers(self, job: TransformJob) -> None:
-        """Let the servers end in order, so that the log has all they wrote."""
+        """Ask the servers to end, and wait until they have, so that the log is complete."""
         deadline_s = self._clock.monotonic_s() + _END_WITHIN_S
         for ref in _refs(job):
             state = await asyncio.to_thread(self._executor.observe, ref)
@@ -266,11 +267,11 @@ class TransformDriver(JobDriver[TransformJob]):
         for ref in _refs(job):
             while (await asyncio.to_thread(self._executor.observe, ref)).running:
                 if self._clock.monotonic_s() > deadline_s:
-                    break  # they are killed when the job is cleaned up
+                    break  # cleaning up the job kills the servers
                 await self._queue.wait(job.name, timeout_s=_PING_EVERY_S)
 
     def clean_up(self, job: TransformJob) -> None:
-        """Remove what the ended job needs no more, keep what repeats it, and mark it as finished."""
+        """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished."""
         states = [self._executor.observe(ref) for ref in _refs(job)]
         self._executor.reap(job.job_id)
         if any(state.launched for state in states):

@@ -1,7 +1,7 @@
 """Transform one object of a job: split it, send its records, and assemble the results in the order of the records.
 
-The number of concurrent requests is limited by the job, and a request counts until its result is written. So memory
-depends on the size of requests and answers, never on the size of the object.
+The job limits the number of concurrent requests, and a request counts until its result is written. So the memory used
+depends on the size of requests and answers, not on the size of the object.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _IN_LOOP_BYTES = 64 * 1024
 
 
 class ObjectFailed(Exception):
-    """An object has no result; the text names object and record and says why, in the form of a FailureReason."""
+    """An object has no result. The message names object, record and cause, in the form of a FailureReason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ObjectTransform:
     Args:
         uri: URI of the object, for messages.
         file: Content of the object.
-        assembly: How requests are built and results assembled.
+        assembly: Builds requests and assembles results.
         server: The server that gets the requests.
         room: Limits the concurrent requests to that server.
     """

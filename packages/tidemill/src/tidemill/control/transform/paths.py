@@ -1,4 +1,4 @@
-"""JSONPath as DataProcessing has it: names, indexes, slices and wildcards, without ``..`` and filters.
+"""The JSONPath subset of DataProcessing: names, indexes, slices and wildcards, without ``..`` and filters.
 
 A path to a single value selects that value. Several names select an object with those members; everything else that
 can select several values, such as ``$[1:]``, selects a list.
@@ -21,10 +21,10 @@ class Path:
     """A compiled path.
 
     Args:
-        text: E.g. ``$.features`` or ``$[1:]``.
+        text: The path, e.g. ``$.features`` or ``$[1:]``.
 
     Raises:
-        ValueError: It is not a path, or uses an operator that DataProcessing does not have.
+        ValueError: ``text`` is not a path, or uses an operator that DataProcessing does not have.
     """
 
     def __init__(self, text: str) -> None:
@@ -36,11 +36,11 @@ class Path:
 
     @property
     def whole(self) -> bool:
-        """Whether it is ``$``, which selects everything."""
+        """Whether the path is ``$``, which selects everything."""
         return self._path is None or not self._path.segments
 
     def select(self, value: Any) -> Any:
-        """Return what the path selects in a JSON value.
+        """Return the part of a JSON value that the path selects.
 
         Raises:
             NothingSelected: The path selects nothing. A slice or a wildcard that selects nothing is an empty list.

@@ -1,4 +1,4 @@
-"""Cuts an object into records: lines, RecordIO or TFRecord, in bounded memory.
+"""Split an object into records (lines, RecordIO or TFRecord), in bounded memory.
 
 Formats: RecordIO is a magic number, a length and padding to four bytes around each record; TFRecord is a length, a
 checksum, the record and its checksum.
@@ -76,7 +76,7 @@ def _tf_records(file: IO[bytes], limit_bytes: int) -> Iterator[tuple[bytes, byte
 
 
 def _masked(data: bytes) -> int:
-    """TFRecord's form of CRC-32C."""
+    """Return the masked CRC-32C of TFRecord."""
     from awscrt.checksums import crc32c  # takes long to import, and a service may never transform TFRecords
 
     value = crc32c(data)

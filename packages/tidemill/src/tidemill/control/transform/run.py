@@ -1,6 +1,6 @@
 """Transform all objects of a job, distributed over its instances. Each result appears complete or not at all.
 
-The metadata of a result has the id of its job, so that a service that continues the job after a restart can skip it.
+The metadata of a result contains the id of its job. A restarted service skips the objects that have such a result.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class TransformRun:
         job: The job.
         inputs: Objects to transform.
         servers: One server per instance.
-        assembly: How requests are built and results assembled.
+        assembly: Builds requests and assembles results.
         rights: Checks what the model's role may read and write.
         objects: Holds objects of the service's own S3, and stores the results.
         remotes: Remote S3 stores by bucket name or pattern.
@@ -75,7 +75,7 @@ class TransformRun:
         """Transform every object that has no result of this job yet.
 
         Raises:
-            ServiceUnavailable: The disk is full; the rest can be done later.
+            ServiceUnavailable: The disk is full. A later call continues with the objects that have no result.
         """
         waiting = iter(self.inputs)
         try:

@@ -1,1 +1,1 @@
-"""Instances on other machines: their records, leases and assignments. What places them is a `Placement`."""
+"""Instances on other machines: their records, leases and assignments. A `Placement` selects the machines."""

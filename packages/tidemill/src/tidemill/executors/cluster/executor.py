@@ -1,7 +1,7 @@
-"""Runs training instances on the machines of a cluster. The service's side: launches, leases, stops.
+"""Run training instances on the machines of a cluster. This is the service's side: launches, leases, stops.
 
-On each machine an agent (`tidemill.node`) does the rest. It fetches data from the service's S3, runs the instance as
-the local executor does, and reports by a small signed API, whose requests arrive at `ClusterInstances`.
+On each machine an agent (`tidemill.node`) fetches data from the service's S3, runs the instance as the local executor
+does, and sends reports through a small signed API. `ClusterInstances` processes these reports.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ _SECRET_BYTES = 32
 
 
 class ClusterExecutor:
-    """Runs training instances through a placement.
+    """Runs training instances through a placement. Implements `tidemill.executors.base.Executor`.
 
     Args:
         root: Directory of the records of instances.
-        placement: Places them.
-        logs: Takes the lines of their logs.
-        service_url: The service as the machines of the cluster reach it.
-        lease_s: Time without an answer of the service after which an instance ends itself.
-        isolation: The setting of that name, for the machines.
-        shares: What instances take of their machines, by instance type or pattern.
+        placement: Reserves machines, and starts and ends agents on them.
+        logs: Stores the log lines of the instances.
+        service_url: Returns the URL at which the machines of the cluster reach the service.
+        lease_s: Seconds without an answer of the service after which an agent ends its instance.
+        isolation: The setting ``isolation`` for the machines. Default: ``auto``.
+        shares: Resources of a machine that an instance takes, by instance type or pattern. Default: one CPU.
 
     Methods may be called from several threads; `changed` from one event loop.
     """
@@ -97,15 +97,15 @@ class ClusterExecutor:
             raise
 
     def relaunch(self, ref: InstanceRef) -> None:
-        # A service that died between the record and the start leaves a lease without an agent. It ends, and the job
-        # has its next attempt.
+        # A service that died between record and start leaves a lease without an agent. When that lease ends, the job
+        # starts its next attempt.
         if self.instances.knows(ref):
             self._leases.add(ref)
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
         found = []
         for job_id in self.instances.jobs():
-            # Jobs that are cleaned up may be very many: no more than this question for each.
+            # There may be very many cleaned-up jobs, so nothing else is done for each of them.
             for ref in () if finished(job_id) else self.instances.known(job_id):
                 known = self.instances.identify(ref)
                 if known is not None:
@@ -176,13 +176,13 @@ class ClusterExecutor:
         self._leases.add(spec.ref)
 
     def _shares_of(self, specs: Sequence[InstanceSpec]) -> tuple[MachineShare, ...]:
-        """What each instance of an attempt takes of its machine."""
+        """Return the share of its machine that each instance of an attempt takes, in the order of hosts."""
         groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
         shares = {host: share_of(each["instance_type"], self._shares) for each in groups for host in each["hosts"]}
         return tuple(shares.get(host, MachineShare()) for host in specs[0].hosts)
 
     def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
-        """The secret of the instances that were started already, else a new one."""
+        """Return the secret of the attempt's started instances, or a new one if none was started."""
         for spec in specs:
             if self.instances.knows(spec.ref):
                 return self.instances.spec(spec.ref).peer_secret

@@ -1,4 +1,4 @@
-"""Whether the machines of a cluster, if all were free, could run the instances of a job on different machines."""
+"""Check whether a cluster, if all its machines were free, could run each instance of a job on a different machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,19 @@ __all__ = ["MachineSize", "too_few"]
 
 _SHOWN = 6
 _RAYS_OWN = "ray.io/"
-"""Labels that Ray gives every machine. They can be asked for, and are too many to be shown."""
+"""Prefix of the labels that Ray adds to every machine. They can be required, but messages omit them as too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSize:
-    """What a machine has in all."""
+    """The resources of a machine, whether free or in use.
+
+    Attributes:
+        address: IP address.
+        cpus: Number of CPUs.
+        gpus: Number of GPUs.
+        labels: Ray's labels of the machine.
+    """
 
     address: str
     cpus: float
@@ -22,7 +29,7 @@ class MachineSize:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def fits(self, share: MachineShare) -> bool:
-        """Whether the machine, if it were free, could give a share."""
+        """Return whether the machine, if it were free, could provide a share."""
         has_labels = all(self.labels.get(name) == value for name, value in share.labels.items())
         return has_labels and self.cpus >= share.cpus and self.gpus >= (share.gpus or 0)
 
@@ -33,11 +40,11 @@ class MachineSize:
 
 
 def too_few(shares: Sequence[MachineShare], machines: Sequence[MachineSize]) -> str:
-    """Return why the machines are too few; empty if each instance can have one.
+    """Return why the machines do not suffice; empty if each instance can have a machine.
 
     Args:
-        shares: What each instance takes.
-        machines: Those of the cluster.
+        shares: The share of a machine that each instance takes.
+        machines: The machines of the cluster.
     """
     given: dict[int, int] = {}  # machine: instance
     placed = sum(_place(index, shares, machines, given, set()) for index in range(len(shares)))
@@ -58,7 +65,7 @@ def _place(
     given: dict[int, int],
     tried: set[int],
 ) -> bool:
-    """Find a machine for an instance, if need be by moving those that have one (a maximum bipartite matching)."""
+    """Find a machine for an instance, and move other instances if needed (maximum bipartite matching)."""
     for number, machine in enumerate(machines):
         if number not in tried and machine.fits(shares[instance]):
             tried.add(number)

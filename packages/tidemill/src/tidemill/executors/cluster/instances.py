@@ -1,7 +1,8 @@
-"""The instances of a cluster as the service knows them: what their agents report, and until when their leases last.
+"""The service's records of the instances of a cluster: the reports of their agents, and their leases.
 
 An agent renews the lease of its instance with every report. An instance whose lease has ended counts as lost: by then
-its agent has ended it, whether it could reach the service or not. So no two attempts of an instance ever run at once.
+its agent has ended it, even if the agent could not reach the service. So two attempts of an instance never run at the
+same time.
 """
 
 import asyncio
@@ -31,11 +32,17 @@ _ENDED_S = 1.0
 
 @dataclass(slots=True)
 class _Attempt:
-    """What the files of an attempt say, so that a heartbeat reads none of them.
+    """Cached content of an attempt's files, so that a heartbeat does not read files.
 
     Attributes:
-        lease_file: Its modification time tells a later service when the lease was renewed.
-        until_s: When the lease ends, by the monotonic clock.
+        job_name: Name of the job.
+        log: Log stream of the instance.
+        lease_file: File whose modification time is that of the last renewal, for a later service.
+        phases: Phases that the agent has reported.
+        ended: Whether the agent has reported a result.
+        stop: Why the instance is to stop, if it is.
+        until_s: End of the lease by the monotonic clock, in seconds.
+        log_begin: Size of the log stream before the attempt, in bytes; None if not read yet.
     """
 
     job_name: str
@@ -51,11 +58,13 @@ class _Attempt:
 class ClusterInstances:
     """Records of instances below ``root``. May be used from several threads.
 
+    Implements `tidemill.executors.cluster.reports.InstanceReports`.
+
     Args:
         root: Directory of the records, on the service's machine.
-        logs: Takes the lines of logs.
-        lease_s: Length of a lease.
-        changed: Called with each instance that has news.
+        logs: Stores the log lines.
+        lease_s: Length of a lease in seconds.
+        changed: Called with each instance whose status has changed.
     """
 
     def __init__(
@@ -76,7 +85,7 @@ class ClusterInstances:
         return self._lease_s
 
     def knows(self, ref: InstanceRef) -> bool:
-        """Whether an attempt was launched and not removed."""
+        """Return whether an attempt was launched and not removed."""
         return ref in self._attempts or self._directory(ref).spec_file.exists()
 
     def known(self, job_id: str) -> Iterator[InstanceRef]:
@@ -102,7 +111,7 @@ class ClusterInstances:
         return spec_from_json(value)
 
     def add(self, spec: InstanceSpec) -> None:
-        """Record an attempt that is about to start. Its lease begins."""
+        """Record an attempt that is about to start, and begin its lease."""
         directory = self._directory(spec.ref)
         directory.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         (directory.path / _LEASE_FILE).touch()
@@ -114,13 +123,13 @@ class ClusterInstances:
         shutil.rmtree(self._directory(ref).path, ignore_errors=True)
 
     def end_job(self, job_id: str) -> None:
-        """End the leases of all attempts of a job. Their records stay, in files alone."""
+        """End the leases of all attempts of a job, and drop them from memory. Their files stay."""
         for ref in list(self.known(job_id)):
             self.end_lease(ref)
             self._attempts.pop(ref, None)
 
     def identify(self, ref: InstanceRef) -> KnownInstance | None:
-        """Return which job an attempt belongs to; None if its record cannot be read."""
+        """Return the attempt with its job; None if its record cannot be read."""
         with contextlib.suppress(ValueError, KeyError, TypeError, UnknownInstance):
             spec = self.spec(ref)
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
@@ -157,7 +166,7 @@ class ClusterInstances:
         return attempt.stop
 
     def request_stop(self, ref: InstanceRef, reason: StopReason) -> None:
-        """Record that an attempt is to stop, unless it was asked before; its agent hears of it at once."""
+        """Record that an attempt is to stop, unless a stop is recorded; answer its agent's waiting request at once."""
         with self._lock:
             attempt = self._attempt(ref)
             if attempt.stop is None:
@@ -166,7 +175,7 @@ class ClusterInstances:
         self._wake(ref)
 
     def close(self) -> None:
-        """Let no request wait any more: the service is about to end."""
+        """Answer all waiting requests, because the service is about to end."""
         self._closing = True
         for ref in list(self._waiting):
             self._wake(ref)
@@ -177,7 +186,7 @@ class ClusterInstances:
         waiter = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.setdefault(ref, []).append(waiter)
         try:
-            # Looked at after the event is there: a stop in between sets it.
+            # Check after the event is registered, so that a stop in between sets the event.
             if self._stop(ref) is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waiter[1].wait(), timeout_s)
@@ -195,7 +204,7 @@ class ClusterInstances:
         return self._logs.received_bytes(attempt.log) - begin
 
     def status(self, ref: InstanceRef) -> InstanceStatus:
-        """Return what an attempt has reported; it runs as long as its lease lasts."""
+        """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends."""
         try:
             attempt = self._attempt(ref)
         except UnknownInstance:
@@ -209,14 +218,14 @@ class ClusterInstances:
         )
 
     def runs(self, ref: InstanceRef) -> bool:
-        """Whether an attempt has a lease and no result: `InstanceStatus.running` for little."""
+        """Return whether an attempt has a lease and no result. Cheaper than `status`."""
         try:
             return _runs(self._attempt(ref))
         except UnknownInstance:
             return False
 
     def lease_end_s(self, ref: InstanceRef) -> float:
-        """Return when the lease of an attempt ends, by the monotonic clock; 0 if the attempt is over."""
+        """Return the end of an attempt's lease by the monotonic clock, in seconds; 0 if the attempt is over."""
         try:
             attempt = self._attempt(ref)
         except UnknownInstance:
@@ -235,7 +244,7 @@ class ClusterInstances:
         return InstanceDirectory.of(self._root, ref)
 
     def _attempt(self, ref: InstanceRef) -> _Attempt:
-        """Return what is known of an attempt, read from its files if an earlier service wrote them.
+        """Return the cached state of an attempt; read it from the files if it is not cached.
 
         Raises:
             UnknownInstance: There is no such attempt.
@@ -273,7 +282,7 @@ class ClusterInstances:
         return found.stop if found is not None else None
 
     def _wake(self, ref: InstanceRef) -> None:
-        """Let the request of an agent that waits for a stop be answered."""
+        """Wake the requests of an agent that wait for a stop, so that they are answered."""
         for loop, event in self._waiting.get(ref, ()):
             loop.call_soon_threadsafe(event.set)
 
@@ -282,7 +291,7 @@ class ClusterInstances:
             if not attempt.ended and not _runs(attempt):
                 raise _lease_over(ref, attempt)
             attempt.until_s = time.monotonic() + self._lease_s
-            with contextlib.suppress(FileNotFoundError):  # the job has just been removed
+            with contextlib.suppress(FileNotFoundError):  # the job was removed meanwhile
                 os.utime(attempt.lease_file)
 
     def _log_begin(self, ref: InstanceRef, attempt: _Attempt) -> int:

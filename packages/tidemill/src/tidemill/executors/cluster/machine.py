@@ -1,4 +1,4 @@
-"""The agents of one machine: start and end them, independently of the scheduler that places instances there."""
+"""Start and end the agents of one machine, independently of the scheduler that places instances there."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _KILL_TIMEOUT_S = 10.0
 
 
 class Machine:
-    """Starts and ends agents on the machine that it runs on.
+    """Starts and ends agents on this machine.
 
     Args:
         root: Directory of the instances of this machine.
@@ -36,11 +36,11 @@ class Machine:
 
         Args:
             ref: The instance.
-            assignment: What the agent is to run.
-            gpus: Those that the script sees, as CUDA_VISIBLE_DEVICES names them. None hides none.
+            assignment: The serialized `Assignment` of the agent.
+            gpus: GPUs that the script may use, in the format of CUDA_VISIBLE_DEVICES. Default: all of the machine.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The agent cannot be started.
         """
         self._remove_remains()
         directory = self._directory(ref)
@@ -59,7 +59,7 @@ class Machine:
             os.close(null)
 
     def kill(self, ref: InstanceRef) -> None:
-        """SIGKILL to the agent of an instance and to all processes of the instance."""
+        """Send SIGKILL to the agent of an instance and to all processes of the instance."""
         agent = self._agent(ref)
         if agent is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -88,7 +88,7 @@ class Machine:
         return _process(self._directory(ref) / PROCESS_FILE)
 
     def _directory(self, ref: InstanceRef) -> Path:
-        # The job's id is hexadecimal: the wire and the executor see to it.
+        # The job's id is safe in a path: the service's API and the executor only pass hexadecimal ids.
         return self._root / f"{ref.job_id}-{ref.instance_index}-{ref.attempt}"
 
 

@@ -1,4 +1,4 @@
-"""The seam between the executor of a cluster and what places its instances on machines, e.g. Ray."""
+"""The interface between the executor of a cluster and the scheduler that places instances on machines, e.g. Ray."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,45 +13,47 @@ __all__ = ["Placement"]
 class Placement(Protocol):
     """Reserves machines, and starts and ends the agents of instances on them.
 
-    What it reserved outlives the service: a later service finds it by the instances' references. Methods may be called
-    from several threads.
+    Reservations outlive the service; a later service finds them by the references of the instances. Methods may be
+    called from several threads.
     """
 
-    def capacity(self) -> Capacity: ...
+    def capacity(self) -> Capacity:
+        """Return the capacity of the cluster, which may change. Does not block."""
+        ...
 
     def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
         """Reserve a machine for each instance of an attempt, all or none. Return the machines' IP addresses in order.
 
-        Repeating it returns the same machines.
+        A repeated call returns the same machines.
 
         Args:
             job_id: The job.
-            attempt: Its attempt.
-            shares: What each instance takes of its machine.
+            attempt: Number of the job's attempt.
+            shares: The share of its machine that each instance takes.
 
         Raises:
-            CapacityError: The cluster has too few machines that fit, busy ones included.
-            MachinesBusy: Too few of those that fit are free.
+            CapacityError: The cluster has too few suitable machines, including busy ones.
+            MachinesBusy: The cluster has enough suitable machines, but too few are free.
             LaunchError: The cluster cannot be reached.
         """
         ...
 
     def start(self, ref: InstanceRef, assignment: bytes) -> None:
-        """Start the agent of an instance on its machine. An agent that was started is left as it is.
+        """Start the agent of an instance on its machine, unless the agent was started before.
 
         Raises:
-            LaunchError: It cannot be started.
+            LaunchError: The agent cannot be started.
         """
         ...
 
     def kill(self, ref: InstanceRef) -> bool:
-        """SIGKILL to the agent and to all processes of the instance. Return whether its machine could be reached."""
+        """Send SIGKILL to the agent and all processes of an instance. Return whether its machine was reached."""
         ...
 
     def release(self, job_id: str) -> None:
-        """Kill what is left of a job, remove its files on the machines, and give the machines back.
+        """Kill the remaining processes of a job, remove its files on the machines, and release the machines.
 
-        A machine that cannot be reached keeps its part, which ends with the lease.
+        On a machine that cannot be reached, the processes end with their lease.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What the service's own API passes on of the reports of agents."""
+"""The interface through which the service's API passes on the reports of agents."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,15 +10,15 @@ __all__ = ["InstanceReports", "UnknownInstance"]
 
 
 class UnknownInstance(Exception):
-    """There is no such attempt any more, or it belongs to another job."""
+    """The attempt is over, does not exist, or belongs to another job."""
 
 
 class InstanceReports(Protocol):
-    """Takes the reports of agents. Methods that are not asynchronous may be called from several threads."""
+    """Processes the reports of agents. Methods that are not asynchronous may be called from several threads."""
 
     @property
     def lease_s(self) -> float:
-        """Length of a lease."""
+        """Length of a lease in seconds."""
         ...
 
     def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
@@ -26,7 +26,7 @@ class InstanceReports(Protocol):
 
         Args:
             ref: The attempt.
-            job_name: Of the job whose keys signed the request.
+            job_name: Name of the job whose keys signed the request.
 
         Raises:
             UnknownInstance: The attempt is over, its lease has ended, or it is not of that job.
@@ -40,19 +40,25 @@ class InstanceReports(Protocol):
 
         Args:
             ref: The attempt.
-            job_name: Of the job whose keys signed the report.
-            phases: All so far; none if nothing has changed.
+            job_name: Name of the job whose keys signed the report.
+            phases: All phases so far; empty if they have not changed.
             ended: The result as JSON; empty while the instance runs.
-            lost: The instance has ended without a result.
+            lost: Whether the instance has ended without a result.
 
         Raises:
-            UnknownInstance: The attempt is over, its lease has ended, or it is not of that job.
-            ValueError: ``ended`` is no result.
+            UnknownInstance: The attempt is over, its lease has ended, or it does not belong to that job.
+            ValueError: ``ended`` is not a valid result.
         """
         ...
 
     def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
-        """Store lines of the log. Return how many bytes of its log the service has.
+        """Store lines of an attempt's log. Return how many bytes of that log the service has.
+
+        Args:
+            ref: The attempt.
+            lines: Complete lines in the format of the log store.
+            job_name: Name of the job whose keys signed the request.
+            offset: Offset of ``lines`` in the attempt's log, in bytes.
 
         Raises:
             UnknownInstance: As for `report`.
@@ -61,5 +67,5 @@ class InstanceReports(Protocol):
         ...
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
-        """Wait until an attempt is to stop, at most ``timeout_s``. Return the reason; None on time-out."""
+        """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out."""
         ...

@@ -1,6 +1,6 @@
-"""What is asked of Ray, by several threads at once. Runs in a separate process: see `process`.
+"""Requests to Ray, called by several threads at once in a separate process; see `process`.
 
-Ray is asked nothing while an instance runs: the lease at the service says whether it lives.
+While an instance runs, no requests are sent to Ray: the lease at the service shows whether the instance is alive.
 """
 
 import contextlib
@@ -33,16 +33,23 @@ _CALL_S = 30.0
 _KILL_S = 15.0
 _PR_SET_PDEATHSIG = 1
 _CALLS_AT_ONCE = 4
-"""Of one actor: a call that takes long must not delay a kill."""
+"""Number of concurrent calls of one actor. More than one, so that a slow call does not delay a kill."""
 
 
 class MachineActor:
-    """The actor of one instance: starts and ends its agent on the machine where Ray put it."""
+    """The Ray actor of one instance. On the machine that Ray chooses, the actor starts and ends the instance's agent.
+
+    Args:
+        job_id: The job.
+        index: Index of the instance.
+        attempt: Number of the job's attempt.
+        own_gpus: Whether the script may use only the GPUs that Ray assigns; else it may use all GPUs of the machine.
+    """
 
     def __init__(self, job_id: str, index: int, attempt: int, *, own_gpus: bool) -> None:
         self._ref = InstanceRef(job_id, index, attempt)
         self._own_gpus = own_gpus
-        # Several nodes of one machine are for tests; each has a separate directory.
+        # Tests run several nodes on one machine, so each node has a separate directory.
         self._machine = Machine(Settings().node_dir / ray.get_runtime_context().get_node_id())
 
     def address(self) -> str:
@@ -60,7 +67,7 @@ class MachineActor:
 
 
 def prepare() -> None:
-    """Make this process end with the service, and leave Ctrl-C to the service."""
+    """Make this process end with the service, and ignore Ctrl-C, which the service handles."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -69,7 +76,7 @@ def connect(address: str) -> None:
     """Connect to a cluster.
 
     Raises:
-        ConnectionError: No cluster answers, or it has another version of Ray or of Python.
+        ConnectionError: No cluster answers, or the cluster has another version of Ray or Python.
     """
     if ray.is_initialized():
         return
@@ -80,18 +87,24 @@ def connect(address: str) -> None:
 
 
 def capacity() -> Capacity:
-    """Return the CPUs and GPUs of all machines, and how many instances they run at most, with one CPU each."""
+    """Return the CPUs and GPUs of all machines, and the maximum number of instances, with one CPU each."""
     found = ray.cluster_resources()
     cpus = int(found.get("CPU", 0))
     return Capacity(instances=cpus, cpus=cpus, gpus=int(found.get("GPU", 0)))
 
 
 def reserve(job_id: str, attempt: int, shares: tuple[MachineShare, ...], reserve_s: float) -> tuple[str, ...]:
-    """Reserve a machine for each instance, as `Placement.reserve` says. The instances run on different machines.
+    """Reserve a different machine for each instance; see `Placement.reserve`.
+
+    Args:
+        job_id: The job.
+        attempt: Number of the job's attempt.
+        shares: The share of its machine that each instance takes.
+        reserve_s: Time limit for the reservation in seconds.
 
     Raises:
-        CapacityError: The cluster has too few machines that fit.
-        MachinesBusy: Too few of those were free for ``reserve_s``.
+        CapacityError: The cluster has too few suitable machines.
+        MachinesBusy: Too few suitable machines became free within ``reserve_s``.
         LaunchError: The machines do not answer.
     """
     name = f"{job_id}/{attempt}"
@@ -140,10 +153,10 @@ def _check_machines(shares: Sequence[MachineShare]) -> None:
 
 
 def start(ref: InstanceRef, assignment: bytes) -> None:
-    """Start an agent, as `Placement.start` says.
+    """Start an agent; see `Placement.start`.
 
     Raises:
-        LaunchError: It cannot be started.
+        LaunchError: The agent cannot be started.
     """
     try:
         ray.get(ray.get_actor(_actor_name(ref)).start.remote(assignment), timeout=_CALL_S)
@@ -153,7 +166,7 @@ def start(ref: InstanceRef, assignment: bytes) -> None:
 
 
 def kill(ref: InstanceRef) -> bool:
-    """Kill an instance, as `Placement.kill` says."""
+    """Kill an instance; see `Placement.kill`."""
     try:
         ray.get(ray.get_actor(_actor_name(ref)).kill.remote(), timeout=_KILL_S)
     except (ray.exceptions.RayError, ValueError):
@@ -162,7 +175,7 @@ def kill(ref: InstanceRef) -> bool:
 
 
 def release(job_id: str) -> None:
-    """Remove what is left of a job, as `Placement.release` says."""
+    """Remove the remaining processes and files of a job; see `Placement.release`."""
     for named in ray.util.list_named_actors(all_namespaces=False):
         if named.startswith(f"{job_id}/"):
             with contextlib.suppress(ray.exceptions.RayError, ValueError):

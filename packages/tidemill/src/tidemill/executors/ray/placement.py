@@ -1,9 +1,10 @@
-"""Places instances on the machines of a Ray cluster: a placement group for each attempt, an actor for each instance.
+"""Place instances on the machines of a Ray cluster: a placement group for each attempt, an actor for each instance.
 
-The actors are detached, so they and the agents they start outlive the service; their names tell a later service which
-instance they belong to.
+The actors are detached, so actors and agents outlive the service. The name of an actor contains the reference of its
+instance, so that a later service finds it.
 
-Ray runs in a child process of the service: it takes over signals, and ends its process after an internal error.
+Ray runs in a child process of the service, because Ray installs signal handlers, and ends its process after an internal
+error.
 """
 
 import threading
@@ -26,14 +27,14 @@ _CAPACITY_S = 2.0
 
 
 class RayPlacement:
-    """A Ray cluster. The instances of a job run on different machines.
+    """A Ray cluster. Implements `tidemill.executors.cluster.placement.Placement`.
 
     Args:
-        address: Of the cluster: ``HOST:PORT``, or ``auto`` for the one of this machine.
-        reserve_s: Time that Ray gets to reserve machines.
+        address: Address of the cluster: ``HOST:PORT``, or ``auto`` (the default) for the cluster of this machine.
+        reserve_s: Time limit in seconds for Ray to reserve machines. Default: 5.
 
     Raises:
-        ConfigurationError: There is no such cluster.
+        ConfigurationError: The cluster cannot be reached.
     """
 
     def __init__(self, address: str = "auto", *, reserve_s: float = 5.0) -> None:
@@ -53,7 +54,10 @@ class RayPlacement:
             ) from error
 
     def capacity(self) -> Capacity:
-        """Return what the cluster had a moment ago: asked in the event loop, this never waits for Ray."""
+        """Return the last known capacity, and refresh it in a thread if it is older than two seconds.
+
+        The event loop calls this method, so it never waits for Ray.
+        """
         with self._lock:
             if time.monotonic() >= self._next_look_s:
                 self._next_look_s = time.monotonic() + _CAPACITY_S
@@ -84,10 +88,10 @@ class RayPlacement:
             self._capacity = answer.result()
 
     def _ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
-        """Ask Ray. A process that has ended is replaced, once for each question.
+        """Call a function of `driver` in Ray's process. If the process has ended, replace it and retry once.
 
         Raises:
-            LaunchError: Ray cannot do it, or cannot be reached.
+            LaunchError: Ray cannot be reached, or the function raised it.
         """
         process = self._process
         try:

@@ -13,18 +13,18 @@ Result = TypeVar("Result")
 
 
 class RayProcessEnded(Exception):
-    """The process ended before it answered."""
+    """Ray's process ended before it answered."""
 
 
 class RayProcess:
-    """A process that is connected to a cluster. Questions are functions of `driver`; a slow one delays no other.
+    """A process that is connected to a cluster. It runs functions of `driver`; a slow call does not delay other calls.
 
     Args:
-        address: Of the cluster.
+        address: Address of the cluster.
 
     Raises:
-        ConnectionError: There is no such cluster.
-        RayProcessEnded: See there.
+        ConnectionError: The cluster cannot be reached.
+        RayProcessEnded: The process ended before it was connected.
     """
 
     def __init__(self, address: str) -> None:
@@ -41,10 +41,14 @@ class RayProcess:
             raise
 
     def ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
-        """Return the answer, or raise what the question raises.
+        """Run ``question`` in the process. Return its result, or raise its exception.
+
+        Args:
+            question: A function of `driver`.
+            arguments: Arguments of the function.
 
         Raises:
-            RayProcessEnded: See there.
+            RayProcessEnded: The process ended before it answered.
         """
         try:
             answer, error = self._questions.ask(question, arguments)
@@ -60,7 +64,7 @@ class RayProcess:
 
 
 class _Questions:
-    """What runs in the process."""
+    """Runs the questions in the process."""
 
     def ask(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
         try:

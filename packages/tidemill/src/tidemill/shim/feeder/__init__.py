@@ -1,6 +1,7 @@
-"""The feeder: streams the channels in Pipe mode into FIFOs that the script reads, one a channel and epoch.
+"""The feeder: streams the channels in Pipe mode into FIFOs that the script reads, one per channel and epoch.
 
-What it shares with a reader is in `docs/reference/pipe-mode-files.md`. It knows nothing of records: it copies bytes.
+`docs/reference/pipe-mode-files.md` describes the files that feeder and readers share. The feeder copies bytes, and does
+not parse records.
 """
 
 from tidemill.shim.feeder.feeder import Feeder

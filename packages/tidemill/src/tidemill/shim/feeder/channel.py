@@ -1,4 +1,4 @@
-"""The life of one channel: a FIFO an epoch, without end. How many epochs there are is the reader's business."""
+"""Feed one channel: one FIFO per epoch, in an endless sequence. The reader decides how many epochs it reads."""
 
 import contextlib
 import os
@@ -29,15 +29,15 @@ class ChannelFeed:
     """Feeds one channel, epoch after epoch, in a separate thread.
 
     Attributes:
-        name: Of the channel.
-        order: Which entries there are.
-        writer: How they become bytes.
-        stores: Stores of the remote entries.
+        name: Name of the channel.
+        order: Returns the entries of each epoch in order.
+        writer: Writes entries to a FIFO.
+        stores: Remote stores of the entries.
         pipes: Directory of the FIFOs.
-        log: Takes lines for the job's log.
+        log: Writes a line to the job's log.
         clock: Times the notices about a FIFO without a reader.
-        epoch: The one on offer, or being written.
-        failure: The first thing that kept the script from getting all its data.
+        epoch: Number of the epoch whose FIFO waits for a reader or is being written.
+        failure: The first failure because of which the script did not get all its data; None without a failure.
     """
 
     name: str
@@ -51,12 +51,16 @@ class ChannelFeed:
     failure: InstanceFailure | None = None
 
     def offer_first(self) -> None:
-        """Make the FIFO of the first epoch, and let readers know that the channel is fed. Raises OSError."""
+        """Create the FIFO of the first epoch, and mark the channel as fed for readers.
+
+        Raises:
+            OSError: The files cannot be created.
+        """
         self.pipes.lock(self.name)
         self.pipes.offer(self._fifo(0))
 
     def run(self, cancellation: Cancellation) -> None:
-        """Feed until cancelled; a second run continues at the same position."""
+        """Feed the channel until cancelled. A second call continues with the same epoch."""
         try:
             while True:
                 self._offer(self.epoch + 1, cancellation)
@@ -72,7 +76,7 @@ class ChannelFeed:
         except ChannelFault as fault:
             self._fail(fault.failure(channel=self.name, epoch=self.epoch))
             self._abandon()
-        except Exception as error:  # noqa: BLE001 - the thread is all there is to tell of it
+        except Exception as error:  # noqa: BLE001 - no caller sees exceptions of this thread, so report them here
             traceback.print_exc()
             self._fail(InternalFailure(f"the feeder of channel {self.name!r} ended: {type(error).__name__}: {error}"))
             self._abandon()
@@ -81,7 +85,7 @@ class ChannelFeed:
         return f"{self.name}_{epoch}"
 
     def _offer(self, epoch: int, cancellation: Cancellation) -> None:
-        """Make a FIFO; a disk that is full is waited for."""
+        """Create a FIFO; if the disk is full, wait for space."""
         told = False
         while True:
             try:
@@ -110,14 +114,14 @@ class ChannelFeed:
             cancellation.wait(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             now_s = self.clock.monotonic_s()
-            # Later epochs are offered whether or not the script wants them: no news there.
+            # Later epochs are offered even if the script does not want them, so only the first deserves a notice.
             if self.epoch == 0 and now_s >= notice_at_s:
                 fifo = self._fifo(0)
                 self.log(f"tidemill: channel {self.name!r}: nobody has opened {fifo} for {now_s - since_s:.0f} s")
                 notice_at_s = now_s + _NOTICE_S
 
     def _feed(self, pipe: PipeWriter, cancellation: Cancellation) -> None:
-        """Write one epoch and its outcome. What goes wrong with the data ends the epoch, not the feeder."""
+        """Write one epoch and its outcome. A fault of the data ends the epoch, not the feeder."""
         objects, error = 0, ""
         try:
             with contextlib.closing(self._entries(cancellation)) as entries:
@@ -126,7 +130,7 @@ class ChannelFeed:
                     objects += 1
             pipe.flush()
         except ReaderGone:
-            # Its right: a script may want no more than so many steps of an epoch.
+            # Not a failure: a script may read only some steps of an epoch.
             error = f"the reader left after {pipe.sent_bytes} bytes"
             self.log(f"tidemill: channel {self.name!r}, epoch {self.epoch}: {error}")
         except Cancelled:
@@ -140,7 +144,7 @@ class ChannelFeed:
             error = str(failure)
             self._fail(failure)
             _flush(pipe)
-        except Exception as bug:  # noqa: BLE001 - a waiting reader must be told of every error
+        except Exception as bug:  # noqa: BLE001 - every error must reach a waiting reader
             traceback.print_exc()
             error = f"{type(bug).__name__}: {bug}"
             self._fail(InternalFailure(f"channel {self.name!r}, epoch {self.epoch}: {error}"))
@@ -152,7 +156,7 @@ class ChannelFeed:
             for entry in entries:
                 yield entry, None
             return
-        from tidemill.shim.feeder.prefetcher import prefetch  # with TLS, which most jobs have no use for
+        from tidemill.shim.feeder.prefetcher import prefetch  # imports TLS, which most jobs do not need
 
         yield from prefetch(entries, self.stores, cancellation)
 
@@ -163,12 +167,14 @@ class ChannelFeed:
                 self._fifo(self.epoch), state=state, sent_bytes=pipe.sent_bytes, objects=objects, error=error
             )
         except OSError as cause:
-            # The outcome stays "writing", which a reader takes for a feeder that died: safe, and said here.
+            # The outcome stays "writing". A reader then assumes that the feeder died, which is safe.
             self._fail(InternalFailure(f"the outcome of {self._fifo(self.epoch)} cannot be written: {cause.strerror}"))
 
     def _abandon(self) -> None:
-        """End every wait for a feeder that has ended: a reader that opens one of its FIFOs gets the end of the stream
-        and an outcome."""
+        """End all waits for this feeder, which has ended.
+
+        A reader that opens one of its FIFOs gets the end of the stream and an outcome.
+        """
         for epoch in (self.epoch, self.epoch + 1):
             with contextlib.suppress(OSError, ChannelFault):
                 self.pipes.conclude(self._fifo(epoch), state="error", error=str(self.failure))
@@ -184,6 +190,6 @@ class ChannelFeed:
 
 
 def _flush(pipe: PipeWriter) -> None:
-    """Hand over what was complete before the fault."""
+    """Write the data that was complete before the fault."""
     with contextlib.suppress(ReaderGone):
         pipe.flush()

@@ -1,4 +1,4 @@
-"""From an entry of a channel to bytes in a FIFO: as it is, unpacked, or wrapped into a RecordIO record."""
+"""Write an entry of a channel to a FIFO: unchanged, unpacked, or wrapped into a RecordIO record."""
 
 import os
 import struct
@@ -14,7 +14,7 @@ from tidemill.shim.feeder.pipe_writer import PipeWriter
 
 __all__ = ["EntryWriter"]
 
-_SMALL_BYTES = 1 << 14  # a page of a pipe costs more than copying into one that is shared
+_SMALL_BYTES = 1 << 14  # smaller pieces share a page of the pipe, which is faster than a page for each
 _IN_MEMORY_BYTES = 1 << 23
 _PASSED_BYTES = 1 << 18
 _MAGIC = 0xCED7230A
@@ -27,10 +27,10 @@ class EntryWriter:
     """Writes entries.
 
     Attributes:
-        gzip: Objects are unpacked on the way. Text of a manifest never was packed.
-        record_io: Every entry becomes one record.
-        spool: Directory for what must be unpacked before its length is known.
-        part_bytes: The longest part of a record; a multiple of 4.
+        gzip: Unpack objects. Text of a manifest is never packed.
+        record_io: Wrap every entry into one record.
+        spool: Directory for temporary files with unpacked objects, whose length must be known first.
+        part_bytes: Maximum size of one part of a record, in bytes; a multiple of 4.
     """
 
     gzip: bool
@@ -42,12 +42,12 @@ class EntryWriter:
         """Write one entry.
 
         Args:
-            entry: What to write.
+            entry: The entry.
             pipe: Writes to the FIFO.
-            body: Bytes of a remote object, which are being fetched already; required for one, None for others.
+            body: Content of the entry, if it is a remote object; required then. Default: None.
 
         Raises:
-            ChannelFault: It cannot be written as a whole; a part of it may be in the FIFO.
+            ChannelFault: The entry cannot be written completely; a part of it may be in the FIFO.
             ReaderGone: The reader has left.
             Cancelled: The job is over.
         """
@@ -98,7 +98,7 @@ class EntryWriter:
             pipe.write(bytes(-length % 4))
 
     def _write_spooled(self, pieces: Iterable[bytes], pipe: PipeWriter, *, uri: str) -> None:
-        """A record begins with its length: unpack all of it first, on disk if it is long."""
+        """Unpack an object completely before writing it, on disk if it is long: a record begins with its length."""
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES, dir=str(self.spool)) as spooled:
             for piece in pieces:
                 spooled.write(piece)
@@ -141,7 +141,7 @@ def _copy(fd: int, offset: int, size_bytes: int, pipe: PipeWriter, *, uri: str) 
 
 
 def _pass_on(body: Readable, size_bytes: int, pipe: PipeWriter, *, uri: str) -> None:
-    """Write the next bytes of an object, which has at least as many."""
+    """Write the next ``size_bytes`` of an object; raise StoreFault if it ends before."""
     while size_bytes:
         piece = body.read(min(size_bytes, _PASSED_BYTES))
         if not piece:
@@ -151,7 +151,7 @@ def _pass_on(body: Readable, size_bytes: int, pipe: PipeWriter, *, uri: str) -> 
 
 
 def _parts(size_bytes: int, part_bytes: int) -> Iterable[tuple[int, int, int]]:
-    """Offset, length and flag of each part of a record."""
+    """Return offset, length and flag of each part of a record."""
     if size_bytes <= part_bytes:
         return [(0, size_bytes, _WHOLE)]
     starts = range(0, size_bytes, part_bytes)

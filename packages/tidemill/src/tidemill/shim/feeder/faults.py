@@ -1,4 +1,4 @@
-"""What may go wrong with the data of a channel, and whose fault it is."""
+"""Faults of a channel's data, classified by cause: the user or the object store."""
 
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure
 
@@ -6,19 +6,19 @@ __all__ = ["ChannelFault", "ObjectFault", "StoreFault"]
 
 
 class ChannelFault(Exception):
-    """An epoch cannot be streamed as promised; the text says why, in one line."""
+    """An epoch cannot be streamed completely; the message is one line with the reason."""
 
     def failure(self, *, channel: str, epoch: int) -> InstanceFailure:
-        """The same as the failure of the instance."""
+        """Return the fault as a failure of the instance."""
         return InternalFailure(f"channel {channel!r}, epoch {epoch}: {self}")
 
 
 class ObjectFault(ChannelFault):
-    """The user's data, or what the script did to its FIFOs, is at fault."""
+    """The user's data is invalid, or the script has replaced or removed its FIFOs."""
 
     def failure(self, *, channel: str, epoch: int) -> InstanceFailure:
         return ClientFailure(f"channel {channel!r}, epoch {epoch}: {self}")
 
 
 class StoreFault(ChannelFault):
-    """The object store does not hold what it promised."""
+    """The content of an object in the store is missing or damaged."""

@@ -1,4 +1,4 @@
-"""All channels in Pipe mode of one instance: their FIFOs made in advance, a thread for each while the runtime runs."""
+"""Feed all Pipe-mode channels of one instance: create the first FIFOs in advance, then run one thread per channel."""
 
 import contextlib
 import signal
@@ -23,14 +23,14 @@ class Feeder:
     """Feeds the channels of an instance.
 
     Args:
-        directory: Of the instance; no script runs yet.
-        channels: Those in Pipe mode.
-        stores: Stores of the remote objects.
-        log: Takes lines for the job's log; called from several threads.
-        clock: Of notices.
+        directory: Directory of the instance. No script may run yet.
+        channels: The channels in Pipe mode.
+        stores: Remote stores of the objects. Default: none.
+        log: Writes a line to the job's log; called from several threads.
+        clock: Times the notices about FIFOs without a reader.
 
     Raises:
-        OSError: The first FIFOs cannot be made.
+        OSError: The first FIFOs cannot be created.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Feeder:
 
     @property
     def failure(self) -> InstanceFailure | None:
-        """What kept the script from getting all the data of its channels; None where nothing did."""
+        """The first failure because of which the script did not get all its data; None without a failure."""
         return next((feed.failure for feed in self._feeds if feed.failure), None)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], None]]:
-        """Within, the channels are fed from when the given function is called.
+        """Yield a function that starts the feeding threads; end the threads when the context is left.
 
-        The threads live between the start of the runtime's process and its end: starting a process runs Python code
-        between fork and exec, which is safe while there is one thread only.
+        Call the function after the runtime's process has started: starting a process runs Python code between fork and
+        exec, which is only safe in a process with one thread.
         """
         cancellation = Cancellation()
         threads = [
@@ -98,6 +98,6 @@ class Feeder:
 
 
 def _run(feed: ChannelFeed, cancellation: Cancellation) -> None:
-    # They are for the main thread, whose select(2) they must wake.
+    # Signals must reach the main thread, and wake its select(2).
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     feed.run(cancellation)

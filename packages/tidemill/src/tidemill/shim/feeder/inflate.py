@@ -15,20 +15,20 @@ _GZIP_WINDOW = 31
 
 
 class Readable(Protocol):
-    """What gives its next bytes, at most so many, and none at its end. Need not give as many as it is asked for."""
+    """A source of bytes. ``read`` returns at most ``size`` bytes, possibly fewer, and none at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
-    """The unpacked content of a gzip file, all of its members, in pieces. An empty file has no member.
+    """Yield the unpacked content of all members of a gzip file, in pieces. An empty file yields nothing.
 
     Args:
-        file: Source of the bytes; needs no buffer.
-        uri: Of the object, for messages.
+        file: Source of the packed bytes; may be unbuffered.
+        uri: URI of the object, for messages.
 
     Raises:
-        ObjectFault: It is not gzip, it is damaged, or its end is missing.
+        ObjectFault: The file is not gzip, is damaged, or is truncated.
     """
     member: Any = None
     seen = False
@@ -39,7 +39,7 @@ def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
                     data = data.lstrip(b"\0") if seen else data  # archives from tapes and block devices are padded
                     if not data:
                         break
-                    # isal would wait for the rest of a header first, and zlib for the second byte.
+                    # Check here, because isal would wait for the rest of a header, and zlib for the second byte.
                     if not _MAGIC.startswith(data[: len(_MAGIC)]):
                         raise _not_gzip(uri, f"a member begins with {data[:4].hex()}")
                     member, seen = codec.decompressobj(_GZIP_WINDOW), True
@@ -52,7 +52,7 @@ def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
 
 
 def _unpack(member: Any, data: bytes) -> Iterator[bytes]:
-    """What a member makes of more input, until it has taken all of it or is at its end."""
+    """Yield the output of a member for more input, until all input is used or the member ends."""
     while True:
         piece = member.decompress(data, _PIECE_BYTES)
         if piece:

@@ -1,7 +1,7 @@
-"""Which entries of a channel an instance gets in an epoch, and in which order.
+"""Determine which entries of a channel an instance gets in an epoch, and their order.
 
-The listing may be long, so it stays in its file: without shuffling it is read straight through, with shuffling only
-the place of each item is kept in memory, eight bytes each. All instances come to the same order by themselves, so that
+The listing may be long, so it stays in its file. Without shuffling the file is read sequentially; with shuffling the
+offset of each item is kept in memory, eight bytes each. All instances compute the same order without communication, so
 their parts of a sharded channel never overlap.
 """
 
@@ -23,8 +23,8 @@ class Order:
     """The order of one channel on one instance.
 
     Args:
-        listing: ``channels/NAME.jsonl``.
-        channel: How it is shuffled, and which share of it the instance has.
+        listing: The file ``channels/NAME.jsonl``.
+        channel: The channel, with its shuffle seed and the instance's share.
     """
 
     def __init__(self, listing: Path, channel: ChannelSpec) -> None:
@@ -34,7 +34,7 @@ class Order:
         self._offsets: array[int] | None = None
 
     def entries(self, epoch: int) -> Iterator[Entry]:
-        """The entries of this instance in ``epoch``."""
+        """Yield the entries of this instance in ``epoch``, counted from 0."""
         with self._listing.open("rb") as file:
             lines = self._in_order(file) if self._channel.shuffle_seed is None else self._shuffled(file, epoch)
             for line in lines:
@@ -56,7 +56,7 @@ class Order:
 
 
 def _offsets(file: BinaryIO, per_item: int) -> "array[int]":
-    """Where each item begins."""
+    """Return the offset of each item in the file."""
     offsets, position = array("Q"), 0
     for number, line in enumerate(file):
         if number % per_item == 0:
@@ -66,7 +66,7 @@ def _offsets(file: BinaryIO, per_item: int) -> "array[int]":
 
 
 def _permutation(length: int, *, seed: str) -> "array[int]":
-    """A shuffled range. By `random.Random.random` only, the one method whose sequence Python promises to keep."""
+    """Return a shuffled range. Uses only `random.Random.random`, whose sequence Python guarantees across versions."""
     order, draw = array("Q", range(length)), random.Random(seed).random  # noqa: S311 - an order, not a secret
     for last in range(length - 1, 0, -1):
         other = int(draw() * (last + 1))

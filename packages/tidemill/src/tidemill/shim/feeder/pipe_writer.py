@@ -1,7 +1,7 @@
-"""The write end of one FIFO: never blocks forever, counts what went in, notices a reader that leaves.
+"""The write end of one FIFO: never blocks forever, counts the written bytes, detects that the reader has left.
 
-The descriptor is non-blocking, and every wait is a poll(2) of the FIFO beside the cancellation. A blocking write could
-not be ended by anybody but the reader.
+The descriptor is non-blocking, and every wait is a poll(2) of both the FIFO and the cancellation. Only the reader could
+end a blocking write.
 """
 
 import contextlib
@@ -31,14 +31,15 @@ class Cancellation:
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def fileno(self) -> int:
+        """Return the descriptor that becomes readable with `cancel`."""
         return self._read_fd
 
     def cancel(self) -> None:
-        """End every wait, also those to come."""
+        """End all waits, including future ones."""
         os.write(self._write_fd, b"C")
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a time.
+        """Wait for ``timeout_s`` seconds.
 
         Raises:
             Cancelled: The job is over.
@@ -49,7 +50,7 @@ class Cancellation:
             raise Cancelled
 
     def close(self) -> None:
-        """Free the descriptors; no thread may use it any more."""
+        """Close the descriptors. No thread may use this object any more."""
         os.close(self._read_fd)
         os.close(self._write_fd)
 
@@ -58,11 +59,11 @@ class PipeWriter:
     """Writes into an open FIFO.
 
     Args:
-        fd: Its write end, non-blocking. Closed by `close`.
-        cancellation: Ends every wait.
+        fd: Write end of the FIFO, non-blocking. Closed by `close`.
+        cancellation: Ends all waits.
 
     Attributes:
-        sent_bytes: What has entered the FIFO.
+        sent_bytes: Number of bytes written to the FIFO.
     """
 
     def __init__(self, fd: int, cancellation: Cancellation) -> None:
@@ -74,11 +75,11 @@ class PipeWriter:
         self._poll.register(cancellation.fileno(), select.POLLIN)
         self._cancel_fd = cancellation.fileno()
         self.sent_bytes = 0
-        with contextlib.suppress(OSError):  # the user's pipes may have used up the pages they get
+        with contextlib.suppress(OSError):  # the user's pipes may have reached the limit of pages
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Write ``data``; small pieces are gathered until `flush`, or until they are worth a system call.
+        """Write ``data``. Small pieces are collected in memory until `flush`, or until they have 64 KiB.
 
         Raises:
             ReaderGone: The reader has left.
@@ -94,7 +95,7 @@ class PipeWriter:
         self._write(data)
 
     def flush(self) -> None:
-        """Write what has been gathered. Raises as `write` does."""
+        """Write the collected pieces. Raises as `write`."""
         if self._gathered:
             gathered = b"".join(self._gathered)
             self._gathered.clear()
@@ -102,10 +103,15 @@ class PipeWriter:
             self._write(gathered)
 
     def send_file(self, fd: int, offset: int, size_bytes: int) -> int:
-        """Move a part of a file into the FIFO without copying it. Raises as `write` does.
+        """Move a part of a file into the FIFO without copying it. Raises as `write`.
+
+        Args:
+            fd: The file.
+            offset: Offset of the part in bytes.
+            size_bytes: Size of the part in bytes.
 
         Returns:
-            Return the number of bytes to move: fewer than requested if the file is shorter.
+            The number of bytes moved; less than ``size_bytes`` if the file is shorter.
         """
         self.flush()
         end = offset + size_bytes
@@ -124,6 +130,7 @@ class PipeWriter:
         return size_bytes - (end - offset)
 
     def close(self) -> None:
+        """Close the write end, without writing the collected pieces."""
         os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
@@ -140,6 +147,6 @@ class PipeWriter:
             self.sent_bytes += written
 
     def _wait(self) -> None:
-        """Until there is room, or the reader leaves; the next write finds out which."""
+        """Wait until the FIFO has room or the reader leaves; the next write detects which."""
         if any(fd == self._cancel_fd for fd, _ in self._poll.poll()):
             raise Cancelled

@@ -1,8 +1,7 @@
-"""The directory in which a script finds its FIFOs, and the outcome files beside them.
+"""The directory of a script's FIFOs, and the outcome files below it.
 
-The script may rename, remove and replace the files, while the feeder writes with the service's rights. So
-directories are held by descriptors from before the script runs, no link is ever followed, and an opened file is written
-to only if it is a FIFO.
+The script may rename, remove and replace the files, while the feeder writes with the service's rights. So the feeder
+opens the directories before the script runs, never follows a link, and only writes to an opened file if it is a FIFO.
 """
 
 import contextlib
@@ -24,10 +23,10 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PipeDirectory:
-    """``/opt/ml/input/data`` as the feeder sees it.
+    """The feeder's access to ``/opt/ml/input/data``.
 
     Args:
-        path: The directory, outside the sandbox; no script runs yet.
+        path: Path of the directory outside the sandbox. No script may run yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,10 +38,10 @@ class PipeDirectory:
         self._outcomes_fd = os.open(_OUTCOMES, _DIRECTORY, dir_fd=self._data_fd)
 
     def lock(self, channel: str) -> None:
-        """Hold the lock that tells readers that the channel is fed, until `release` or the end of this directory.
+        """Take the lock by which readers recognize that the channel is fed, until `release` or the end of this object.
 
         Raises:
-            OSError: The file cannot be made, or another process holds the lock.
+            OSError: The file cannot be created, or another process holds the lock.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(f"{channel}.feeder", flags, 0o644, dir_fd=self._outcomes_fd)
@@ -55,17 +54,17 @@ class PipeDirectory:
         self._locks[channel] = fd
 
     def release(self, channel: str, reason: str) -> None:
-        """Inform readers that no more epochs of the channel follow, and why."""
+        """Release the lock of a channel: no more epochs follow, for ``reason``, which readers show."""
         fd = self._locks.pop(channel)
-        with contextlib.suppress(OSError):  # a full disk: readers are told without the reason
+        with contextlib.suppress(OSError):  # if the disk is full, readers get no reason
             os.pwrite(fd, " ".join(reason.split()).encode(errors="replace") + b"\n", 0)
         os.close(fd)
 
     def offer(self, name: str) -> None:
-        """Make a FIFO, its outcome first: a reader that finds the FIFO must find the file.
+        """Create a FIFO. Its outcome file is written first, because a reader that finds the FIFO reads that file.
 
         Raises:
-            OSError: The disk is full, or the like.
+            OSError: The files cannot be created, e.g. because the disk is full.
         """
         self.conclude(name, state="writing")
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -76,8 +75,8 @@ class PipeDirectory:
         """Return the write end of a FIFO, non-blocking; None while no process has the read end open.
 
         Raises:
-            FileNotFoundError: The script has removed it.
-            ObjectFault: The script has put something else in its place.
+            FileNotFoundError: The script has removed the FIFO.
+            ObjectFault: The script has replaced the FIFO by another kind of file.
         """
         try:
             fd = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._data_fd)
@@ -95,8 +94,15 @@ class PipeDirectory:
     def conclude(self, name: str, *, state: str, sent_bytes: int = 0, objects: int = 0, error: str = "") -> None:
         """Write the outcome of an epoch.
 
+        Args:
+            name: Name of the epoch's FIFO.
+            state: ``writing``, ``ok`` or ``error``.
+            sent_bytes: Number of bytes written to the FIFO.
+            objects: Number of entries written completely.
+            error: Reason of the state ``error``, else empty.
+
         Raises:
-            OSError: For example, the disk is full; the outcome is unchanged.
+            OSError: The file cannot be written, e.g. because the disk is full. The previous outcome remains.
         """
         line = f"2 {state} {sent_bytes} {objects} {' '.join(error.splitlines())}".rstrip()
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -116,7 +122,7 @@ class PipeDirectory:
             raise
 
     def withdraw(self, name: str) -> None:
-        """Remove a FIFO that has no more data: opening it once more would block forever."""
+        """Remove a FIFO that gets no more data, because a reader that opened it would block forever."""
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(name, dir_fd=self._data_fd, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=self._data_fd)

@@ -1,4 +1,4 @@
-"""Remote objects read ahead of their turn, so that the time until a store answers is not waited for at each."""
+"""Read remote objects ahead of their turn, so that the feeder does not wait for the store's answer at each object."""
 
 import threading
 from collections import deque
@@ -20,11 +20,11 @@ _LOOK_S = 0.1
 
 
 class Prefetched:
-    """One object that a separate thread reads ahead, up to the size of its buffer.
+    """One object that a separate thread reads ahead, up to 2 MiB.
 
     Args:
-        body: Of the object.
-        cancellation: Ends every wait of the reader.
+        body: Content of the object.
+        cancellation: Ends the waits in `read`.
     """
 
     def __init__(self, body: RemoteBody, cancellation: Cancellation) -> None:
@@ -39,10 +39,10 @@ class Prefetched:
         self._thread.start()
 
     def read(self, size_bytes: int) -> bytes:
-        """The next bytes, at most ``size_bytes``; none at the end.
+        """Return the next bytes, at most ``size_bytes``; empty at the end.
 
         Raises:
-            ObjectFault: The object cannot be read to its end.
+            ObjectFault: The object cannot be read completely.
             Cancelled: The job is over.
         """
         with self._changed:
@@ -59,7 +59,7 @@ class Prefetched:
             return piece
 
     def drop(self) -> None:
-        """Let the thread end; its transfers have been closed."""
+        """End the thread. Its transfers must be closed before."""
         with self._changed:
             self._dropped = True
             self._changed.notify()
@@ -90,7 +90,7 @@ class Prefetched:
                         return
         except TransfersClosed:
             return
-        except Exception as fault:  # noqa: BLE001 - told to who reads
+        except Exception as fault:  # noqa: BLE001 - raised by the next read
             error = fault
         finally:
             with self._changed:
@@ -101,7 +101,12 @@ class Prefetched:
 def prefetch(
     entries: Iterable[Entry], stores: RemoteStores, cancellation: Cancellation
 ) -> Generator[tuple[Entry, Prefetched | None]]:
-    """The entries in order, the remote ones with their bytes; those behind are being fetched meanwhile.
+    """Yield the entries in order, remote objects with their content; meanwhile fetch up to eight entries ahead.
+
+    Args:
+        entries: The entries.
+        stores: The remote stores.
+        cancellation: Ends the waits of readers.
 
     Raises:
         Cancelled: The job is over.

@@ -1,7 +1,7 @@
-"""Commits of the object store: which run to their end, and which remove content that no row names any more.
+"""Commits of the object store. They are never cancelled, and remove content that no row names any more.
 
 A client that disconnects cancels its handler, but not a commit in progress. The steps that belong to the commit must
-therefore not be cancelled either: keeping the file that the new row names, and retiring the file of the old row.
+therefore not be cancelled either: to keep the content that the new row names, and to retire the content of the old row.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class Commits:
     """Transactions of the object store.
 
     Args:
-        database: Where rows live.
-        contents: Where bytes live.
+        database: Stores the rows.
+        contents: Stores the bytes.
     """
 
     def __init__(self, database: Database, contents: Contents) -> None:
@@ -38,15 +38,15 @@ class Commits:
         self._running: set[asyncio.Task[None]] = set()
 
     async def naming(self, content_id: str, work: Work, *, grows: bool = True) -> None:
-        """Run ``work``, which makes a row name new content. The content is removed if it does not.
+        """Run ``work``, which makes a row name new content. If nothing is committed, remove the content.
 
         Args:
-            content_id: The content.
-            work: The change.
-            grows: As for `Database.write`: refused while the disk is full.
+            content_id: The new content.
+            work: Changes the rows.
+            grows: Refuse the change while the disk is full, as `Database.write`. Default: true.
 
         Raises:
-            ServiceUnavailable: Not committed.
+            ServiceUnavailable: The change was not committed.
             Exception: Any exception of ``work``.
         """
         self._contents.of(content_id).hand_over(content_id)
@@ -55,8 +55,12 @@ class Commits:
     async def releasing(self, work: Work, *, grows: bool = False) -> None:
         """Run ``work``, which may leave content without a row, and retire such content.
 
+        Args:
+            work: Changes the rows.
+            grows: Refuse the change while the disk is full, as `Database.write`. Default: false.
+
         Raises:
-            ServiceUnavailable: Not committed.
+            ServiceUnavailable: The change was not committed.
             Exception: Any exception of ``work``.
         """
         await self._to_the_end(self._release(work, grows=grows))
@@ -85,8 +89,8 @@ class Commits:
         self._contents.retire(await self._database.write(with_unnamed, grows=grows))
 
     async def _remove_unless_named(self, content_id: str) -> None:
-        # An error does not prove that nothing was committed: the reply alone may have been lost. Where even reading
-        # fails, the sweep of the next start decides.
+        # An error does not prove that nothing was committed, because only the reply may have been lost. If reading
+        # fails too, the sweep at the next start decides.
         with contextlib.suppress(ServiceUnavailable, StateCorrupt):
             if self._database.read(lambda connection: object_index.unnamed_of(connection, [content_id])):
                 await self._contents.of(content_id).discard(content_id)
@@ -103,6 +107,6 @@ class Commits:
 
 
 def _hear(task: "asyncio.Task[None]") -> None:
-    """The client has left; it learns the outcome with its next request."""
+    """Retrieve the task's exception, which has no receiver: the client has left and will see the result later."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
 """The bytes of objects: plain immutable files, each named by a random id and never by a key.
 
-A file is written under ``tmp``, synced, renamed to ``content/xx/`` and its directory synced; only then may a row name
-it. Content that no row names is removed: by its writer, or by the sweep of the next start. Hashing and file operations
-run in separate threads, not on the event loop. Nothing here knows of buckets and keys.
+A file is written below ``tmp``, synced, and renamed to ``content/xx/``; then its directory is synced. Only then may a
+row name the file. Content that no row names is removed by its writer, or by the sweep at the next start. Hashing and
+file operations run in separate threads, not on the event loop. This module does not use buckets and keys.
 """
 
 import asyncio
@@ -27,18 +27,19 @@ __all__ = ["ContentStore"]
 T = TypeVar("T")
 
 BATCH_BYTES = 1024 * 1024
-"""How much is handed to a thread, or read by one, at a time: large enough to pay for the hand-over."""
+"""Number of bytes passed to a thread, or read by a thread, at a time. Large enough to outweigh the cost of a call."""
 THREADS = 8
 MIN_FREE_FRACTION = 0.01
 MIN_FREE_INODES = 1000
 
 
 class ContentStore:
-    """Content files under one directory.
+    """Content files below one directory. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
-        root: Directory of the store; made if missing. ``tmp``, ``content`` and ``quarantine`` must be one file system.
-        grace_s: How long a file is kept after the last row that named it went: a reply may still be reading it.
+        root: Directory of the store; created if missing. Its subdirectories ``tmp``, ``content`` and ``quarantine``
+            must be on one file system.
+        grace_s: Seconds for which a file is kept after the removal of its last row, because replies may still read it.
     """
 
     def __init__(self, root: Path, *, grace_s: float) -> None:
@@ -48,22 +49,22 @@ class ContentStore:
         self._quarantine = root / "quarantine"
         self._grace_s = grace_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store-content")
-        self._drafts: set[str] = set()  # removed when their block ends
-        self._unnamed: set[str] = set()  # not named by a row yet: the sweep spares them
+        self._drafts: set[str] = set()  # files that are removed when their block ends
+        self._unnamed: set[str] = set()  # files that no row names yet, and that the sweep keeps
         self._retired: dict[str, asyncio.TimerHandle] = {}
         self._make_directories()
 
     def path(self, content_id: str) -> Path:
-        """Return the file of the content. Its bytes never change: a job that may write to it gets an overlay."""
+        """Return the file of the content. Its bytes never change; a job that may write to the file gets an overlay."""
         return self._content / content_id[:2] / content_id
 
     @property
     def damage(self) -> str:
-        """Changes whenever damaged content has been put into quarantine."""
+        """A value that changes whenever damaged content is moved to quarantine."""
         return str(self._quarantine.stat().st_mtime_ns)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run ``work`` in one of the store's threads; a cancelled caller still waits for its end."""
+        """Run ``work`` in one of the store's threads. A cancelled caller still waits until ``work`` has ended."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         try:
             return await asyncio.shield(future)
@@ -72,10 +73,11 @@ class ContentStore:
             raise
 
     def refuse_when_full(self, size_bytes: int = 0) -> None:
-        """Refuse to take ``size_bytes`` more when the disk is as good as full.
+        """Refuse to store ``size_bytes`` more if the disk is almost full.
 
         Raises:
-            ServiceUnavailable: 99 % of the disk is used, fewer than 1,000 inodes are free, or it does not fit.
+            ServiceUnavailable: More than 99 % of the disk is used, fewer than 1,000 inodes are free, or ``size_bytes``
+                are more than the free space.
         """
         if self._lack_of_room(size_bytes) is None:
             return
@@ -92,15 +94,15 @@ class ContentStore:
     async def receive(
         self, body: AsyncIterable[bytes], *, name: str = "", size_bytes: int = 0, digests: Iterable[Digest] = ()
     ) -> AsyncIterator[Content]:
-        """Store what ``body`` yields as a new file, durable before the block begins.
+        """Store the bytes of ``body`` as a new file, which is durable before the block begins.
 
-        Nothing remains when ``body`` raises, or when the block ends and the content was not handed over.
+        The file is removed if ``body`` raises, or if the block ends and the content was not handed over.
 
         Args:
-            body: The bytes. It is read to its end, so checks at the end of the source have passed.
-            name: Without effect: files have ids as names.
-            size_bytes: The announced length, to refuse early what cannot fit.
-            digests: Further hashes to feed with every byte.
+            body: The bytes. ``body`` is read to its end, so that checks at its end have passed.
+            name: No effect, because files have ids as names.
+            size_bytes: The announced length, to refuse early what cannot fit. Default: unknown.
+            digests: Further hashes to update with every byte.
 
         Raises:
             ServiceUnavailable: The disk is full or failing.
@@ -115,12 +117,12 @@ class ContentStore:
     async def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str = "", digests: Iterable[Digest] = ()
     ) -> AsyncIterator[Content]:
-        """Store the concatenation of files as a new file; removed at the end of the block unless handed over.
+        """Store the concatenation of files as a new file, which is removed after the block unless handed over.
 
         Args:
-            sources: Files in order, each with the SHA-256 that it must have.
-            name: Without effect, as for `receive`.
-            digests: Further hashes to feed with the whole.
+            sources: Files in order, each with its expected SHA-256 in hexadecimal.
+            name: No effect, as for `receive`.
+            digests: Further hashes to update with every byte.
 
         Raises:
             ObjectDamaged: A source does not have its SHA-256.
@@ -133,13 +135,13 @@ class ContentStore:
 
     @contextlib.asynccontextmanager
     async def adopt(self, file: Path, *, name: str = "") -> AsyncIterator[Content]:
-        """Make an existing file content; removed at the end of the block unless handed over.
+        """Store an existing file as content, which is removed after the block unless handed over.
 
-        ``file`` stays in place; the caller removes it once a row names the content, and it must not be written to.
+        ``file`` stays in place and must not be written to. The caller removes ``file`` once a row names the content.
 
         Args:
             file: The file.
-            name: Without effect, as for `receive`.
+            name: No effect, as for `receive`.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -151,22 +153,22 @@ class ContentStore:
             yield content
 
     def hand_over(self, content_id: str) -> None:
-        """The block that made this content no longer removes it: the caller does, or says `named`."""
+        """Do not remove this content when its block ends. Afterwards the caller calls `named` or `discard`."""
         self._drafts.discard(content_id)
 
     def named(self, content_id: str) -> None:
-        """A row names this content now."""
+        """Record that a row names this content now."""
         self._unnamed.discard(content_id)
 
     async def discard(self, content_id: str) -> None:
-        """No row will name this content: remove it at once."""
+        """Remove content that no row will name."""
         await self.run(self.remove, content_id)
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
-        """Nothing to note: the sweep compares the files with the rows."""
+        """Do nothing: for files on the disk, the sweep compares files and rows."""
 
     def retire(self, content_ids: Iterable[str]) -> None:
-        """Remove content that no row names any more, once replies that may still read it have had their time."""
+        """Remove content that no row names any more, after the grace time for replies that may still read it."""
         loop = asyncio.get_running_loop()
         for content_id in content_ids:
             if content_id not in self._retired:
@@ -178,22 +180,22 @@ class ContentStore:
         self._unnamed.discard(content_id)
 
     def file(self, content_id: str) -> Path:
-        """The file of the content, as `path`."""
+        """Return the file of the content, as `path`."""
         return self.path(content_id)
 
     def open(self, content_id: str, *, size_bytes: int) -> BinaryIO:
         """Open the content.
 
         Raises:
-            FileNotFoundError: It is gone.
+            FileNotFoundError: The content does not exist any more.
         """
         return self.path(content_id).open("rb")
 
     async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
-        """The whole content, its digest checked.
+        """Return the whole content after checking its digest.
 
         Raises:
-            ObjectDamaged: The bytes are not those that were put. The file is quarantined.
+            ObjectDamaged: The content is missing or does not match ``sha256``. Its file is moved to quarantine.
         """
         with disk_errors(f"reading {name}"):
             data = await self.run(self._read_if_sound, content_id, sha256)
@@ -202,10 +204,10 @@ class ContentStore:
         return data
 
     def check_size(self, content_id: str, *, size_bytes: int, name: str) -> None:
-        """Check quickly that the content is there and has its length.
+        """Check quickly that the content exists and has its length.
 
         Raises:
-            ObjectDamaged: It is missing or has another length. The file is quarantined.
+            ObjectDamaged: The content is missing or has another length. Its file is moved to quarantine.
         """
         try:
             found_bytes = self.path(content_id).stat().st_size
@@ -217,7 +219,7 @@ class ContentStore:
     async def pieces(
         self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
     ) -> AsyncIterator[bytes]:
-        """The bytes of a range, read in threads.
+        """Return an iterator over the bytes of a range, which are read in threads.
 
         Raises:
             ObjectDamaged: The file is missing or has another length.
@@ -226,11 +228,11 @@ class ContentStore:
         return self._pieces(content_id, offset, size_bytes, name)
 
     async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content and compare its digest."""
+        """Read the whole content. Return whether it matches its digest."""
         return await self.run(self._is_sound, content_id, sha256)
 
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
-        """Put a damaged file into quarantine; returns the error that says so."""
+        """Move a damaged file to quarantine. Return the error to raise."""
         kept = self._quarantine / content_id
         with contextlib.suppress(FileNotFoundError):
             self.path(content_id).replace(kept)
@@ -240,19 +242,20 @@ class ContentStore:
         )
 
     def sweep_temporaries(self) -> int:
-        """Remove what an earlier process left half written; returns how many. Call it before anything is stored."""
+        """Remove incomplete files of an earlier process. Return their number. Call this before storing content."""
         leftovers = list(self._tmp.iterdir())
         for file in leftovers:
             file.unlink()
         return len(leftovers)
 
     async def sweep_orphans(self, named: Callable[[], Awaitable[set[str]]]) -> int:
-        """Remove content that no row names; returns how many files. May run while objects are put.
+        """Remove content that no row names. Return the number of removed files. May run while objects are stored.
 
         Args:
-            named: Gives the ids of all content that rows name.
+            named: Returns the ids of all content that rows name.
         """
-        # In this order: a file that is listed and is not spared by then has its row already, or never will.
+        # The order matters: a listed file that is in none of the two sets afterwards has its row already, or will
+        # never have one.
         found = await self.run(self._content_ids)
         spared = self._unnamed | self._retired.keys()
         orphans = found - spared - await named()
@@ -297,7 +300,7 @@ class ContentStore:
                 self._unnamed.discard(content_id)
 
     async def _fill(self, draft: Draft, body: AsyncIterable[bytes]) -> Content:
-        """Feed the draft in a thread while the next bytes arrive."""
+        """Write to the draft in a thread while the next bytes arrive."""
         loop = asyncio.get_running_loop()
         batch: list[bytes] = []
         waiting_bytes = 0

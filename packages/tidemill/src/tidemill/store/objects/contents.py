@@ -1,7 +1,8 @@
-"""Where the bytes of objects are: the seam below the object store, and the choice between its implementations.
+"""The storage of objects' bytes: the interface below the object store, and the choice of its implementation.
 
-There are two: files of the state directory (`tidemill.store.objects.content`) and objects of another S3
-(`tidemill.store.objects.remote_content`). An id tells which of them has its content, so both may hold some at once.
+There are two implementations: files of the state directory (`tidemill.store.objects.content`), and objects of a remote
+S3 (`tidemill.store.objects.remote_content`). The id of a content determines its implementation, so both can be in use
+at the same time.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
@@ -27,12 +28,12 @@ _SCHEME = "s3://"
 
 
 class Elsewhere:
-    """The setting of contents in another S3.
+    """Settings for contents in a remote S3.
 
     Attributes:
-        home: Bucket and prefix of new contents; None keeps them on the disk.
-        remotes: Addresses and credentials by bucket name or pattern.
-        copies_max_bytes: Size of the local copies that are kept for jobs.
+        home: Bucket and prefix of new contents. Default: None, which stores new contents on the disk.
+        remotes: Addresses and credentials by bucket name or pattern. Default: none.
+        copies_max_bytes: Maximum size of the local copies that are kept for jobs. Default: 0.
     """
 
     def __init__(
@@ -48,103 +49,127 @@ class Elsewhere:
 
 
 class ContentPlace(Protocol):
-    """Holds immutable contents by id. A content that was given out is durable; a row may name it from then on."""
+    """Stores immutable contents by id. A returned content is durable, so that a row may name it."""
 
     def receive(
         self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store what ``body`` yields; removed at the end of the block unless handed over.
+        """Store the bytes of ``body`` as a new content, which is removed after the block unless handed over.
 
         Args:
-            body: The bytes. It is read to its end, so checks at the end of the source have passed.
-            name: ``bucket/key`` of the object to be, for people who look at the place.
-            size_bytes: The announced length, to refuse early what cannot fit.
-            digests: Further hashes to feed with every byte.
+            body: The bytes. ``body`` is read to its end, so that checks at its end have passed.
+            name: ``bucket/key`` of the future object. A remote S3 uses it in the name of the content, for people.
+            size_bytes: The announced length, to refuse early what cannot fit. Default: unknown.
+            digests: Further hashes to update with every byte.
 
         Raises:
-            ServiceUnavailable: It cannot be stored now.
+            ServiceUnavailable: The content cannot be stored now.
         """
         ...
 
     def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store the concatenation of files, each with its SHA-256, as `receive` does.
+        """Store the concatenation of files; otherwise as `receive`.
+
+        Args:
+            sources: Files in order, each with its expected SHA-256 in hexadecimal.
+            name: As for `receive`.
+            digests: As for `receive`.
 
         Raises:
             ObjectDamaged: A source does not have its SHA-256.
-            ServiceUnavailable: It cannot be stored now.
+            ServiceUnavailable: The content cannot be stored now.
         """
         ...
 
     def adopt(self, file: Path, *, name: str) -> AbstractAsyncContextManager[Content]:
-        """Store an existing file, which stays in place, as `receive` does.
+        """Store an existing file, which stays in place; otherwise as `receive`.
 
         Raises:
             FileNotFoundError: There is no such file.
-            ServiceUnavailable: It cannot be stored now.
+            ServiceUnavailable: The content cannot be stored now.
         """
         ...
 
     def hand_over(self, content_id: str) -> None:
-        """The block that made this content no longer removes it: the caller says `named` or `discard`."""
+        """Do not remove this content when its block ends. Afterwards the caller calls `named` or `discard`."""
         ...
 
     def named(self, content_id: str) -> None:
-        """A row names this content now."""
+        """Record that a row names this content now."""
         ...
 
     async def discard(self, content_id: str) -> None:
-        """No row will name this content: remove it."""
+        """Remove content that no row will name, now or later."""
         ...
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
-        """Called in the transaction that names contents, or drops the last row that named them."""
+        """Record, in the transaction that changes the rows, that contents are named now or not named any more.
+
+        Args:
+            connection: The transaction.
+            named: Contents that a row names now.
+            released: Contents whose last row the transaction removes.
+        """
         ...
 
     def retire(self, content_ids: Iterable[str]) -> None:
-        """Remove content that no row names any more, once replies that may still read it have had their time."""
+        """Remove content that no row names any more, after the grace time for replies that may still read it."""
         ...
 
     def file(self, content_id: str) -> Path | None:
-        """The file that holds the content, if the place has files. Its bytes never change."""
+        """Return the file of the content, whose bytes never change; None if this place does not use files."""
         ...
 
     def open(self, content_id: str, *, size_bytes: int) -> BinaryIO:
         """Open the content as a file with a name. Blocks.
 
         Raises:
-            FileNotFoundError: It is gone.
-            ServiceUnavailable: It cannot be read now.
+            FileNotFoundError: The content does not exist any more.
+            ServiceUnavailable: The content cannot be read now.
         """
         ...
 
     async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
-        """The whole content, its digest checked.
+        """Return the whole content after checking its digest.
+
+        Args:
+            content_id: The content.
+            size_bytes: Expected length.
+            sha256: Expected SHA-256 in hexadecimal.
+            name: Name of the object, for messages.
 
         Raises:
-            ObjectDamaged: The bytes are not those that were put.
-            ServiceUnavailable: It cannot be read now.
+            ObjectDamaged: The content is missing or does not match ``sha256``.
+            ServiceUnavailable: The content cannot be read now.
         """
         ...
 
     async def pieces(
         self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
     ) -> AsyncIterator[bytes]:
-        """The bytes of a range.
+        """Return an iterator over the bytes of a range.
+
+        Args:
+            content_id: The content.
+            offset: Offset of the range in bytes.
+            size_bytes: Size of the range in bytes.
+            whole_bytes: Expected length of the whole content.
+            name: Name of the object, for messages.
 
         Raises:
             ObjectDamaged: The content is missing, or has another length.
-            ServiceUnavailable: It cannot be read now.
+            ServiceUnavailable: The content cannot be read now.
         """
         ...
 
     async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content and compare its digest."""
+        """Read the whole content. Return whether it exists and has this length and SHA-256."""
         ...
 
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
-        """Put damaged content aside if the place can; returns the error that says so."""
+        """Return the error to raise for damaged content; move the content to quarantine if the place has one."""
         ...
 
 
@@ -153,10 +178,10 @@ class Contents:
 
     Args:
         root: Directory for contents and local copies.
-        database: Has the rows of contents that no object names.
-        clock: Time.
-        grace_s: How long content is kept after the last row that named it went.
-        elsewhere: The setting of contents in another S3.
+        database: Stores the rows of contents that no object names.
+        clock: Provides the current time.
+        grace_s: Seconds for which content is kept after the removal of its last row.
+        elsewhere: Settings for contents in a remote S3.
     """
 
     def __init__(self, root: Path, *, database: Database, clock: Clock, grace_s: float, elsewhere: Elsewhere) -> None:
@@ -171,25 +196,25 @@ class Contents:
             grace_s=grace_s,
         )
         self.new: ContentPlace = self.remote if elsewhere.home else self.disk
-        """Takes the contents of new objects. Parts of uploads are always on the disk."""
+        """Stores the contents of new objects. Parts of uploads are always stored on the disk."""
 
     def of(self, content_id: str) -> ContentPlace:
         """Return the place that has this content."""
         return self.remote if content_id.startswith(_SCHEME) else self.disk
 
     def path(self, content_id: str) -> Path:
-        """Return the file of the content on this machine: its own, or the copy that whoever needs it fetches."""
+        """Return the file of the content on this machine. For content in a remote S3: its local copy, once fetched."""
         return self.disk.file(content_id) if self.of(content_id) is self.disk else self.remote.copies.path(content_id)
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
-        """Called in the transaction that names contents, or drops the last row that named them."""
+        """Record a commit at the places of its contents; see `ContentPlace.note_commit`."""
         for content_id in named:
             self.of(content_id).note_commit(connection, named=[content_id])
         for content_id in released:
             self.of(content_id).note_commit(connection, released=[content_id])
 
     def retire(self, content_ids: Iterable[str]) -> None:
-        """Remove content that no row names any more, once replies that may still read it have had their time."""
+        """Remove content that no row names any more, after the grace time for replies that may still read it."""
         for content_id in content_ids:
             self.of(content_id).retire([content_id])
 

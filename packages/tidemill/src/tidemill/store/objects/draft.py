@@ -1,6 +1,6 @@
-"""A content file while it is being written: hashed on the way, synced, then renamed into place.
+"""A content file that is being written: hashed during writing, synced, then renamed to its final path.
 
-Everything here blocks; `tidemill.store.objects.content` calls it in threads, one call after the other.
+All functions block; `tidemill.store.objects.content` calls them in threads, one call after the other.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ COPY_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """One durable file of the store.
+    """One durable content of the store.
 
     Attributes:
-        content_id: Its name.
-        size_bytes: Its length.
-        md5: In hexadecimal.
-        sha256: In hexadecimal.
+        content_id: Id of the content.
+        size_bytes: Length in bytes.
+        md5: MD5 in hexadecimal.
+        sha256: SHA-256 in hexadecimal.
     """
 
     content_id: str
@@ -38,20 +38,20 @@ class Content:
 
 
 class Digest(Protocol):
-    """Anything that bytes can be fed to, e.g. a hash."""
+    """A hash, or another object that processes bytes incrementally."""
 
     def update(self, data: bytes, /) -> object:
-        """Feed the next bytes."""
+        """Process the next bytes."""
         ...
 
 
 class Draft:
-    """One file on its way into the store.
+    """One file that is being written to the store.
 
     Args:
-        path: The temporary file.
-        target: Its path when it is complete; the file name becomes the content id.
-        digests: Further hashes to feed with every byte, besides MD5 and SHA-256.
+        path: Path of the temporary file.
+        target: Path of the complete file; its name becomes the content id.
+        digests: Further hashes to update with every byte, besides MD5 and SHA-256.
     """
 
     def __init__(self, path: Path, *, target: Path, digests: Iterable[Digest] = ()) -> None:
@@ -73,12 +73,12 @@ class Draft:
             _write_all(self._fd, chunk)
 
     def finish(self, chunks: Iterable[bytes]) -> Content:
-        """Write the last ``chunks`` and put the file into place, durably."""
+        """Write the last ``chunks`` and move the file to its final path, durably."""
         self.append(chunks)
         return self._place()
 
     def join(self, sources: Iterable[tuple[Path, str]]) -> Content:
-        """Write whole files one after the other, each checked by its SHA-256, and put the file into place.
+        """Write the concatenation of files, each checked by its SHA-256, and move the file to its final path.
 
         Raises:
             ObjectDamaged: A source is missing or does not have its SHA-256.
@@ -98,7 +98,7 @@ class Draft:
         return self._place()
 
     def adopt(self, file: Path) -> Content:
-        """Put ``file`` into place by a hard link if possible, otherwise by a copy.
+        """Store ``file`` at the final path, by a hard link if possible, otherwise by a copy.
 
         Raises:
             FileNotFoundError: There is no such file.

@@ -1,4 +1,4 @@
-"""What the object store refuses, in the codes of S3.
+"""The errors of the object store, with the codes of S3.
 
     AwsError
     ├── NoSuchBucket          404  there is no such bucket
@@ -9,7 +9,7 @@
     ├── InvalidPart           400  a part is missing or is not the one that was named
     └── ObjectDamaged         500  stored bytes are not the bytes that were put
 
-They live beside the store because the control plane meets them too, without any service in between.
+They are defined beside the store, not in the S3 service, because the control plane calls the store directly.
 """
 
 import contextlib
@@ -86,11 +86,14 @@ class ObjectDamaged(AwsError):
 
 
 class ContentMissing(Exception):
-    """Content is not where it was put; the text says what was found. Callers name the object, as `ObjectDamaged`."""
+    """Content is missing or was replaced in a remote S3. The message says what was found, without naming the object.
+
+    Callers raise `ObjectDamaged`, which names the object.
+    """
 
 
 def no_such_bucket(bucket: str) -> NoSuchBucket:
-    """The error for a bucket that is not there."""
+    """Return the error for a bucket that does not exist."""
     return NoSuchBucket(
         f"there is no bucket {bucket!r}; create it first, or list the buckets there are",
         members={"BucketName": bucket},
@@ -98,7 +101,7 @@ def no_such_bucket(bucket: str) -> NoSuchBucket:
 
 
 def no_such_key(bucket: str, key: str) -> NoSuchKey:
-    """The error for an object that is not there."""
+    """Return the error for an object that does not exist."""
     return NoSuchKey(
         f"there is no object s3://{bucket}/{key}; keys are compared exactly, check case and slashes",
         members={"Key": key},
@@ -106,7 +109,7 @@ def no_such_key(bucket: str, key: str) -> NoSuchKey:
 
 
 def no_such_upload(upload_id: str) -> NoSuchUpload:
-    """The error for a multipart upload that is not there."""
+    """Return the error for a multipart upload that does not exist."""
     return NoSuchUpload(
         f"there is no multipart upload {upload_id!r} for this key: it was never begun, was aborted, or is complete;"
         " begin a new one",
@@ -116,7 +119,10 @@ def no_such_upload(upload_id: str) -> NoSuchUpload:
 
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """Turn a full or failing disk into an answer that says so.
+    """Turn errors of a full or failing disk in the block into ServiceUnavailable.
+
+    Args:
+        doing: The operation, for the message, e.g. ``receiving an object``.
 
     Raises:
         ServiceUnavailable: The disk is full, or reading or writing failed.

@@ -1,6 +1,6 @@
-"""Reading and changing the rows of buckets and objects: plain functions that run inside a transaction.
+"""Read and change the rows of buckets and objects: plain functions that run inside a transaction.
 
-They change nothing but the database, and may be run again when a commit has to be repeated.
+The functions change nothing but the database, so they can run again if a commit must be repeated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def require_bucket(connection: Connection, name: str) -> None:
 
 
 def buckets_by_name(connection: Connection) -> list[tuple[str, int]]:
-    """Name and creation time of every bucket, in order."""
+    """Return name and creation time (milliseconds since the epoch) of every bucket, sorted by name."""
     rows = connection.execute(select(buckets.c.name, buckets.c.created_ms).order_by(buckets.c.name))
     return [(row.name, row.created_ms) for row in rows]
 
@@ -57,7 +57,7 @@ def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
 
 
 def bucket_is_empty(connection: Connection, name: str) -> bool:
-    """Whether the bucket holds no object and no open upload."""
+    """Return whether the bucket has no object and no open upload."""
     first = connection.execute(select(objects.c.key).where(objects.c.bucket == name).limit(1)).first()
     open_upload = select(uploads.c.key).where(uploads.c.bucket == name, uploads.c.completed_ms.is_(None)).limit(1)
     return first is None and connection.execute(open_upload).first() is None
@@ -70,10 +70,10 @@ def delete_bucket(connection: Connection, name: str) -> None:
 
 
 def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | None:
-    """The object, or None.
+    """Return an object, or None if it does not exist.
 
     Raises:
-        StateCorrupt: Its row fails its checksum.
+        StateCorrupt: The row of the object fails its checksum.
     """
     query = select(objects).where(objects.c.bucket == bucket, objects.c.key == key.encode())
     row = connection.execute(query).mappings().first()
@@ -81,7 +81,7 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
 
 
 def put_object(connection: Connection, info: ObjectInfo) -> str | None:
-    """Store the object; returns the content id of the one with that key that it replaces, or None."""
+    """Store an object. Return the content id of the object that it replaces, or None."""
     replaced = delete_object(connection, info.bucket, info.key)
     connection.execute(insert(objects).values(info.to_row()))
     return replaced
@@ -97,33 +97,44 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
 
 
 def unnamed_of(connection: Connection, content_ids: Iterable[str]) -> list[str]:
-    """Those of ``content_ids`` that no row names."""
+    """Return those of ``content_ids`` that no row names."""
     return [content_id for content_id in content_ids if not _is_named(connection, content_id)]
 
 
 def content_named(connection: Connection) -> set[str]:
-    """The ids of all content that rows name."""
+    """Return the ids of all content that rows name."""
     of_objects = connection.execute(select(objects.c.content_id)).scalars()
     of_parts = connection.execute(select(parts.c.content_id)).scalars()
     return {*of_objects, *of_parts}
 
 
 def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
-    """Whether `forget_completed_uploads` would have something to do."""
+    """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch."""
     return (
         connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
     )
 
 
 def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
-    """Forget multipart uploads that were completed before that time: no client repeats their Complete any more."""
+    """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those."""
     connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
 
 
 def scan(
     connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int
 ) -> Iterator[tuple[bytes, ObjectInfo]]:
-    """Up to ``limit`` objects in key order, from the key ``start`` on, whose key begins with ``prefix``."""
+    """Yield keys and objects in key order.
+
+    Args:
+        connection: A transaction.
+        bucket: Name of the bucket.
+        start: The first key to yield, if it exists.
+        prefix: Yield only keys that begin with this text.
+        limit: Maximum number of objects.
+
+    Raises:
+        StateCorrupt: A row fails its checksum.
+    """
     query = select(objects).where(objects.c.bucket == bucket, objects.c.key >= max(start, prefix))
     if prefix:
         query = query.where(objects.c.key < successor(prefix))
@@ -132,7 +143,7 @@ def scan(
 
 
 def list_objects(connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int) -> list[ListedObject]:
-    """As `scan`, with less of each object.
+    """Return the objects of `scan`, each with only the members of `ListedObject`. The arguments are those of `scan`.
 
     Raises:
         StateCorrupt: A row fails its checksum.
@@ -145,7 +156,10 @@ def list_objects(connection: Connection, bucket: str, *, start: bytes, prefix: b
 
 
 def successor(prefix: bytes) -> bytes:
-    """The smallest key after all keys that begin with ``prefix``. UTF-8 has no byte 255, so the last one can grow."""
+    """Return the smallest key after all keys that begin with ``prefix``.
+
+    The last byte of ``prefix`` can be incremented, because UTF-8 has no byte 255.
+    """
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

@@ -1,4 +1,4 @@
-"""What can be a key: any text of at most 1,024 bytes that a listing can show. A key never becomes a path."""
+"""Check object keys: any text of at most 1,024 bytes that a listing can show. A key never becomes a path."""
 
 import re
 
@@ -9,16 +9,16 @@ __all__ = ["check_key"]
 
 KEY_MAX_BYTES = 1024
 
-# What XML 1.0 cannot carry could be put but never listed.
+# Characters that XML 1.0 cannot contain, so that no listing could show them.
 _UNLISTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def check_key(key: str) -> None:
-    """Refuse what cannot be a key.
+    """Refuse a text that cannot be a key.
 
     Raises:
-        AwsError: KeyTooLongError.
-        InvalidArgument: It is empty, or holds characters that no listing could show.
+        AwsError: KeyTooLongError: ``key`` has more than 1,024 bytes as UTF-8.
+        InvalidArgument: ``key`` is empty, or contains characters that no listing can show.
     """
     if not key or _UNLISTABLE.search(key):
         raise InvalidArgument(

@@ -1,6 +1,6 @@
-"""One page of a bucket's keys, with common prefixes, by keyset: no page costs more than what it shows.
+"""List a page of a bucket's keys, with common prefixes. The cost of a page depends on its size, not on its position.
 
-A page begins at a key (inclusive). The next page's beginning is returned, so that paging needs no memory here.
+A page begins at a key (inclusive) and contains the start of the next page, so that no state is kept between pages.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ __all__ = ["ObjectPage", "after_key", "after_prefix", "list_page"]
 
 _SCAN_ROWS = 1000
 _SCAN_ROWS_IN_FOLDER = 32
-"""With a delimiter most rows of a scan may be hidden in one folder: look at few, then jump over it."""
+"""With a delimiter, most rows of a scan may be in one folder: read few rows, then skip the rest of the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """Objects and common prefixes in order, and the start of the next page (None at the end).
+    """A page of a listing.
 
     Attributes:
-        objects: Objects of the page.
-        prefixes: Common prefixes of the page.
+        objects: Objects of the page, in the order of keys.
+        prefixes: Common prefixes of the page, in order.
         last: The last key or common prefix of the page, whichever is later; empty on an empty page.
-        next_start: Key at which the next page begins.
+        next_start: Key at which the next page begins; None on the last page.
     """
 
     objects: tuple[ObjectInfo, ...]
@@ -52,9 +52,9 @@ def list_page(
 
     Args:
         connection: A transaction, whose snapshot the page shows.
-        bucket: The bucket; one that is not there lists as empty.
-        prefix: Only keys that begin with it.
-        delimiter: Keys that contain it after the prefix are rolled up; empty for none.
+        bucket: The bucket. If it does not exist, the page is empty.
+        prefix: List only keys that begin with this text.
+        delimiter: Combine keys that contain this text after the prefix into common prefixes; empty for none.
         start: The first key that may appear (`after_key`, `after_prefix`, ``b""`` or an earlier ``next_start``).
         limit: Maximum number of keys and common prefixes together; 0 returns an empty page.
     """
@@ -77,7 +77,7 @@ def list_page(
 def _items(
     connection: Connection, bucket: str, prefix: bytes, delimiter: bytes, start: bytes
 ) -> Iterator[tuple[bytes, ObjectInfo | None]]:
-    """Keys with their objects, and common prefixes with None, in order."""
+    """Yield keys with their objects, and common prefixes with None, in order."""
     rows_wanted = _SCAN_ROWS_IN_FOLDER if delimiter else _SCAN_ROWS
     while True:
         rows = 0

@@ -1,7 +1,8 @@
-"""Copies of contents that lie in another S3, on this machine: jobs link them, so that each is fetched once.
+"""Local copies of contents in a remote S3. Jobs link the copies, so that each content is fetched once.
 
-The service adds what it uploads, the shims of jobs add what they fetch (`tidemill.shim.local_copies`). A copy is
-complete as soon as it has its name. Those that were not used for longest go first; a job that has linked one keeps it.
+The service adds the contents that it uploads; the shims of jobs add those that they fetch
+(`tidemill.shim.local_copies`). A file under the final name of a copy is complete. The least recently used copies are
+removed first; the links of jobs keep the content.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ class LocalCopies:
 
     Args:
         root: Directory of the copies.
-        max_bytes: `trim` keeps so much, besides copies that jobs use.
+        max_bytes: Size in bytes to which `trim` reduces the copies. Copies that jobs use are never removed.
     """
 
     def __init__(self, root: Path, *, max_bytes: int) -> None:
@@ -29,28 +30,28 @@ class LocalCopies:
         self._max_bytes = max_bytes
 
     def make_directories(self) -> None:
-        """Make the directory of the copies; whoever fetches one expects it."""
+        """Create the directories of the copies, which shims expect to exist."""
         for index in range(256):
             (self._root / f"{index:02x}").mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def path(self, content_id: str) -> Path:
-        """Return the file of the copy, whether or not it is there."""
+        """Return the file of the copy, whether or not it exists."""
         name = hashlib.sha256(content_id.encode()).hexdigest()[:40]
         return self._root / name[:2] / name
 
     def keep(self, content_id: str, file: Path) -> None:
-        """Add a complete, durable file as a copy, by a link. Without room or links there is none."""
+        """Add a complete, durable file as a copy, by a hard link. If linking fails, there is no copy."""
         target = self.path(content_id)
         with contextlib.suppress(OSError):
             target.hardlink_to(file)
             os.utime(target)
 
     def remove(self, content_id: str) -> None:
-        """Remove the copy of content that is not there any more."""
+        """Remove the copy of removed or damaged content, if there is one."""
         self.path(content_id).unlink(missing_ok=True)
 
     def trim(self) -> int:
-        """Remove copies beyond the limit and what killed shims left half fetched; returns how many files. Blocks."""
+        """Remove copies beyond the limit, and incomplete files of killed shims. Return the number of files. Blocks."""
         now_s = time.time()
         copies: list[tuple[float, int, str]] = []
         total_bytes = removed = 0
@@ -64,7 +65,8 @@ class LocalCopies:
                             removed += 1
                         continue
                     total_bytes += status.st_size
-                    # Used by a job, or just fetched by one: to remove it would free nothing, or cost a second fetch.
+                    # Keep a copy that a job uses, because removing it would free no space, and one that was just
+                    # fetched, because it would have to be fetched again.
                     if status.st_nlink == 1 and status.st_mtime < now_s - _YOUNG_S:
                         copies.append((status.st_mtime, status.st_size, entry.path))
         for _, size_bytes, path in sorted(copies):

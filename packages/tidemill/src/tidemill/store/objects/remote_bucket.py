@@ -1,7 +1,7 @@
-"""Requests to the S3 that holds contents: put, read a range, remove. Everything here blocks; call it in threads.
+"""Requests to the remote S3 that stores contents: put, read a range, remove. All functions block; call them in threads.
 
-A request that failed for a moment is sent again by botocore; what still fails then raises ServiceUnavailable, and the
-text has the store's own words.
+botocore repeats a request after a transient error. If the request still fails, ServiceUnavailable is raised with the
+message of the store.
 """
 
 import base64
@@ -27,7 +27,7 @@ __all__ = ["PART_BYTES", "BucketUnavailable", "RemoteBucket", "RemoteReader"]
 _log = structlog.get_logger("tidemill.store")
 
 PART_BYTES = 8 * 1024 * 1024
-"""Larger contents are uploaded in parts, each at least so large."""
+"""Contents above this size are uploaded in parts, each of which has at least this size (except the last)."""
 _MIB = 1024 * 1024
 _PARTS_MAX = 10_000
 _PARTS_AT_ONCE = 4
@@ -39,12 +39,12 @@ _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
 class RemoteBucket:
-    """One bucket of another S3. May be used by several threads.
+    """One bucket of a remote S3. May be used by several threads.
 
     Args:
-        name: The bucket.
-        remote: Address and credentials of its S3.
-        pattern: Name of that S3 in the setting ``remote_s3``, for messages.
+        name: Name of the bucket.
+        remote: Address and credentials of the S3.
+        pattern: Name of the S3 in the setting ``remote_s3``, for messages.
     """
 
     def __init__(self, name: str, remote: RemoteS3, *, pattern: str) -> None:
@@ -58,14 +58,14 @@ class RemoteBucket:
         """Upload a file. The store checks the MD5 of every request.
 
         Args:
-            key: The key.
+            key: Key of the object.
             file: The file.
-            size_bytes: Its length.
-            md5: Of the file, hexadecimal.
-            abandoned: Set when nobody waits for the upload any more; it ends after the current parts then.
+            size_bytes: Length of the file.
+            md5: MD5 of the file, hexadecimal.
+            abandoned: Set if the upload is not needed any more; then it ends after the current parts.
 
         Raises:
-            ServiceUnavailable: It is not stored, or that is not known.
+            ServiceUnavailable: The file is not stored, or it is unknown whether it is.
         """
         if size_bytes > PART_BYTES:
             self._put_parts(key, file, size_bytes, abandoned)
@@ -75,13 +75,13 @@ class RemoteBucket:
             client.put_object(Bucket=self.name, Key=key, Body=file.read_bytes(), ContentMD5=digest)
 
     def get(self, key: str, *, offset: int, size_bytes: int | None, etag: str = "") -> dict[str, Any]:
-        """Answer of GetObject for a range of bytes.
+        """Return the answer of GetObject for a range of bytes.
 
         Args:
-            key: The key.
-            offset: Of the first byte.
+            key: Key of the object.
+            offset: Offset of the first byte.
             size_bytes: Number of bytes, at least 1; None for all bytes from ``offset`` on.
-            etag: That the content must have; empty for any.
+            etag: ETag that the object must have. Default: any.
 
         Raises:
             ContentMissing: There is no such object, or it has another ETag.
@@ -94,11 +94,11 @@ class RemoteBucket:
             return dict(client.get_object(Bucket=self.name, Key=key, **options))
 
     def remove(self, key: str, *, uploading: bool) -> None:
-        """Remove an object, whether or not it is there.
+        """Remove an object, whether or not it exists.
 
         Args:
-            key: The key.
-            uploading: Its upload may have been cut: remove the parts, too.
+            key: Key of the object.
+            uploading: Whether the upload of the object may have been interrupted; then its parts are removed, too.
 
         Raises:
             ServiceUnavailable: The store does not answer, or refuses.
@@ -131,7 +131,7 @@ class RemoteBucket:
                         raise
                 self._complete(client, upload, parts, size_bytes)
             except BaseException:
-                with contextlib.suppress(Exception):  # the clean-up removes what this leaves
+                with contextlib.suppress(Exception):  # the clean-up removes the remaining parts
                     client.abort_multipart_upload(**upload)
                 raise
 
@@ -141,7 +141,7 @@ class RemoteBucket:
         try:
             client.complete_multipart_upload(MultipartUpload={"Parts": parts}, **upload)
         except ClientError as error:
-            # Complete, and the answer was lost: botocore asked again.
+            # The upload was completed but the answer was lost, so botocore has repeated the request.
             if error.response["Error"]["Code"] != "NoSuchUpload":
                 raise
             found = client.head_object(Bucket=upload["Bucket"], Key=upload["Key"])
@@ -158,14 +158,14 @@ class RemoteBucket:
                     if each["Key"] == key:
                         client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=each["UploadId"])
             except ClientError as error:
-                # Not every store or policy allows it; then the bucket's own rules remove parts.
+                # Not every store or policy allows this; then the lifecycle rules of the bucket must remove the parts.
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) >= 500:
                     raise
                 _log.warning("objects.parts_remain", key=key, reason=str(error))
 
     @contextlib.contextmanager
     def _asked(self, doing: str) -> Iterator[Any]:
-        """Provide the client, and turn its errors into ours."""
+        """Yield the client, and turn its errors into ContentMissing or ServiceUnavailable."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.exceptions import HTTPClientError as BrokenConnection
 
@@ -202,12 +202,12 @@ class RemoteBucket:
 
 
 class BucketUnavailable(ServiceUnavailable):
-    """A request to the other S3 failed.
+    """A request to the remote S3 failed.
 
     Args:
-        reason: What failed, in the store's words.
-        advice: What to do if it fails again.
-        refused: The store answered, and would answer the same again: no bucket, no permission, no credentials.
+        reason: The failed operation, and the message of the store.
+        advice: What the user should do if the request fails again.
+        refused: Whether the error is permanent: the bucket, the permission or the credentials are missing.
     """
 
     def __init__(self, reason: str, *, advice: str, refused: bool) -> None:
@@ -218,14 +218,14 @@ class BucketUnavailable(ServiceUnavailable):
 
 
 class RemoteReader:
-    """The bytes of a range of an object, in order. After a broken connection, reading goes on over a new one.
+    """Reads a range of an object in order. After a broken connection, reading continues over a new connection.
 
     Args:
-        bucket: Its bucket.
-        key: Its key.
-        offset: Of the first byte.
+        bucket: Bucket of the object.
+        key: Key of the object.
+        offset: Offset of the first byte.
         size_bytes: Number of bytes, at least 1.
-        whole_bytes: Length that the whole object must have.
+        whole_bytes: Expected length of the whole object.
     """
 
     def __init__(self, bucket: RemoteBucket, key: str, *, offset: int, size_bytes: int, whole_bytes: int) -> None:
@@ -238,7 +238,7 @@ class RemoteReader:
         self._body: Any = None
 
     def read(self, size_bytes: int) -> bytes:
-        """The next bytes, at most ``size_bytes``; none at the end.
+        """Return the next bytes, at most ``size_bytes``; empty at the end.
 
         Raises:
             ContentMissing: The object was removed or replaced, or has another length.

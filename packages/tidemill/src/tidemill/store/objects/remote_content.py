@@ -1,8 +1,8 @@
-"""Contents in another S3: each is one object there that never changes, under a name in which people find its key.
+"""Contents in a remote S3: each is one object there, which never changes, and whose name contains the user's key.
 
-Content is received on the disk first, where it is hashed and checked, then uploaded; only then may a row name it. It
-is identified by its whole URI, so that rows stay true when the setting changes. A row of `unnamed_content` notes it
-while no object names it: what a crash leaves is removed by `RemoteContent.clean`.
+Content is first received on the disk, where it is hashed and checked, and then uploaded. Only then may a row name it.
+The id of a content is its whole URI, so that rows remain valid if the setting changes. While no object names a content,
+the table ``unnamed_content`` has a row for it, so that `RemoteContent.clean` removes what a crash leaves.
 """
 
 import asyncio
@@ -47,16 +47,16 @@ _CLEAN_AT_ONCE = 16
 
 
 class RemoteContent:
-    """Contents in other S3 stores.
+    """Contents in remote S3 stores. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
         home: Bucket and prefix of new contents; None if new contents stay on the disk, and only earlier ones are read.
         remotes: Addresses and credentials by bucket name or pattern: the setting ``remote_s3``.
         disk: Receives and hashes contents before they are uploaded.
-        database: Has the rows of contents that no object names.
-        copies: Copies for jobs.
-        clock: Time.
-        grace_s: How long content is kept after the last row that named it went: a reply may still be reading it.
+        database: Stores the rows of contents that no object names.
+        copies: Local copies for jobs.
+        clock: Provides the current time.
+        grace_s: Seconds for which content is kept after the removal of its last row, because replies may still read it.
     """
 
     def __init__(
@@ -79,17 +79,18 @@ class RemoteContent:
         self._grace_ms = int(grace_s * 1000)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="remote-content")
         self._buckets: dict[str, RemoteBucket] = {}
-        self._uploading: set[str] = set()  # noted, and not garbage: a commit decides
+        self._uploading: set[str] = set()  # recorded as unnamed, but a commit may still name them
         self._handed_over: set[str] = set()
         if remotes:
             copies.make_directories()
 
     def check(self) -> None:
-        """Check at the start that contents can be stored, read and removed. Blocks.
+        """Check at the start of the service that contents can be stored, read and removed. Blocks.
 
         Raises:
-            ConfigurationError: A bucket has no entry in ``remote_s3``, or its S3 refuses. An S3 that does not answer is
-                an error only if no object lies there yet: a service must start while a network is down.
+            ConfigurationError: A bucket has no entry in ``remote_s3``, or its S3 refuses a request. An S3 that does not
+                answer is an error only if it stores no object yet, because a service must start while a network is
+                down.
         """
         used = self._database.read(unnamed.remote_buckets)
         for bucket in dict.fromkeys([*([self.home.bucket] if self.home else []), *used]):
@@ -116,49 +117,49 @@ class RemoteContent:
     def receive(
         self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store what ``body`` yields; see `tidemill.store.objects.contents.ContentPlace`, as for `join`, `adopt`."""
+        """Store the bytes of ``body``; see `tidemill.store.objects.contents.ContentPlace.receive`."""
         return self._uploaded(self._disk.receive(body, size_bytes=size_bytes, digests=digests), name)
 
     def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store the concatenation of files."""
+        """Store the concatenation of files; see `tidemill.store.objects.contents.ContentPlace.join`."""
         return self._uploaded(self._disk.join(sources, digests=digests), name)
 
     def adopt(self, file: Path, *, name: str) -> AbstractAsyncContextManager[Content]:
-        """Store an existing file."""
+        """Store an existing file; see `tidemill.store.objects.contents.ContentPlace.adopt`."""
         return self._uploaded(self._disk.adopt(file), name)
 
     def hand_over(self, content_id: str) -> None:
-        """The block that made this content leaves it to a commit."""
+        """Do not treat this content as garbage when its block ends; a commit decides."""
         self._handed_over.add(content_id)
 
     def named(self, content_id: str) -> None:
-        """A row names this content now."""
+        """Record that a row names this content now."""
         self._uploading.discard(content_id)
 
     async def discard(self, content_id: str) -> None:
-        """No row will name this content: `clean` removes it."""
+        """Let `clean` remove content that no row will name."""
         self._uploading.discard(content_id)
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
-        """Keep the rows of unnamed contents true in the commit that names or releases some."""
+        """Update the rows of unnamed contents in the transaction that names or releases contents."""
         unnamed.forget(connection, named)
         unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
 
     def retire(self, content_ids: Iterable[str]) -> None:
-        """Nothing to do: the commit has noted them, and `clean` removes them."""
+        """Do nothing: the commit has recorded the contents as unnamed, and `clean` removes them."""
 
     def file(self, content_id: str) -> Path | None:
-        """None: the content is not on this machine."""
+        """Return None, because the content is not on this machine."""
         return None
 
     def open(self, content_id: str, *, size_bytes: int) -> BinaryIO:
-        """Open the content as a named file: its copy, or a temporary one. Blocks.
+        """Open the content as a named file: its local copy, or a temporary file. Blocks.
 
         Raises:
-            FileNotFoundError: It is not there any more.
-            ServiceUnavailable: It cannot be read now.
+            FileNotFoundError: The content does not exist any more.
+            ServiceUnavailable: The content cannot be read now.
         """
         with contextlib.suppress(FileNotFoundError):
             file = self.copies.path(content_id).open("rb")
@@ -179,11 +180,11 @@ class RemoteContent:
             return cast(BinaryIO, temporary)
 
     async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
-        """The whole content, its digest checked.
+        """Return the whole content after checking its digest.
 
         Raises:
-            ObjectDamaged: The bytes are not those that were put.
-            ServiceUnavailable: It cannot be read now.
+            ObjectDamaged: The content is missing or does not match ``sha256``.
+            ServiceUnavailable: The content cannot be read now.
         """
         data = await self._run(self._read_copy, content_id)
         if data is None or hashlib.sha256(data).hexdigest() != sha256:
@@ -198,11 +199,13 @@ class RemoteContent:
     async def pieces(
         self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
     ) -> AsyncIterator[bytes]:
-        """The bytes of a range. The first ones are read before this returns, so that errors still have an answer.
+        """Return an iterator over the bytes of a range.
+
+        The first bytes are read before this returns, so that the service can still send an error to the client.
 
         Raises:
             ObjectDamaged: The content is missing, or has another length.
-            ServiceUnavailable: It cannot be read now.
+            ServiceUnavailable: The content cannot be read now.
         """
         bucket, key = self._place(content_id)
         reader = RemoteReader(bucket, key, offset=offset, size_bytes=size_bytes, whole_bytes=whole_bytes)
@@ -220,7 +223,7 @@ class RemoteContent:
             raise
 
     async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content and compare its digest."""
+        """Read the whole content. Return whether it matches its digest."""
 
         def digest() -> str:
             found = hashlib.sha256()
@@ -234,7 +237,7 @@ class RemoteContent:
             return False
 
     def damaged(self, content_id: str, *, name: str, found: str = "its bytes are others") -> ObjectDamaged:
-        """The error for content that is not what was put. It stays where it is; only its copy is removed."""
+        """Return the error for missing or damaged content, and remove its local copy. The remote object is kept."""
         self.copies.remove(content_id)
         return ObjectDamaged(
             f"the content of {name}, which is stored as {content_id}, is not what was put, and is not sent: {found}."
@@ -242,13 +245,13 @@ class RemoteContent:
         )
 
     async def clean(self) -> int:
-        """Remove contents that no row names: of puts that were cut, and of objects that are deleted or replaced.
+        """Remove contents that no row names, because a put was interrupted or an object was deleted or replaced.
 
         Returns:
-            How many contents.
+            The number of removed contents.
 
         Raises:
-            ServiceUnavailable: One of them cannot be removed now. It stays noted, as those after it do.
+            ServiceUnavailable: A content cannot be removed now. It and the following contents remain recorded.
         """
         before_ms, after, count = self._clock.now_ms() - self._grace_ms, "", 0
         while True:
@@ -269,7 +272,7 @@ class RemoteContent:
                     raise error
 
     async def keep_clean(self) -> None:
-        """Run `clean`, and keep the copies within their limit, until cancelled."""
+        """Run `clean` and trim the local copies every 30 s, until cancelled."""
         while self._remotes:
             try:
                 removed = await self.clean()
@@ -281,7 +284,7 @@ class RemoteContent:
             await asyncio.sleep(_CLEAN_EVERY_S)
 
     def close(self) -> None:
-        """End the threads. What is to be removed is noted, and removed after the next start."""
+        """End the threads. Contents that remain to be removed are recorded, and removed after the next start."""
         self._threads.shutdown()
 
     @contextlib.asynccontextmanager
@@ -314,7 +317,7 @@ class RemoteContent:
         await self._run(upload, abandoned=abandoned)
 
     async def _run(self, work: Callable[..., T], *arguments: object, abandoned: threading.Event | None = None) -> T:
-        """Run ``work`` in a thread; a cancelled caller still waits for its end, which ``abandoned`` brings nearer."""
+        """Run ``work`` in a thread. A cancelled caller sets ``abandoned``, and still waits until ``work`` has ended."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         try:
             return await asyncio.shield(future)
@@ -379,8 +382,8 @@ def content_name(name: str, mark: str, *, prefix: str = "") -> str:
 
     Args:
         name: ``bucket/key`` of the object.
-        mark: Makes the name unique: content never changes, and an object that is replaced gets new content.
-        prefix: What will be before the name; a key that would be too long with it is cut.
+        mark: Text that makes the name unique, because a replaced object gets new content under another name.
+        prefix: Prefix of the name in the bucket. A name that would be too long with this prefix is shortened.
     """
     *folders, last = (_legal(segment) for segment in name.split("/"))
     stem, dot, suffixes = last.partition(".") if not last.startswith(".") else (last, "", "")
@@ -393,7 +396,7 @@ def content_name(name: str, mark: str, *, prefix: str = "") -> str:
 
 
 def _legal(segment: str) -> str:
-    """A segment that every S3 accepts; some stores keep objects as files."""
+    """Escape a segment so that every S3 accepts it, including stores that keep objects as files."""
     if segment in ("", ".", ".."):
         return segment.replace(".", "%2E") or "%2F"
     return "".join(letter if letter.isprintable() else f"%{ord(letter):02X}" for letter in segment)

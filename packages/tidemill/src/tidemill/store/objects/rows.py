@@ -1,6 +1,6 @@
-"""Objects and parts as values, and their rows: what is stored, sealed by a checksum and checked when read.
+"""Objects, parts and uploads, and their conversion to rows. Each row has a checksum, which is checked when it is read.
 
-SQLite does not notice a flipped bit inside a row; the checksum does.
+The checksum detects a flipped bit inside a row, which SQLite does not.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 LISTED_COLUMNS = ("bucket", "content_id", "document", "etag", "key", "modified_ms", "sha256", "size_bytes", "checksum")
-"""Columns of the rows that `listed_objects` reads: those of the checksum in its order, and the checksum."""
+"""Columns of the rows that `listed_objects` reads: first those that the checksum covers, in its order; the checksum."""
 
 _LISTED_FIELDS = b"".join(b"%b:%%d:%%b" % name.encode() for name in LISTED_COLUMNS[:-1])
 
 
 class ListedObject(NamedTuple):
-    """What a channel needs of an object; members as in `ObjectInfo`. A tuple, since there may be a million of them."""
+    """The members of `ObjectInfo` that a channel needs. A tuple, because a channel may have a million objects."""
 
     key: str
     content_id: str
@@ -41,12 +41,12 @@ class ListedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAttributes:
-    """What a client says about an object besides its bytes.
+    """The properties of an object that a client sets, besides its bytes.
 
     Attributes:
         content_type: Media type.
-        metadata: User metadata, names in lower case.
-        headers: Reply headers kept with the object, by member name: ``CacheControl``, ``ContentEncoding``, ...
+        metadata: User metadata; names are in lower case.
+        headers: Reply headers stored with the object, by member name: ``CacheControl``, ``ContentEncoding``, ...
         checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
         checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` for a checksum of the parts' checksums.
         tags: Object tags.
@@ -67,13 +67,13 @@ class ObjectInfo(ObjectAttributes):
     """One stored object.
 
     Attributes:
-        bucket: Its bucket.
-        key: Its key; never a path.
-        content_id: Names the file that holds its bytes. Several objects may share one.
-        size_bytes: Length.
-        etag: MD5 in hexadecimal, with ``-N`` for a multipart object; without the quotes of the wire.
-        sha256: Of the whole content, in hexadecimal.
-        modified_ms: Milliseconds since the epoch.
+        bucket: Name of the bucket.
+        key: Key of the object; never used as a path.
+        content_id: Id of the content. Several objects may have the same content.
+        size_bytes: Length in bytes.
+        etag: MD5 in hexadecimal, without quotes. For a multipart object, the MD5 of the parts' MD5s and ``-N``.
+        sha256: SHA-256 of the whole content, in hexadecimal.
+        modified_ms: Time of the last modification, in milliseconds since the epoch.
     """
 
     bucket: str
@@ -98,7 +98,7 @@ class ObjectInfo(ObjectAttributes):
         return cls(key=key, **values, **document)
 
     def to_row(self) -> dict[str, Any]:
-        """The row that holds this object."""
+        """Return the row of this object."""
         return seal(
             {
                 "bucket": self.bucket,
@@ -123,7 +123,18 @@ class ObjectInfo(ObjectAttributes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInfo:
-    """One uploaded part of a multipart upload that is still open."""
+    """One uploaded part of an open multipart upload.
+
+    Attributes:
+        upload_id: Id of the upload.
+        part_number: Number of the part, 1 to 10,000.
+        content_id: Id of the content.
+        size_bytes: Length in bytes.
+        etag: MD5 in hexadecimal, without quotes.
+        sha256: SHA-256 in hexadecimal.
+        modified_ms: Time of the upload, in milliseconds since the epoch.
+        checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
+    """
 
     upload_id: str
     part_number: int
@@ -146,7 +157,7 @@ class PartInfo:
         return cls(checksums=document["checksums"], **values)
 
     def to_row(self) -> dict[str, Any]:
-        """The row that holds this part."""
+        """Return the row of this part."""
         return seal(
             {
                 "upload_id": self.upload_id,
@@ -166,14 +177,14 @@ class UploadInfo:
     """One multipart upload.
 
     Attributes:
-        upload_id: Its id; ids of later uploads sort later.
-        bucket: Its bucket.
-        key: The key of the object to be.
-        initiated_ms: Milliseconds since the epoch.
-        completed_ms: When it became an object; None while it is open.
-        attributes: What the object will have.
+        upload_id: Id of the upload; ids of later uploads sort later.
+        bucket: Name of the bucket.
+        key: Key of the future object.
+        initiated_ms: Time at which the upload began, in milliseconds since the epoch.
+        completed_ms: Time at which the upload was completed, in milliseconds since the epoch; None while it is open.
+        attributes: Attributes of the future object.
         algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``; may be empty.
-        outcome: Of a complete upload: what its Complete answered, and which parts it named.
+        outcome: The answer to CompleteMultipartUpload and the parts that it named; empty while the upload is open.
     """
 
     upload_id: str
@@ -199,7 +210,7 @@ class UploadInfo:
         return cls(key=key, attributes=attributes, **values, **document)
 
     def to_row(self) -> dict[str, Any]:
-        """The row that holds this upload."""
+        """Return the row of this upload."""
         attributes = self.attributes
         return seal(
             {
@@ -224,13 +235,17 @@ class UploadInfo:
 
 
 def seal(values: dict[str, Any]) -> dict[str, Any]:
-    """A row made of ``values``: its ``document`` as JSON text, and the checksum over everything."""
+    """Return a row of ``values``, with ``document`` as JSON text and a checksum over all columns."""
     row = {**values, "document": json.dumps(values["document"], ensure_ascii=False, separators=(",", ":"))}
     return {**row, "checksum": _checksum(row)}
 
 
 def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
-    """The values of a sealed row, its document parsed.
+    """Return the values of a row of `seal`, without the checksum and with ``document`` parsed.
+
+    Args:
+        row: The row.
+        what: Name of the row's object, for the error.
 
     Raises:
         StateCorrupt: The checksum does not match.
@@ -244,14 +259,14 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
 
 
 def listed_objects(rows: Iterable[Sequence[Any]]) -> list[ListedObject]:
-    """Read rows of `LISTED_COLUMNS`. Checks what `ObjectInfo.from_row` checks, in a third of its time.
+    """Read rows of `LISTED_COLUMNS`. Checks the checksum like `ObjectInfo.from_row`, in a third of the time.
 
     Raises:
         StateCorrupt: The checksum of a row does not match.
     """
     found: list[ListedObject] = []
     for bucket, content_id, document, etag, key, modified_ms, sha256, size_bytes, checksum in rows:
-        # Spelled out: a loop over the columns would take as long as all of the rest.
+        # Each column is written out, because a loop over the columns would double the time.
         b, c, d, e = bucket.encode(), content_id.encode(), document.encode(), etag.encode()
         m, h, n = b"%d" % modified_ms, sha256.encode(), b"%d" % size_bytes
         sealed = _LISTED_FIELDS % (

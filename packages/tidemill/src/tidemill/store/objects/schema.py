@@ -30,10 +30,10 @@ objects = Table(
     Column("document", TEXT, nullable=False),
     Column("checksum", LargeBinary, nullable=False),
     Index("objects_by_content", "content_id"),
-    # Rows are stored in key order in the table itself: a listing reads adjacent rows.
+    # SQLite then stores the rows in key order in the table itself, so that a listing reads adjacent rows.
     sqlite_with_rowid=False,
 )
-"""`tidemill.store.objects.rows.ObjectInfo`; ``document`` holds what is neither sorted by nor searched."""
+"""Rows of `tidemill.store.objects.rows.ObjectInfo`. ``document`` has the members that no query sorts or searches by."""
 
 uploads = Table(
     "uploads",
@@ -47,7 +47,7 @@ uploads = Table(
     Column("checksum", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Multipart uploads. A complete one stays for some days as the memory that makes a repeated Complete harmless."""
+"""Multipart uploads. A completed upload is kept for seven days, so that a repeated Complete gets the same answer."""
 
 parts = Table(
     "parts",
@@ -73,4 +73,4 @@ unnamed = Table(
     Column("since_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Content in another S3 that no row names: it is being uploaded (``uploading`` is 1), or is to be removed."""
+"""Content in a remote S3 that no row names: it is being uploaded (``uploading`` is 1), or is to be removed."""

@@ -1,9 +1,9 @@
 """The object store: buckets of immutable objects, consistent after any crash.
 
-Bytes are files or objects of another S3 (`tidemill.store.objects.contents`), names are rows
-(`tidemill.store.objects.index`). A put first makes the bytes durable, then commits the row that names them: a half-put
-object is never visible, an acknowledged one never lost. The store is independent of HTTP; `tidemill.services.s3` and
-the control plane use it.
+Bytes are files or objects of a remote S3 (`tidemill.store.objects.contents`), names are rows
+(`tidemill.store.objects.index`). A put first makes the bytes durable, then commits the row that names them. So an
+incomplete object is never visible, and an acknowledged object is never lost. The store is independent of HTTP;
+`tidemill.services.s3` and the control plane use it.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -30,23 +30,23 @@ from tidemill.store.objects.rows import ListedObject, ObjectAttributes, ObjectIn
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
-"""Objects up to this size are read and verified as a whole before a byte of them is sent."""
+"""Objects up to this size are read and verified completely before the first byte is sent."""
 LIST_ROWS = 1000
 GRACE_S = 10.0
 COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
 Precondition = Callable[[ObjectInfo | None], None]
-"""Gets the object that is there (or None) inside the transaction, and raises to refuse the change."""
+"""Called inside the transaction with the existing object, or None. Raises an exception to refuse the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubReport:
-    """What a scrub found.
+    """The result of a scrub.
 
     Attributes:
-        objects: How many objects were checked.
-        size_bytes: How many bytes were read.
-        damaged: Objects whose bytes are missing or wrong; files of the disk are in quarantine now.
+        objects: Number of checked objects.
+        size_bytes: Size of the checked objects in bytes.
+        damaged: Objects whose bytes are missing or wrong. Their files on the disk were moved to quarantine.
     """
 
     objects: int
@@ -58,11 +58,11 @@ class ObjectStore:
     """Buckets and objects.
 
     Args:
-        database: Database of the rows; opened with the metadata that `tidemill.store.objects.schema` has added to.
-        root: Directory of the content files; made if missing.
-        clock: Gives modification times.
-        grace_s: How long replaced content is kept for replies that still read it.
-        elsewhere: Where contents lie that are not below ``root``; default: nowhere.
+        database: Database of the rows; opened with the tables of `tidemill.store.objects.schema`.
+        root: Directory of the content files; created if missing.
+        clock: Provides modification times.
+        grace_s: Seconds for which replaced content is kept for replies that still read it. Default: 10.
+        elsewhere: Settings for contents in a remote S3. Default: all contents are below ``root``.
     """
 
     def __init__(
@@ -83,7 +83,11 @@ class ObjectStore:
         self.contents.disk.sweep_temporaries()
 
     async def ensure_bucket(self, name: str) -> None:
-        """Make a bucket unless it is there."""
+        """Create a bucket unless it exists.
+
+        Raises:
+            AwsError: InvalidBucketName.
+        """
         await self.create_bucket(name)
 
     async def create_bucket(self, name: str) -> bool:
@@ -104,7 +108,7 @@ class ObjectStore:
         return await self.database.write(lambda c: object_index.insert_bucket(c, name, now_ms), grows=True)
 
     def bucket_exists(self, name: str) -> bool:
-        """Whether there is such a bucket."""
+        """Return whether a bucket exists."""
         return self.database.read(lambda c: object_index.bucket_created_ms(c, name)) is not None
 
     def require_bucket(self, name: str) -> None:
@@ -113,7 +117,7 @@ class ObjectStore:
             raise no_such_bucket(name)
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Name and creation time (milliseconds since the epoch) of every bucket, in order."""
+        """Return name and creation time (milliseconds since the epoch) of every bucket, sorted by name."""
         return self.database.read(object_index.buckets_by_name)
 
     async def delete_bucket(self, name: str) -> None:
@@ -141,12 +145,12 @@ class ObjectStore:
         """Return the object, or None if there is no such object.
 
         Raises:
-            StateCorrupt: Its row fails its checksum.
+            StateCorrupt: The row of the object fails its checksum.
         """
         return self.database.read(lambda c: object_index.get_object(c, bucket, key))
 
     def require(self, bucket: str, key: str) -> ObjectInfo:
-        """The object.
+        """Return the object.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -159,7 +163,7 @@ class ObjectStore:
         return info
 
     def list_all(self, bucket: str, prefix: str) -> Iterator[ObjectInfo]:
-        """All objects whose key begins with ``prefix``, in key order, a thousand rows at a time.
+        """Yield all objects whose key begins with ``prefix``, in key order. Reads a thousand rows at a time.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -179,7 +183,7 @@ class ObjectStore:
             start = rows[-1][0] + b"\0"
 
     def list_in_batches(self, bucket: str, prefix: str) -> Iterator[list[ListedObject]]:
-        """As `list_all`, a thousand objects at a time, with less of each.
+        """Yield the objects of `list_all` in lists of up to a thousand, each with only the members of `ListedObject`.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -200,7 +204,7 @@ class ObjectStore:
             start = found[-1].key.encode() + b"\0"
 
     async def page(self, bucket: str, *, prefix: str, delimiter: str, start: bytes, limit: int) -> ObjectPage:
-        """One page of a listing; arguments as for `tidemill.store.objects.listing.list_page`.
+        """Return one page of a listing; see `tidemill.store.objects.listing.list_page` for the arguments.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -213,50 +217,55 @@ class ObjectStore:
         return await self.database.read_in_thread(work)
 
     def file_of(self, info: ObjectInfo) -> Path | None:
-        """The file that holds the object's bytes, if they are on this machine. Read-only, and it never changes."""
+        """Return the file with the object's bytes, which never changes; None if the bytes are in a remote S3."""
         return self.contents.of(info.content_id).file(info.content_id)
 
     def open(self, reference: ObjectReference) -> BinaryIO:
-        """Open the content of an object as it was when it was referred to, as a file with a name. Blocks.
+        """Open the content that an object had when ``reference`` was created, as a file with a name. Blocks.
 
         Raises:
             FileNotFoundError: The object was deleted or replaced, and its content is gone.
-            ServiceUnavailable: It cannot be read now.
+            ServiceUnavailable: The content cannot be read now.
         """
         return self.contents.of(reference.content_id).open(reference.content_id, size_bytes=reference.size_bytes)
 
     async def read_bytes(self, info: ObjectInfo) -> bytes:
-        """The object's bytes, verified. For objects that fit into memory.
+        """Return the bytes of the object after verifying their digest. For objects that fit into memory.
 
         Raises:
-            ObjectDamaged: They are not the bytes that were put.
-            ServiceUnavailable: They cannot be read now.
+            ObjectDamaged: The bytes are missing or do not match the digest.
+            ServiceUnavailable: The bytes cannot be read now.
         """
         return await self.contents.of(info.content_id).read_verified(
             info.content_id, size_bytes=info.size_bytes, sha256=info.sha256, name=_name(info)
         )
 
     async def pieces(self, info: ObjectInfo, *, offset: int, size_bytes: int) -> AsyncIterator[bytes]:
-        """The bytes of a range of the object.
+        """Return an iterator over the bytes of a range of the object.
+
+        Args:
+            info: The object.
+            offset: Offset of the range in bytes.
+            size_bytes: Size of the range in bytes.
 
         Raises:
-            ObjectDamaged: They are missing, or have another length.
-            ServiceUnavailable: They cannot be read now.
+            ObjectDamaged: The content is missing, or has another length.
+            ServiceUnavailable: The content cannot be read now.
         """
         return await self.contents.of(info.content_id).pieces(
             info.content_id, offset=offset, size_bytes=size_bytes, whole_bytes=info.size_bytes, name=_name(info)
         )
 
     def check_file(self, info: ObjectInfo) -> None:
-        """Check quickly that the file of `file_of` is there and has its length.
+        """Check quickly that the file of `file_of` exists and has its length.
 
         Raises:
-            ObjectDamaged: It is not.
+            ObjectDamaged: The file is missing or has another length.
         """
         self.contents.disk.check_size(info.content_id, size_bytes=info.size_bytes, name=_name(info))
 
     def damaged(self, info: ObjectInfo) -> ObjectDamaged:
-        """Put the file of a damaged object into quarantine; returns the error that says so."""
+        """Move the file of a damaged object to quarantine. Return the error to raise."""
         return self.contents.of(info.content_id).damaged(info.content_id, name=_name(info))
 
     async def put_bytes(
@@ -264,7 +273,14 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Store ``data`` as an object.
 
+        Args:
+            bucket: Name of the bucket.
+            key: Key of the object.
+            data: The bytes.
+            attributes: Media type, metadata and other attributes. Default: those of `ObjectAttributes`.
+
         Raises:
+            InvalidArgument: ``key`` cannot be a key.
             NoSuchBucket: There is no such bucket.
             ServiceUnavailable: The disk is full or failing.
         """
@@ -284,14 +300,23 @@ class ObjectStore:
         size_bytes: int,
         content_type: str = "application/x-gzip",
     ) -> ObjectInfo:
-        """Adopt a file as an object: by a hard link if possible, else by a copy; then remove it. Or store a stream.
+        """Store a file or a stream as an object. A file is hard-linked if possible, else copied, and then removed.
 
-        May be repeated, also after a crash between the two steps: if the object has these bytes already, a file that
-        is gone is fine, and a stream is not read.
+        The call may be repeated, even after a crash before the file was removed: if the object has these bytes already,
+        a missing file is no error, and a stream is not read.
+
+        Args:
+            bucket: Name of the bucket.
+            key: Key of the object.
+            source: The file, or the bytes.
+            sha256: Expected SHA-256 in hexadecimal.
+            md5: Expected MD5 in hexadecimal.
+            size_bytes: Expected length.
+            content_type: Media type of the object. Default: ``application/x-gzip``.
 
         Raises:
             FileNotFoundError: There is neither such a file nor an object with these bytes.
-            ValueError: The bytes are not those of ``sha256``, ``md5`` and ``size_bytes``.
+            ValueError: The bytes do not match ``sha256``, ``md5`` and ``size_bytes``.
             NoSuchBucket: There is no such bucket.
             ServiceUnavailable: The disk is full or failing.
         """
@@ -312,7 +337,8 @@ class ObjectStore:
                         f" SHA-256 {sha256} and MD5 {md5}, found {content.size_bytes} bytes with {content.sha256} and"
                         f" {content.md5}"
                     )
-                # Even while the disk is full: the bytes are there already, and the job they end frees much more.
+                # Allowed even while the disk is full: the bytes are stored already, and the job that ends with this
+                # step frees much more space.
                 attributes = ObjectAttributes(content_type=content_type)
                 info = await self.publish(bucket, key, content, attributes=attributes, grows=False)
         if isinstance(source, Path):
@@ -331,21 +357,21 @@ class ObjectStore:
         also: Work | None = None,
         grows: bool = True,
     ) -> ObjectInfo:
-        """Make received content visible as an object. From here on the content is the store's.
+        """Make received content visible as an object. From this call on, the store owns the content.
 
         Args:
-            bucket: Its bucket.
-            key: Its key; already checked.
-            content: What `ContentPlace.receive` or its like gave.
-            attributes: What the client says about it.
-            etag: Of a multipart object; else the MD5.
-            precondition: Refuses the change inside the transaction.
-            also: Further work of the same transaction.
-            grows: Refused while the disk is full.
+            bucket: Name of the bucket.
+            key: Key of the object; must be checked by `check_key` before.
+            content: Result of `ContentPlace.receive`, `join` or `adopt`.
+            attributes: Attributes that the client has set.
+            etag: ETag of a multipart object. Default: the MD5.
+            precondition: Refuses the change inside the transaction. Default: none.
+            also: Makes further changes in the same transaction. Default: none.
+            grows: Refuse the change while the disk is full. Default: true.
 
         Raises:
             NoSuchBucket: There is no such bucket.
-            ServiceUnavailable: Not stored.
+            ServiceUnavailable: The object was not stored.
         """
         info = ObjectInfo(
             bucket=bucket,
@@ -374,7 +400,14 @@ class ObjectStore:
         attributes: ObjectAttributes,
         precondition: Precondition | None = None,
     ) -> ObjectInfo:
-        """Make an object with the content of another. No byte is copied: content never changes.
+        """Create an object with the content of another object. The bytes are shared, because content never changes.
+
+        Args:
+            source: The existing object.
+            bucket: Bucket of the new object.
+            key: Key of the new object.
+            attributes: Attributes of the new object.
+            precondition: Refuses the change inside the transaction. Default: none.
 
         Raises:
             NoSuchKey: The source was deleted or replaced meanwhile.
@@ -395,6 +428,11 @@ class ObjectStore:
     async def set_tags(self, bucket: str, key: str, tags: dict[str, str]) -> None:
         """Replace the tags of an object.
 
+        Args:
+            bucket: Name of the bucket.
+            key: Key of the object.
+            tags: All tags that the object has afterwards; empty removes them.
+
         Raises:
             NoSuchBucket: There is no such bucket.
             NoSuchKey: There is no such object.
@@ -410,7 +448,12 @@ class ObjectStore:
         await self.commits.releasing(work, grows=bool(tags))
 
     async def delete(self, bucket: str, keys: Iterable[str], *, precondition: Precondition | None = None) -> None:
-        """Remove objects, all in one transaction. Keys that are not there are fine.
+        """Remove objects in one transaction. Keys without an object are ignored.
+
+        Args:
+            bucket: Name of the bucket.
+            keys: Keys of the objects.
+            precondition: Called for each key; refuses the whole change inside the transaction. Default: none.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -428,9 +471,9 @@ class ObjectStore:
         await self.commits.releasing(work)
 
     async def sweep(self) -> int:
-        """Remove content that no row names, what a crash left between file and row; returns how many files.
+        """Remove content that no row names, e.g. after a crash between file and row. Return the number of files.
 
-        Also forgets multipart uploads that were completed long ago.
+        Also deletes the rows of multipart uploads that were completed more than seven days ago.
         """
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
         if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
@@ -438,7 +481,7 @@ class ObjectStore:
         return await self.contents.disk.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
 
     async def scrub(self) -> ScrubReport:
-        """Read every object and put damaged files into quarantine. Costs one read of everything."""
+        """Read and verify the bytes of every object, and move damaged files to quarantine."""
         count = size_bytes = 0
         damaged: list[ObjectInfo] = []
         for bucket, _ in self.buckets():
@@ -460,7 +503,7 @@ class ObjectStore:
 
 
 def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:
-    """Put the row of an object; returns the content that its key named before."""
+    """Store the row of an object. Return the id of the content that it replaces, if any."""
     object_index.require_bucket(connection, info.bucket)
     if precondition is not None:
         precondition(object_index.get_object(connection, info.bucket, info.key))

@@ -1,7 +1,7 @@
-"""Rows of content in another S3 that no object names: plain functions that run inside a transaction.
+"""Rows of content in a remote S3 that no object names: plain functions that run inside a transaction.
 
-Content is noted here before its upload begins, and again by the commit that drops the last row that names it. So all
-garbage in the other S3 is known exactly, after any crash, without listing a bucket that others use too.
+Content is recorded here before its upload begins, and again by the commit that removes its last row. So after any
+crash, all garbage in the remote S3 is known without listing a bucket that others may use too.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,8 @@ class Unnamed:
     """Content that no row names.
 
     Attributes:
-        uploading: Its upload had begun and nothing was committed; False if an object had named it.
+        content_id: URI of the content.
+        uploading: True if the upload has begun and no row was committed; False if an object had the content before.
     """
 
     content_id: str
@@ -30,38 +31,45 @@ class Unnamed:
 
 
 def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool, since_ms: int) -> None:
-    """Note content that no row names."""
+    """Record content that no row names.
+
+    Args:
+        connection: A transaction.
+        content_ids: The contents.
+        uploading: Whether their upload begins; False if their last row is removed.
+        since_ms: Current time, in milliseconds since the epoch.
+    """
     for content_id in content_ids:
         forget(connection, [content_id])
         connection.execute(insert(unnamed).values(content_id=content_id, uploading=int(uploading), since_ms=since_ms))
 
 
 def forget(connection: Connection, content_ids: Iterable[str]) -> None:
-    """Forget content that a row names now, or that has been removed."""
+    """Delete the records of content that a row names now, or that has been removed."""
     for content_id in content_ids:
         connection.execute(delete(unnamed).where(unnamed.c.content_id == content_id))
 
 
 def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> list[Unnamed]:
-    """Content that was noted before a time, or whose upload has begun at any time, and that no row names.
+    """Return content that no row names, and that was recorded before a time or whose upload has begun.
 
     Args:
         connection: A transaction.
-        before_ms: The time.
-        after: Content ids that are not greater are left out.
-        limit: Look at so many rows.
+        before_ms: The time, in milliseconds since the epoch.
+        after: Return only content ids greater than this one.
+        limit: Maximum number of rows to read.
     """
     query = select(unnamed.c.content_id, unnamed.c.uploading).where(
         unnamed.c.content_id > after, (unnamed.c.since_ms < before_ms) | (unnamed.c.uploading == 1)
     )
     rows = connection.execute(query.order_by(unnamed.c.content_id).limit(limit))
     found = [Unnamed(row.content_id, bool(row.uploading)) for row in rows]
-    # It never should be, but what is removed is lost.
+    # Check the objects too. A recorded content should never have a row, but removing such a content would lose data.
     return [each for each in found if object_index.unnamed_of(connection, [each.content_id])]
 
 
 def remote_buckets(connection: Connection) -> list[str]:
-    """Buckets of other S3 stores in which content of objects lies."""
+    """Return the buckets of remote S3 stores that have the content of objects."""
     buckets: list[str] = []
     start = _SCHEME
     while True:

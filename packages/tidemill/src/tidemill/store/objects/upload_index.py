@@ -1,4 +1,4 @@
-"""Reading and changing the rows of multipart uploads and their parts: plain functions inside a transaction."""
+"""Read and change the rows of multipart uploads and their parts: plain functions that run inside a transaction."""
 
 from collections.abc import Iterator
 
@@ -17,18 +17,18 @@ _SCAN_ROWS = 1000
 def require_upload(
     connection: Connection, bucket: str, key: str, upload_id: str, *, complete_too: bool = False
 ) -> UploadInfo:
-    """The upload.
+    """Return a multipart upload.
 
     Args:
         connection: A transaction.
-        bucket: Its bucket.
-        key: Its key.
-        upload_id: Its id.
-        complete_too: Whether one that is complete will do.
+        bucket: Bucket of the upload.
+        key: Key of the upload.
+        upload_id: Id of the upload.
+        complete_too: Whether to return a completed upload too. Default: false.
 
     Raises:
         NoSuchBucket: There is no such bucket.
-        NoSuchUpload: There is no such upload.
+        NoSuchUpload: There is no such upload, or it is completed and ``complete_too`` is false.
     """
     query = select(uploads).where(
         uploads.c.bucket == bucket, uploads.c.key == key.encode(), uploads.c.upload_id == upload_id
@@ -44,7 +44,7 @@ def require_upload(
 
 
 def put_upload(connection: Connection, upload: UploadInfo) -> None:
-    """Store the upload, and replace its earlier state."""
+    """Store an upload; replace its earlier row, if any."""
     row = upload.to_row()
     connection.execute(
         delete(uploads).where(
@@ -55,7 +55,7 @@ def put_upload(connection: Connection, upload: UploadInfo) -> None:
 
 
 def delete_upload(connection: Connection, upload: UploadInfo) -> list[str]:
-    """Remove the upload and its parts; returns the ids of their content."""
+    """Remove an upload and its parts. Return the content ids of the parts."""
     released = forget_parts(connection, upload.upload_id)
     connection.execute(
         delete(uploads).where(
@@ -70,14 +70,21 @@ def delete_upload(connection: Connection, upload: UploadInfo) -> list[str]:
 def list_parts(
     connection: Connection, upload_id: str, *, after: int = 0, limit: int | None = None
 ) -> tuple[PartInfo, ...]:
-    """Up to ``limit`` parts with a number above ``after``, in order."""
+    """Return the parts of an upload in the order of their numbers.
+
+    Args:
+        connection: A transaction.
+        upload_id: Id of the upload.
+        after: Return only parts with a greater number. Default: 0.
+        limit: Maximum number of parts. Default: no limit.
+    """
     query = select(parts).where(parts.c.upload_id == upload_id, parts.c.part_number > after)
     rows = connection.execute(query.order_by(parts.c.part_number).limit(limit)).mappings()
     return tuple(PartInfo.from_row(row) for row in rows)
 
 
 def put_part(connection: Connection, part: PartInfo) -> list[str]:
-    """Store a part; returns the content id of the one with that number that it replaces."""
+    """Store a part. Return the content id of the part that it replaces, if any."""
     where = (parts.c.upload_id == part.upload_id, parts.c.part_number == part.part_number)
     replaced = list(connection.execute(select(parts.c.content_id).where(*where)).scalars())
     connection.execute(delete(parts).where(*where))
@@ -86,7 +93,7 @@ def put_part(connection: Connection, part: PartInfo) -> list[str]:
 
 
 def forget_parts(connection: Connection, upload_id: str) -> list[str]:
-    """Remove all parts of an upload; returns the ids of their content."""
+    """Remove all parts of an upload. Return their content ids."""
     released = list(connection.execute(select(parts.c.content_id).where(parts.c.upload_id == upload_id)).scalars())
     connection.execute(delete(parts).where(parts.c.upload_id == upload_id))
     return released
@@ -95,7 +102,14 @@ def forget_parts(connection: Connection, upload_id: str) -> list[str]:
 def scan_uploads(
     connection: Connection, bucket: str, *, start: tuple[bytes, str], prefix: bytes
 ) -> Iterator[UploadInfo]:
-    """Open uploads by key, then by id, that follow the key and id ``start``, whose key begins with ``prefix``."""
+    """Yield open uploads in the order of key and id.
+
+    Args:
+        connection: A transaction.
+        bucket: Name of the bucket.
+        start: Key and upload id; only later uploads are yielded.
+        prefix: Yield only uploads whose key begins with this text.
+    """
     key, upload_id = max(start, (prefix, ""))
     while True:
         query = (

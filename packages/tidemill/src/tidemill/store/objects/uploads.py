@@ -1,8 +1,8 @@
-"""Multipart uploads: parts that arrive in any order, and the one object that they become.
+"""Multipart uploads: parts that arrive in any order and become one object.
 
-Each part is a file of the disk. Complete writes the parts into one new content, because an object is exactly one, and
-commits the object, the end of the upload and the removal of the parts together. A complete upload is remembered: a
-client that lost the answer, or gave up waiting for it, may ask again and gets the same one.
+Each part is a file on the disk. Complete concatenates the parts to one new content, because each object has exactly one
+content, and commits the object, the end of the upload and the removal of the parts together. A completed upload is
+remembered, so that a client that lost the answer can repeat Complete and gets the same answer.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from tidemill.store.objects.store import ObjectStore, Precondition
 __all__ = ["CompletedUpload", "NamedPart", "UploadPage", "Uploads", "check_part_number"]
 
 PART_MIN_BYTES = 5 * 1024 * 1024
-"""Smallest part of S3, but for the last one."""
+"""Minimum size of a part, as on S3. The last part may be smaller."""
 PART_NUMBER_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPart:
-    """One part as Complete names it.
+    """One part in a CompleteMultipartUpload request.
 
     Attributes:
-        part_number: 1 to 10,000.
-        etag: Without quotes.
+        part_number: Number of the part, 1 to 10,000.
+        etag: ETag of the part, without quotes.
         checksums: Base64 checksums by member name; empty if the client sent none.
     """
 
@@ -48,7 +48,13 @@ class NamedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedUpload:
-    """What Complete answers, the first time and every time after."""
+    """The answer to CompleteMultipartUpload, the same for every repetition.
+
+    Attributes:
+        etag: ETag of the object.
+        checksums: Base64 checksums of the object, by member name.
+        checksum_type: ``FULL_OBJECT`` or ``COMPOSITE``.
+    """
 
     etag: str
     checksums: Mapping[str, str]
@@ -57,7 +63,13 @@ class CompletedUpload:
 
 @dataclass(frozen=True, slots=True)
 class UploadPage:
-    """Open uploads and common prefixes in order; ``last`` is the key and id to go on after, None at the end."""
+    """A page of open uploads and common prefixes, both in order.
+
+    Attributes:
+        uploads: Uploads of the page.
+        prefixes: Common prefixes of the page.
+        last: Key and upload id after which the next page begins; None on the last page.
+    """
 
     uploads: tuple[UploadInfo, ...]
     prefixes: tuple[str, ...]
@@ -65,7 +77,11 @@ class UploadPage:
 
 
 class Uploads:
-    """Multipart uploads into an object store."""
+    """The multipart uploads of an object store.
+
+    Args:
+        objects: The object store.
+    """
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -73,6 +89,12 @@ class Uploads:
 
     async def begin(self, bucket: str, key: str, *, attributes: ObjectAttributes, algorithm: str = "") -> UploadInfo:
         """Begin an upload.
+
+        Args:
+            bucket: Name of the bucket.
+            key: Key of the future object; must be checked by `check_key` before.
+            attributes: Attributes of the future object.
+            algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``. Default: none.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -95,11 +117,17 @@ class Uploads:
         return upload
 
     def require(self, bucket: str, key: str, upload_id: str, *, complete_too: bool = False) -> UploadInfo:
-        """The upload.
+        """Return an upload.
+
+        Args:
+            bucket: Bucket of the upload.
+            key: Key of the upload.
+            upload_id: Id of the upload.
+            complete_too: Whether to return a completed upload too. Default: false.
 
         Raises:
             NoSuchBucket: There is no such bucket.
-            NoSuchUpload: There is no such upload, or it is complete and ``complete_too`` is not set.
+            NoSuchUpload: There is no such upload, or it is completed and ``complete_too`` is false.
         """
         return self._objects.database.read(
             lambda c: upload_index.require_upload(c, bucket, key, upload_id, complete_too=complete_too)
@@ -108,7 +136,13 @@ class Uploads:
     async def put_part(
         self, upload: UploadInfo, part_number: int, content: Content, *, checksums: Mapping[str, str]
     ) -> PartInfo:
-        """Make received content a part, in place of one with the same number.
+        """Store received content as a part; replace the part with the same number, if any.
+
+        Args:
+            upload: The open upload.
+            part_number: Number of the part; must be checked by `check_part_number` before.
+            content: Content that the disk has received.
+            checksums: Base64 checksums by member name.
 
         Raises:
             NoSuchUpload: The upload was aborted or completed meanwhile.
@@ -132,7 +166,13 @@ class Uploads:
         return part
 
     def parts(self, upload: UploadInfo, *, after: int = 0, limit: int | None = None) -> tuple[PartInfo, ...]:
-        """Up to ``limit`` parts with a number above ``after``, in order."""
+        """Return the parts of an upload in the order of their numbers.
+
+        Args:
+            upload: The upload.
+            after: Return only parts with a greater number. Default: 0.
+            limit: Maximum number of parts. Default: no limit.
+        """
         return self._objects.database.read(
             lambda c: upload_index.list_parts(c, upload.upload_id, after=after, limit=limit)
         )
@@ -146,18 +186,18 @@ class Uploads:
         digests: Iterable[Digest] = (),
         precondition: Precondition | None = None,
     ) -> CompletedUpload:
-        """Make the named parts an object. May be repeated: the answer stays the same.
+        """Create the object from the named parts. A repeated call returns the same answer.
 
         Args:
-            upload: The upload, open or complete.
+            upload: The upload, open or completed.
             named: The parts in order.
-            describe: Gives the attributes of the object from its parts, once all bytes went through ``digests``.
-            digests: Hashes to feed with the whole object.
-            precondition: Refuses the change inside the transaction.
+            describe: Returns the attributes of the object for its parts; called after ``digests`` got all bytes.
+            digests: Hashes to update with every byte of the object.
+            precondition: Refuses the change inside the transaction. Default: none.
 
         Raises:
-            InvalidPart: A named part is not there, or is another one.
-            AwsError: InvalidPartOrder, EntityTooSmall.
+            InvalidPart: A named part was not uploaded, or has another ETag or checksum.
+            AwsError: MalformedXML, InvalidPartOrder or EntityTooSmall.
             NoSuchUpload: The upload was aborted, or was completed with other parts.
         """
         lock = self._completing.setdefault(upload.upload_id, asyncio.Lock())
@@ -174,10 +214,10 @@ class Uploads:
                 return await self._publish(upload, named, chosen, content, describe(chosen), precondition)
 
     async def abort(self, bucket: str, key: str, upload_id: str) -> None:
-        """Forget an upload and its parts.
+        """Delete an open upload and its parts.
 
         Raises:
-            NoSuchUpload: There is no such upload, or it is complete.
+            NoSuchUpload: There is no such upload, or it is completed.
         """
 
         def work(connection: Connection) -> list[str]:
@@ -187,15 +227,20 @@ class Uploads:
         await self._objects.commits.releasing(work)
 
     async def page(self, bucket: str, *, prefix: str, delimiter: str, after: tuple[str, str], limit: int) -> UploadPage:
-        """Up to ``limit`` open uploads and common prefixes that follow a key and upload id.
+        """Return up to ``limit`` open uploads and common prefixes that follow a key and upload id.
 
-        An empty id means: after all uploads of that key.
+        Args:
+            bucket: Name of the bucket.
+            prefix: List only keys that begin with this text.
+            delimiter: Combine keys that contain this text after the prefix into common prefixes; empty for none.
+            after: Key and upload id. With an empty id, the page begins after all uploads of the key.
+            limit: Maximum number of uploads and common prefixes together.
 
         Raises:
             NoSuchBucket: There is no such bucket.
         """
         key, upload_id = after
-        # "~" sorts after every hexadecimal digit: past all ids of the key.
+        # "~" sorts after every hexadecimal digit, and so after all ids of the key.
         start = (key.encode(), upload_id or ("~" if key else ""))
 
         def work(connection: Connection) -> UploadPage:
@@ -243,7 +288,7 @@ def check_part_number(part_number: int) -> None:
     """Refuse a part number that is not 1 to 10,000.
 
     Raises:
-        InvalidArgument: It is not.
+        InvalidArgument: The part number is out of range.
     """
     if not 1 <= part_number <= PART_NUMBER_MAX:
         raise InvalidArgument(f"the part number {part_number} is not between 1 and {PART_NUMBER_MAX}")
