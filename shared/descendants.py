@@ -42,7 +42,7 @@ def kill_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
         if reap_all() and not pids:
             return
-        time.sleep(_ROUND_S)  # the kernel reports an exit only to the parent, which may be another process
+        time.sleep(_ROUND_S)  # poll: the kernel reports an exit only to the parent, which may be another process
 
 
 def reap_all() -> bool:
