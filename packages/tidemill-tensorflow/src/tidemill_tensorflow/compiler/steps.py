@@ -31,8 +31,8 @@ OTHERS_AFTER = 8
 SLOW_S = 0.5
 SLOW_FACTOR = 10
 MAX_SLOW = 3
-"""A compiled step slower than `SLOW_S` seconds and `SLOW_FACTOR` medians was compiled again; after `MAX_SLOW` such
-steps, the function runs plain."""
+"""A compiled step slower than `SLOW_S` seconds and `SLOW_FACTOR` medians was compiled again. After `MAX_SLOW` such
+steps, its shape runs plain."""
 
 
 @dataclass
