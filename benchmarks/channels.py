@@ -1,10 +1,10 @@
-"""From `fit()` to the first line of the script, with channels of different sizes.
+"""Measure the time from `fit()` to the first line of the script, with channels of different sizes.
 
     python benchmarks/channels.py [--rounds 5] [--large-gib 20] [--files 100000]
 
-The data is in the service's own S3. The large object is a sparse file that the store takes over as it takes over the
-model of a job. Prints medians of interleaved rounds, ratios to the channel of 1 MB, and the time per file: of the first
-job with these files, which links them, and of the later ones, which share its links.
+The data is in the service's own S3. The large object is a sparse file, which the store adopts in the same way as a
+job's model. The benchmark prints medians of interleaved rounds, ratios to the channel of 1 MB, and the time per file:
+for the first job with these files, which links them, and for later jobs, which share its links.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SCRIPT = "import time; print('AT', time.time(), flush=True)\n"
 
 
 async def fill(state_dir: Path, sizes: dict[str, int], files: int) -> None:
-    """Put one sparse object of each size, and many files of 100 bytes, into the bucket ``data`` of a store at rest."""
+    """Put one sparse object per size, and many files of 100 bytes, into the bucket ``data`` of a stopped store."""
     with SqliteDatabase.open(state_dir / "state.db", metadata=metadata) as database:
         store = ObjectStore(database, state_dir / "objects", clock=SystemClock())
         await store.ensure_bucket("data")
@@ -52,7 +52,7 @@ async def fill(state_dir: Path, sizes: dict[str, int], files: int) -> None:
 
 
 def by_fit(service: Service, script: Path, name: str) -> float:
-    """Seconds from `fit()` to the script's line."""
+    """Return the seconds from `fit()` to the script's line."""
     estimator = TensorFlow(
         entry_point=str(script),
         role="SageMakerRole",
@@ -81,7 +81,7 @@ def main() -> None:
         state_dir, script = Path(directory, "state"), Path(directory, "train.py")
         script.write_text(SCRIPT)
         with Service(state_dir=state_dir):
-            pass  # it makes its directory
+            pass  # the first start creates the state directory
         begun = time.monotonic()
         asyncio.run(fill(state_dir, sizes, arguments.files))
         print(f"filled in {time.monotonic() - begun:.0f} s", flush=True)

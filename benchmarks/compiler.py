@@ -1,19 +1,19 @@
-"""Steps with the training compiler against plain ones and against XLA switched on by hand, model by model.
+"""Compare steps with the training compiler to plain steps and to XLA switched on by hand, model by model.
 
-``python compiler.py [MODEL ...]`` in an environment with TensorFlow and tidemill-tensorflow; the two models of
+Run ``python compiler.py [MODEL ...]`` in an environment with TensorFlow and tidemill-tensorflow. The two models of
 transformers also need ``PYTHONPATH=DIR`` after ``uv pip install --target DIR 'transformers==4.57.*'``.
-Each model runs in a process of its own and its figures are kept in ``--results``: a run that was interrupted goes on
-with the models that are missing (``--again`` measures them anew, ``--table`` only prints). About two to four minutes a
-model on two quiet cores, 35 minutes for all.
+Each model runs in its own process, and ``--results`` keeps its figures: an interrupted run continues with the missing
+models (``--again`` measures all again, ``--table`` only prints). A model takes about two to four minutes on two quiet
+cores, all models 35 minutes.
 
 Ways: ``plain`` (``jit_compile=False``); ``jit`` (``jit_compile=True``); ``auto`` (XLA's automatic clustering,
-``tf.config.optimizer.set_jit``); ``ours`` (the compiler). In each of the rounds every way trains a block of steps, in
-turning order. A ratio is the median of the paired ratios way / plain, with the bootstrapped 95 % interval of the
-median. Wall time is followed by the ratio of CPU time, which other work on the machine disturbs less.
+``tf.config.optimizer.set_jit``); ``ours`` (the compiler). In each round every way trains a block of steps, in
+alternating order. A ratio is the median of the paired ratios way / plain, with the bootstrapped 95 % interval of the
+median. After the ratio of wall time follows the ratio of CPU time, which other work on the machine disturbs less.
 
-The time to step 1,000 is the time of the first steps (for ours until it has decided) and that of the remaining steps
-at the way's median. ``cold`` has no stored decision, ``warm`` that of the cold run. ``allowed`` is plain's time and the
-cold run's additional CPU seconds divided by the number of cores.
+The time to step 1,000 is the time of the first steps (with ``ours`` until it has decided) plus the time of the
+remaining steps at the way's median. ``cold`` starts without a stored decision, ``warm`` with the decision of the cold
+run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number of cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS = 12
 BLOCK_S = 0.4
 FIRST_STEPS = 10
 LATER_STEPS = 40
-"""Steps of a chunk while a model starts, and while several batches in a call are tried."""
+"""Number of steps per chunk while a model starts, and while several batches per call are tried."""
 FIT_STEP = "multi_step_on_iterator"
 MAX_STEP_MS = 50.0
 MAX_START_S = 240
@@ -61,7 +61,7 @@ ERROR_LINES = 3
 
 @dataclass
 class Used:
-    """Seconds on the clock and of this process's CPUs."""
+    """Wall time and CPU time of this process, in seconds."""
 
     wall_s: float
     cpu_s: float
@@ -80,7 +80,7 @@ class Way:
         self._is_auto = name == "auto"
 
     def steps(self, number: int) -> Used:
-        """Train, and return what all the steps took."""
+        """Train a number of steps, and return their total times."""
         import tensorflow as tf
 
         if self._is_auto:
@@ -94,7 +94,7 @@ class Way:
 
 
 def way_of(model: str, name: str) -> Way:
-    """Build a model and its way of training."""
+    """Build a model, and return a way of training it."""
     import keras
     import tensorflow as tf
 
@@ -137,7 +137,7 @@ def measure(model: str) -> dict[str, Any]:
 
     cache = tempfile.TemporaryDirectory()
     tidemill_tensorflow.compile_training(cache_dir=cache.name)
-    way_of("gan", "plain").steps(2)  # TensorFlow's and XLA's own start belongs to no way
+    way_of("gan", "plain").steps(2)  # warm up, so that no way is charged with the start of TensorFlow and XLA
     way_of("gan", "jit").steps(2)
     load = os.getloadavg()[0]
     ways: dict[str, Way] = {}
@@ -165,7 +165,7 @@ def measure(model: str) -> dict[str, Any]:
 
 
 def start(way: Way, *, decides: bool, since: int | None = None) -> dict[str, float]:
-    """Train the first steps, for ours until nothing is undecided; return their number and what they took."""
+    """Train the first steps, with the compiler until all is decided; return their number and their times."""
     since = number_of_functions() if since is None else since
     wall = cpu = 0.0
     steps = 0
@@ -179,12 +179,12 @@ def start(way: Way, *, decides: bool, since: int | None = None) -> dict[str, flo
 
 
 def number_of_functions() -> int:
-    """Return how many functions the compiler has met."""
+    """Return the number of training functions that the compiler has found so far."""
     return len(_functions())
 
 
 def is_decided(since: int) -> bool:
-    """Return whether every function that came since has its decision."""
+    """Return whether every function after the first `since` has a decision."""
     functions = _functions()[since:]
     return bool(functions) and all(
         function["fallback"] or any(shape["decision"] for shape in function["shapes"]) for function in functions
@@ -192,7 +192,7 @@ def is_decided(since: int) -> bool:
 
 
 def has_decided_on_batches(since: int) -> bool:
-    """Return whether nothing is open on several batches in a call; the compiler may try that with short XLA steps."""
+    """Return whether no trial of several batches per call is running or can still start for short XLA steps."""
     for function in _functions()[since:]:
         found, shapes = function["batches_at_once"], function["shapes"]
         is_tried = shapes and shapes[0]["decision"] == "xla" and shapes[0]["median_ms"].get("xla", 0) < MAX_STEP_MS
@@ -202,7 +202,7 @@ def has_decided_on_batches(since: int) -> bool:
 
 
 def decisions_since(since: int) -> list[str]:
-    """Return what was decided, function by function."""
+    """Return the decisions of all functions after the first `since`."""
     return [
         f"plain: {function['fallback']}"
         if function["fallback"]
@@ -220,12 +220,12 @@ def _functions() -> list[dict[str, Any]]:
 
 
 def per_step(used: Used, number: int) -> Used:
-    """Return the share of one step."""
+    """Return the times per step."""
     return Used(used.wall_s / number, used.cpu_s / number)
 
 
 def row(found: dict[str, Any]) -> tuple[str, float]:
-    """Return a model's line of the table, and its gain plain / ours."""
+    """Return a model's row of the table, and its gain plain / ours."""
     blocks = found["blocks"]
     walls = {name: [wall for wall, _ in taken] for name, taken in blocks.items()}
     cpus = {name: [cpu for _, cpu in taken] for name, taken in blocks.items()}
@@ -267,19 +267,19 @@ HEADER = (
 
 
 def paired(way: list[float], plain: list[float]) -> list[float]:
-    """Return the ratios of the rounds."""
+    """Return the ratio way / plain of each round."""
     return [one / other for one, other in zip(way, plain, strict=True)]
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median, bootstrapped."""
+    """Return the bootstrapped 95 % interval of the median."""
     generator = random.Random(0)
     medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
     return medians[50], medians[1949]
 
 
 def main() -> None:
-    """Measure the models that have no result yet, each in its own process, and print the table."""
+    """Measure the models without a result, each in its own process, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", choices=[*NAMES, []], help=f"default: all: {', '.join(NAMES)}")
     parser.add_argument("--results", type=Path, default=Path(tempfile.gettempdir()) / "tidemill-compiler-benchmark")
@@ -309,7 +309,7 @@ def main() -> None:
 
 
 def measure_apart(arguments: argparse.Namespace, name: str) -> None:
-    """Measure a model in a process of its own; a failure is told, and the next model goes on."""
+    """Measure a model in its own process. If that fails, print the failure and continue with the next model."""
     done = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True, check=False)
     if done.returncode:
         last = " ".join(done.stderr.strip().splitlines()[-ERROR_LINES:])
@@ -321,7 +321,7 @@ def measure_apart(arguments: argparse.Namespace, name: str) -> None:
 
 
 def result(arguments: argparse.Namespace, name: str) -> dict[str, Any] | None:
-    """Return what was measured of a model, None if nothing was."""
+    """Return the stored result of a model, or None."""
     path = arguments.results / f"{name}.json"
     found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
     return found

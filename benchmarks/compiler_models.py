@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # for transformers; ``import keras`` is Keras 3 nevertheless
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # for transformers; ``import keras`` is still Keras 3
 
 import keras
 import numpy as np
@@ -25,10 +25,10 @@ class Problem:
     """A model with data.
 
     Attributes:
-        model: A Keras model that is not compiled.
-        features: An array, or arrays by name, of `BATCHES` batches.
-        labels: Their classes; None if the model computes its own loss.
-        batch: Rows of a batch.
+        model: A Keras model before `compile`.
+        features: An array, or arrays by name, with the rows of `BATCHES` batches.
+        labels: Classes of the rows; None if the model computes its own loss.
+        batch: Number of rows per batch.
     """
 
     model: Any
@@ -133,7 +133,7 @@ def distilbert() -> Problem:
 
 
 def gan_step(jit_compile: bool | None) -> Callable[[], Any]:
-    """Return a step of a GAN's loop: generator and discriminator, an optimizer each, in one function."""
+    """Return the step of a GAN: one function that trains generator and discriminator, each with its own optimizer."""
     keras.utils.set_random_seed(0)
     make = keras.Sequential(
         [
@@ -208,4 +208,4 @@ MODELS: dict[str, Callable[[], Problem] | None] = {
     "recommender": recommender,
     "gan": None,
 }
-"""By name; the GAN is no Keras model but a loop, `gan_step`."""
+"""The models by name. The GAN is a loop, `gan_step`, not a Keras model."""

@@ -1,10 +1,10 @@
-"""How many source files of the service one request enters, in the steady state, until it is answered.
+"""Count the source files of the service that one request enters, in the steady state, until its answer.
 
     python benchmarks/files_entered.py [--list]
 
-Whoever follows a request through the code reads these files. Counted are files of which a function runs, in all threads
-of the service, for every request of a kind after the first: other work of the service happens during some of them only.
-The service runs in the main thread of this process.
+These are the files that a reader opens to follow a request through the code. A file counts if one of its functions
+runs, in any thread of the service, during every request of a kind after the first one. Unrelated work of the service
+runs during some requests only, so it does not count. The service runs in the main thread of this process.
 """
 
 import argparse
@@ -32,11 +32,11 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.21-c
 ANSWERED = "Connection._finished"
 REQUESTS = 4
 SETTLE_S = 1.0
-"""Until the work that the request before left behind has ended: a commit, or a failing job."""
+"""Time in seconds for the work that a request leaves behind to end: a commit, or a failing job."""
 
 
 class Recorder:
-    """Notes the files of all traced threads, from `start` until the answer has been handed to the connection."""
+    """Records the files of all traced threads, from `start` until the answer is passed to the connection."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -57,14 +57,14 @@ class Recorder:
 
 
 def requests(session: Any) -> dict[str, Callable[[int], object]]:
-    """The measured requests, each a function of its number."""
+    """Return the measured requests by name. Each is a function of the round's number."""
     s3, sagemaker = session.client("s3"), session.client("sagemaker")
     s3.create_bucket(Bucket="bench")
     job = {
         "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
         "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
         "HyperParameters": {"sagemaker_program": '"train.py"', "sagemaker_submit_directory": '"s3://bench/source"'},
-        # No object is there: the job fails before it starts an instance.
+        # The object does not exist, so the job fails before it starts an instance.
         "InputDataConfig": [
             {
                 "ChannelName": "training",

@@ -1,16 +1,15 @@
-"""What a large cluster costs the service: 10,000 simulated instances and 1,000,000 finished jobs.
+"""Measure the cost of a large cluster for the service: 10,000 simulated instances and 1,000,000 finished jobs.
 
     python benchmarks/scale.py [--instances 10000] [--finished 1000000] [--seconds 60] [--nice -15]
 
-The service is the real one, with the executor for clusters; only the placement is simulated: instead of agents on
-machines, one client process holds a connection for each instance and reports as an agent does, a signed request every
-ten seconds that waits for orders. Each instance belongs to a job of its own. In the meantime another client asks for
-descriptions and lists of jobs, one request after the other, and its latencies are those printed. Then the service is
-killed and started again.
+The benchmark runs the real service with the executor for clusters. Only the placement is simulated: instead of agents
+on machines, one client process keeps a connection per instance and reports like an agent, by a signed request every ten
+seconds that waits for orders. Each instance belongs to a separate job. Meanwhile another client describes and lists
+jobs, one request after the other, and its latencies are printed. Then the service is killed and started again.
 
-Both clients share the machine with the service; CPU is that of the service's process alone. On a machine that does
-other work, the latencies are those of its scheduler: compare them with the row of requests that ask for nothing, and
-with the CPU a request. ``--nice`` sets the priority of the service and of both clients.
+Both clients share the machine with the service; the printed CPU time is that of the service's process alone. On a busy
+machine the latencies mostly show its scheduler: compare them with the row of empty requests, and with the CPU time per
+request. ``--nice`` sets the priority of the service and of both clients.
 """
 
 import argparse
@@ -61,7 +60,7 @@ STEPS = [
 
 
 def request_bytes(url: str, service: str, target: str, keys: Credentials, body: dict[str, Any]) -> bytes:
-    """A whole HTTP request, signed."""
+    """Return the bytes of a signed HTTP request."""
     data = json.dumps(body).encode()
     headers = {"content-type": "application/x-amz-json-1.1", "x-amz-target": target}
     request = AWSRequest("POST", url + "/", headers=headers, data=data)
@@ -72,14 +71,14 @@ def request_bytes(url: str, service: str, target: str, keys: Credentials, body: 
 
 
 class Connection:
-    """A connection that is kept open."""
+    """A persistent connection."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, request: bytes) -> dict[str, Any]:
-        """Send a request; return the answer's JSON."""
+        """Send a request, and return the JSON of the answer."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._address.hostname, self._address.port)
         reader, writer = self._streams
@@ -92,11 +91,11 @@ class Connection:
         return dict(json.loads(body))
 
 
-# The simulated agents: a process of its own, which says on its standard output what it has done.
+# The simulated agents, in a separate process that prints its progress on its standard output.
 
 
 async def simulate(directory: Path, url: str) -> None:
-    """Report for every assignment that appears in a directory, for ever."""
+    """Run an agent for every assignment that appears in a directory. Never returns."""
     counts = {"running": 0, "reports": 0, "failed": 0}
     tasks = []
     while True:
@@ -108,7 +107,7 @@ async def simulate(directory: Path, url: str) -> None:
 
 
 async def hollow_agent(data: bytes, url: str, counts: dict[str, int]) -> None:
-    """Report the phases of one instance, then that it lives."""
+    """Report the phases of one instance, then send heartbeats."""
     spec = Assignment.from_bytes(data).spec
     keys = Credentials(
         spec.variables["AWS_ACCESS_KEY_ID"],
@@ -131,7 +130,7 @@ async def hollow_agent(data: bytes, url: str, counts: dict[str, int]) -> None:
                 await connection.ask(signed(Lost=False, WaitSeconds=0, Phases=phases))
                 first = False
                 counts["running"] += 1
-            if time.monotonic() - begun_s > 200:  # a signature holds for five minutes
+            if time.monotonic() - begun_s > 200:  # a signature is valid for five minutes
                 begun_s, beat = time.monotonic(), signed(Lost=False, WaitSeconds=BEAT_S)
             await connection.ask(beat)
             counts["reports"] += 1
@@ -180,7 +179,7 @@ class Client:
         self._connection = Connection(service.url)
 
     async def ask(self, operation: str, **members: Any) -> tuple[dict[str, Any], float]:
-        """Make a request; return its answer and its duration in milliseconds. No operation: ask for nothing."""
+        """Make a request; return its answer and its duration in milliseconds. Without an operation it is empty."""
         if operation:
             request = request_bytes(self._url, "sagemaker", f"SageMaker.{operation}", self._keys, members)
         else:
@@ -222,7 +221,7 @@ def finished_job(number: int, *, created_ms: int) -> TrainingJob:
 
 
 def store_finished(file: Path, count: int) -> None:
-    """Store finished jobs, one a second up to now, as the service stores them."""
+    """Store finished jobs in the service's format, one per second up to now."""
     begin_ms = int(time.time() * 1000) - count * 1000
     with SqliteDatabase.open(file, metadata=metadata) as database:
         for begin in range(0, count, BLOCK):
@@ -231,7 +230,7 @@ def store_finished(file: Path, count: int) -> None:
 
 
 def finished_rows(numbers: range, *, begin_ms: int) -> list[dict[str, Any]]:
-    """The rows of finished jobs. Only the first is made by the service's code, which would take ten minutes for all."""
+    """Return the rows of finished jobs. The service's code makes the first only; for all it would take ten minutes."""
 
     def created_ms(number: int) -> int:
         return begin_ms + number * 1000
@@ -262,7 +261,7 @@ def finished_rows(numbers: range, *, begin_ms: int) -> list[dict[str, Any]]:
 
 
 async def create_jobs(service: Service, count: int, agents: Agents) -> float:
-    """Create jobs until all run; return the seconds."""
+    """Create jobs and wait until all of them run; return the duration in seconds."""
     begun = time.monotonic()
     names = iter([f"running-{number:06}" for number in range(count)])
 
@@ -304,10 +303,10 @@ QUESTIONS: dict[str, Callable[[random.Random, argparse.Namespace], tuple[str, di
 
 
 async def ask_around(service: Service, options: argparse.Namespace, *, idle: float) -> None:
-    """Print the latencies of questions, asked one after the other, and the CPU that each costs.
+    """Print the latencies of sequential requests, and the service's CPU time per request.
 
     Args:
-        idle: Cores that the service uses without questions.
+        idle: Number of cores that the service uses without these requests.
     """
     client, chance, pid = Client(service), random.Random(0), pid_of(service)
     for name, question in QUESTIONS.items():
@@ -329,7 +328,7 @@ async def ask_around(service: Service, options: argparse.Namespace, *, idle: flo
 
 
 def prefer(pid: int, nice: int | None) -> None:
-    """Set the priority of a process's session, among which Linux shares the CPU before it looks at processes."""
+    """Set the priority of a process's session. Linux divides the CPU among sessions first, then among processes."""
     file = Path(f"/proc/{pid}/autogroup")
     if nice is not None and file.exists():
         file.write_text(str(nice))
@@ -347,7 +346,7 @@ def pss_mb(pid: int) -> float:
 
 
 async def measure(service: Service, agents: Agents, options: argparse.Namespace) -> None:
-    """Print what the instances cost while nothing else happens, and then the latencies of questions."""
+    """Print the CPU use of the idle instances, and then the latencies of requests."""
     pid = pid_of(service)
     await asyncio.sleep(2 * BEAT_S)
     begun, cpu, reports = time.monotonic(), cpu_s(pid), agents.counts["reports"]
@@ -364,7 +363,7 @@ async def measure(service: Service, agents: Agents, options: argparse.Namespace)
 
 
 async def restart(service: Service, agents: Agents, options: argparse.Namespace) -> None:
-    """Kill the service and start it again; print how long it is away."""
+    """Kill the service and start it again; print the duration of the outage."""
     service.kill()
     begun = time.monotonic()
     starting = asyncio.create_task(asyncio.to_thread(service.start))
@@ -429,7 +428,7 @@ def main() -> None:
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, options.nice)  # the processes below this one inherit it
+        os.setpriority(os.PRIO_PROCESS, 0, options.nice)  # child processes inherit the priority
         prefer(os.getpid(), options.nice)
     work = run(options) if options.simulate is None else simulate(options.simulate, options.url)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

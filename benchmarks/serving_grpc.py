@@ -1,10 +1,10 @@
-"""What a small Predict over gRPC costs the server, beside grpcio's own echo server.
+"""Measure the server's CPU time of a small Predict over gRPC, compared with grpcio's own echo server.
 
     .venvs/tf-2.21/bin/python benchmarks/serving_grpc.py [--seconds 2] [--rounds 5]
 
-The echo server is grpcio's, with eight threads: it returns the bytes of the request, and has no other work. The client
-keeps 32 calls of ``half_plus_two`` in flight, on four channels, in a separate process. Rounds are interleaved. CPU is
-that of the server's process, user and system; the median of the rounds is printed.
+The echo server is a grpcio server with eight threads that only returns the bytes of the request. The client keeps 32
+calls of ``half_plus_two`` in flight, on four channels, in a separate process. Rounds are interleaved. The CPU time is
+the user and system time of the server's process; the benchmark prints the median of the rounds.
 """
 
 import argparse
@@ -41,7 +41,7 @@ stop.wait()
 
 
 def main() -> None:
-    """Print both servers' CPU time of a call, and the ratio."""
+    """Print the CPU time per call of both servers, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -77,7 +77,7 @@ def started(command: list[str], ready: str, ends: contextlib.ExitStack) -> tuple
 
 
 def report(servers: dict[str, tuple[int, int]], *, seconds: float, rounds: int) -> None:
-    """Measure in turn, and print."""
+    """Measure the servers in turn, and print the results."""
     cpu_us: dict[str, list[float]] = {name: [] for name in servers}
     rates: dict[str, list[float]] = {name: [] for name in servers}
     for _ in range(rounds):
@@ -95,7 +95,7 @@ def report(servers: dict[str, tuple[int, int]], *, seconds: float, rounds: int) 
 
 
 def load(port: int, *, seconds: float) -> dict[str, float]:
-    """Keep calls in flight for some seconds."""
+    """Keep calls in flight for a time; return the measured figures."""
     request = messages().PredictRequest()
     request.model_spec.name = "half_plus_two"
     tensor = request.inputs["x"]

@@ -1,7 +1,7 @@
-"""How long requests wait until a service that stands by has taken over: after kill -9, a hang and an orderly end.
+"""Measure how long requests wait until a standby service has taken over: after kill -9, a hang and an orderly end.
 
-Run it as ``python benchmarks/takeover.py [--rounds N]``. Two services share one PostgreSQL of this machine; a client
-asks the one that stands by again and again. The time is the longest one between two answers.
+Run it as ``python benchmarks/takeover.py [--rounds N]``. Two services share a PostgreSQL on this machine, and a client
+sends requests to the standby. The result is the longest time between two answers.
 """
 
 import argparse
@@ -47,18 +47,18 @@ def main() -> None:
 
 
 def takeover_s(database_url: str, number: signal.Signals) -> float:
-    """The longest time between two answers, in seconds, while the other service takes over."""
+    """Return the longest time between two answers, in seconds, while the other service takes over."""
     with tempfile.TemporaryDirectory(prefix="tidemill-") as root:
         settings = {"database_url": database_url, "standby": True}
         leader, follower = (Service(state_dir=Path(root) / "s", settings=settings) for _ in range(2))
         with leader, follower:
             client = client_of(follower)
             client.list_training_jobs()
-            time.sleep(2)  # until the one that stands by has read the leader's row more than once
+            time.sleep(2)  # until the standby has read the leader's row more than once
             assert leader.pid is not None
             os.kill(leader.pid, number)
             answered_s, longest_s = time.monotonic(), 0.0
-            # Both write into one log.
+            # Both services write to the same log.
             while follower.log.count("service.started") < 2 or not answers(client):
                 if answers(client):
                     longest_s, answered_s = max(longest_s, time.monotonic() - answered_s), time.monotonic()
@@ -68,7 +68,7 @@ def takeover_s(database_url: str, number: signal.Signals) -> float:
 
 
 def client_of(service: Service) -> Any:
-    """A client of this very service, which tries nothing twice."""
+    """Return a client of exactly this service, without retries."""
     keys = json.loads((service.state_dir / "keys.json").read_text())
     session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-west-2")
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
@@ -76,7 +76,7 @@ def client_of(service: Service) -> Any:
 
 
 def answers(client: Any) -> bool:
-    """Whether a request gets an answer of the service."""
+    """Return whether the service answers a request."""
     try:
         client.list_training_jobs()
     except (BotoCoreError, ClientError):

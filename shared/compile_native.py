@@ -2,8 +2,9 @@
 
     python shared/compile_native.py
 
-`make` runs it: what runs in a sandbox may not write into the checkout, and would compile for itself each time. Does
-nothing for a library that is there, and nothing without a compiler: what the libraries do is then done in Python.
+`make` runs this script, because jobs in a sandbox cannot write into the checkout and would compile the libraries each
+time. Existing libraries are not compiled again. Without a compiler the script compiles nothing, and the packages use
+their Python implementations.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ LIBRARIES = {
     "s3": "tidemill-tensorflow/src/tidemill_tensorflow/native",
     "smp": "tidemill-smp/src/smdistributed/modelparallel/tensorflow/transport/native",
 }
-"""The sources of each library, by the name that its distribution gives it."""
+"""The sources of each library, by its name in the distribution."""
 
 
 def main() -> None:
-    """Compile what is missing."""
+    """Compile the missing libraries."""
     if find_compiler() is None:
         return
     for name, directory in LIBRARIES.items():

@@ -1,4 +1,4 @@
-"""Copy shared source into the distributions that need it: none of them may import another.
+"""Copy shared source into the distributions that need it, because distributions must not import each other.
 
     python shared/copies.py                      # every distribution
     python shared/copies.py packages/tidemill-smp
@@ -62,10 +62,10 @@ def renew(package: str) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f".{path.name}.new")
             beside.write_bytes(content)
-            beside.replace(path)  # a test run of another terminal may import it now
+            beside.replace(path)  # atomic, because a test run in another terminal may import the file now
     for directory in [path for path in target.rglob("*") if path.is_dir()]:
         if not any(map(_is_source, directory.rglob("*"))):
-            shutil.rmtree(directory, ignore_errors=True)  # also __pycache__: Python writes it anew
+            shutil.rmtree(directory, ignore_errors=True)  # also __pycache__, which Python writes again
 
 
 def _is_source(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The processes below a process: find them, kill them, reap them. Standard library only; Python 3.7 or newer."""
+"""Find, kill and reap the descendants of a process. Standard library only; Python 3.7 or newer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUND_S = 0.01
 
 
 def descendants(root: int) -> list[int]:
-    """Return the live processes below ``root``, parents before their children, older before younger."""
+    """Return the ids of the live descendants of ``root``: parents before children, older before younger."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - called often
         if name.isdigit():
@@ -31,9 +31,9 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_descendants() -> None:
-    """Send SIGKILL to all processes below the calling process and reap them, until none is left.
+    """Send SIGKILL to all descendants of the calling process and reap them, until none is left.
 
-    The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans stay below it.
+    The caller must be a subreaper (PR_SET_CHILD_SUBREAPER), so that orphans become its children.
     """
     for _ in range(_ROUNDS):
         pids = descendants(os.getpid())
@@ -42,7 +42,7 @@ def kill_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
         if reap_all() and not pids:
             return
-        time.sleep(_ROUND_S)  # the kernel reports an exit only to the parent, which may be another process
+        time.sleep(_ROUND_S)  # poll: the kernel reports an exit only to the parent, which may be another process
 
 
 def reap_all() -> bool:

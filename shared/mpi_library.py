@@ -1,8 +1,8 @@
-"""The launcher that started this process, and the MPI library that mpi4py loads: they must belong together.
+"""Check that the launcher of this process and the MPI library that mpi4py loads belong to the same MPI.
 
-Importing `mpi4py.MPI` initializes MPI. With the library of another vendor that fails: MPICH below Open MPI's mpirun
-aborts the process, and Open MPI below MPICH's mpirun starts as a job of one process. Here the library is loaded first,
-asked for its name, and initialized only if the launcher is its own.
+Importing `mpi4py.MPI` initializes MPI, which fails with the library of another vendor: MPICH below Open MPI's mpirun
+aborts the process, and Open MPI below MPICH's mpirun starts as a job of one process. So this module first loads the
+library, reads its name, and initializes it only if it belongs to the launcher.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Launcher", "MPIMismatchError", "find_launcher", "start_mpi"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 _CHOICES = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI")
-"""How users tell mpi4py's wheels which library to load."""
+"""Environment variables by which users choose the library that mpi4py's wheels load."""
 
 
 class MPIMismatchError(RuntimeError):
@@ -29,12 +29,12 @@ class MPIMismatchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Launcher:
-    """What an MPI launcher says about itself in the environment of the processes that it starts."""
+    """MPI launcher, as found in the environment variables of the processes that it starts."""
 
     vendor: str
-    """`Open MPI`, `MPICH` (and those that share its launcher), or empty: a resource manager that serves several."""
+    """`Open MPI`; `MPICH`, also for MPIs that share its launcher; or empty for a resource manager of several MPIs."""
     size: int | None
-    """Number of processes in the job; None if the launcher does not tell."""
+    """Number of processes in the job; None if it is unknown."""
 
 
 def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | None:
@@ -44,8 +44,9 @@ def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | No
     if not sizes and not {"PMI_RANK", "PMIX_RANK"} & set(variables):
         return None
     size = int(sizes[0]) if sizes and sizes[0].isdecimal() else None
-    # What MPICH's process manager, Hydra, leaves for its own use. Slurm sets PMI_SIZE too, and a platform may set Open
-    # MPI's names under MPICH as well, since scripts read them: then any library will do.
+    # MPICH's process manager, Hydra, sets HYDI_CONTROL_FD for its own use. PMI_SIZE is no proof of MPICH, because Slurm
+    # sets it too. Open MPI's names with PMI_SIZE are no proof either: a platform may set them under MPICH, because
+    # scripts read them. In these cases any library is accepted.
     if "HYDI_CONTROL_FD" in variables:
         return Launcher("MPICH", size)
     is_open_mpi = "OMPI_COMM_WORLD_SIZE" in variables and "PMI_SIZE" not in variables
@@ -53,15 +54,15 @@ def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | No
 
 
 def start_mpi(launcher: Launcher | None) -> Any:
-    """Load the library that fits the launcher, initialize it, and return `mpi4py.MPI`.
+    """Load the launcher's MPI library, initialize it, and return `mpi4py.MPI`.
 
     Args:
-        launcher: What started this process; None accepts any library.
+        launcher: The launcher of this process; None accepts any library.
 
     Raises:
         ImportError: If mpi4py is not installed, or finds no MPI library.
-        MPIMismatchError: If mpi4py loads a library that does not belong to the launcher. MPI is not initialized then,
-            unless the script did it before.
+        MPIMismatchError: If mpi4py loads a library that does not belong to the launcher. MPI is then not initialized,
+            unless the script has initialized it before.
     """
     mpi = _load(launcher)
     name = _name_of(mpi.Get_library_version())
@@ -96,7 +97,7 @@ def _load(launcher: Launcher | None) -> Any:
 
 @contextmanager
 def _library_of(launcher: Launcher | None) -> Iterator[None]:
-    """Have mpi4py's wheels, which are made for several MPIs, load the library beside the launcher."""
+    """Make mpi4py's wheels, which support several MPIs, load the library beside the launcher."""
     library = _library_beside(launcher)
     if library is None or any(name in os.environ for name in _CHOICES):
         yield
@@ -129,12 +130,12 @@ def _initialize(mpi: Any) -> None:
 
 
 def _name_of(version: str) -> str:
-    """The first line of `MPI_Get_library_version`, without what follows a comma."""
+    """Return the first line of `MPI_Get_library_version`, up to the first comma."""
     return " ".join(version.partition("\n")[0].partition(",")[0].replace("\0", "").split())
 
 
 def _family(name: str) -> str:
-    # Intel MPI, MVAPICH and Cray's start by the same protocol as MPICH; Spectrum MPI is an Open MPI.
+    # Intel MPI, MVAPICH and Cray MPI use the launch protocol of MPICH; Spectrum MPI is based on Open MPI.
     return "Open MPI" if name.startswith(("Open MPI", "Spectrum MPI", "IBM Spectrum")) else "MPICH"
 
 

@@ -1,6 +1,6 @@
-"""Puts a cluster without machines in the place of Ray's, in a service whose PYTHONPATH has this directory.
+"""Replace Ray's placement by one without machines, in a service whose PYTHONPATH has this directory.
 
-Assignments are left in the directory that `ray_address` names, for a client that simulates agents and removes them.
+Assignments are written to the directory that `ray_address` names. A client that simulates agents removes them.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class RayPlacement:
-    """A `Placement` that starts nothing."""
+    """A `Placement` that starts no instances."""
 
     def __init__(self, address: str) -> None:
         self._directory = Path(address)

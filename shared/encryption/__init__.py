@@ -1,1 +1,1 @@
-"""Encryption between the ranks and instances of a job, which share a secret and nothing else."""
+"""Encrypt connections between the ranks and instances of a job, which share one secret."""

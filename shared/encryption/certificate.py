@@ -1,10 +1,10 @@
-"""A certificate and its key that follow from a secret, so that everybody who knows the secret has the same ones.
+"""Derive a certificate and its private key from a secret, so that all processes with the secret have the same pair.
 
-TLS of the standard library wants certificates. A job has a secret that was brought to each of its processes; here it
-becomes a key on the curve P-256 and a certificate signed by itself. Each side of a connection shows this certificate
-and takes no other: who does not know the secret can neither answer nor ask.
+TLS in the standard library requires certificates, but the processes of a job share only a secret. This module derives a
+P-256 key and a self-signed certificate from the secret. Each side of a connection presents this certificate and accepts
+no other, so a process without the secret can neither connect nor accept connections.
 
-The key signs two things in its life: the certificate, here, and the handshakes, in OpenSSL.
+The key signs the certificate, here, and the TLS handshakes, in OpenSSL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_certificate(secret: bytes) -> tuple[str, str]:
     """Return a certificate and its private key, in PEM.
 
     Args:
-        secret: Of the job, at least 16 bytes.
+        secret: The job's secret, at least 16 bytes.
     """
     key = _number(secret, b"key")
     public = b"\x04" + b"".join(_bytes(each) for each in _multiply(key, _G))
@@ -47,7 +47,7 @@ def make_certificate(secret: bytes) -> tuple[str, str]:
         + _integer(_number(secret, b"serial") >> 128)
         + _ECDSA_WITH_SHA256
         + name
-        # The secret ends with the job; clocks of machines may differ by any time.
+        # No expiry: the secret ends with the job, and the clocks of machines may differ.
         + _der(_SEQUENCE, _der(_UTC_TIME, b"000101000000Z") + _der(_GENERALIZED_TIME, b"99991231235959Z"))
         + name
         + _der(_SEQUENCE, _der(_SEQUENCE, _EC_PUBLIC_KEY + _PRIME256V1) + _der(_BIT_STRING, b"\0" + public)),
@@ -61,13 +61,13 @@ def make_certificate(secret: bytes) -> tuple[str, str]:
 
 
 def _number(secret: bytes, use: bytes) -> int:
-    """A number from 1 to _N - 1; of 512 bits taken modulo 256, so that all are equally likely."""
+    """Return a number from 1 to _N - 1. Reducing 512 bits modulo a 256-bit number keeps the distribution uniform."""
     found = hmac.new(secret, b"tidemill certificate " + use, hashlib.sha512).digest()
     return 1 + int.from_bytes(found, "big") % (_N - 1)
 
 
 def _sign(key: int, message: bytes, secret: bytes) -> tuple[int, int]:
-    """ECDSA with SHA-256. The nonce follows from the secret and the message, as in RFC 6979."""
+    """Return an ECDSA signature with SHA-256. The nonce is derived from secret and message, as in RFC 6979."""
     nonce = _number(secret, b"nonce " + hashlib.sha256(message).digest())
     r = _multiply(nonce, _G)[0] % _N
     s = pow(nonce, _N - 2, _N) * (int.from_bytes(hashlib.sha256(message).digest(), "big") + r * key) % _N

@@ -1,4 +1,4 @@
-"""TLS 1.3 between processes that know one secret. Each side proves to the other that it does."""
+"""TLS 1.3 between processes that share a secret. Each side proves to the other that it has the secret."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["tls_context"]
 
 @lru_cache(maxsize=8)
 def tls_context(secret: bytes, *, server: bool) -> ssl.SSLContext:
-    """Return the context of one side of connections.
+    """Return the TLS context of one side.
 
     Args:
-        secret: Known to both sides, and to nobody else.
-        server: Whether this is the side that listens.
+        secret: The secret that only the two sides have.
+        server: True on the listening side.
     """
     certificate, key = make_certificate(secret)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the certificate is the other side's name: all who have it are of the job
+    context.check_hostname = False  # all processes of the job have the same certificate, whatever their host
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=certificate)
     if server:

@@ -1,7 +1,7 @@
-"""Put TLS around a connection for code that reads and writes plain sockets, native code included.
+"""Encrypt a connection with TLS for code that reads and writes plain sockets, including native code.
 
-That code gets one end of a pair of local sockets. A thread reads the other end, and sends what it reads encrypted to
-the peer; what the peer sends goes the other way. At the end of the process the thread delivers what was written.
+The code gets one end of a local socket pair. A thread reads the other end and sends its bytes encrypted to the peer.
+The same thread decrypts the bytes of the peer. When the process exits, bytes already written are still delivered.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _tunnels: weakref.WeakSet[_Tunnel] = weakref.WeakSet()
 
 
 def enclose(raw: socket.socket, secret: bytes, *, server: bool, timeout_s: float) -> socket.socket:
-    """Return a local socket whose bytes travel encrypted over ``raw``, which it owns from now on.
+    """Return a local socket whose bytes are sent encrypted over ``raw``. The tunnel owns ``raw`` from now on.
 
     Args:
-        raw: A connection to the peer, who calls this, too.
-        secret: Known to both.
+        raw: A connection to a peer that calls this function as well.
+        secret: The secret that both sides share.
         server: True on the side that accepted the connection.
-        timeout_s: For the handshake.
+        timeout_s: Time limit of the handshake, in seconds.
 
     Raises:
-        OSError: The other side does not know the secret, speaks no TLS, or is too slow. ``raw`` is closed.
+        OSError: The peer does not have the secret, does not use TLS, or is too slow. ``raw`` is closed.
     """
     inside, outside = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = tls_context(secret, server=server).wrap_bio(inside, outside, server_side=server)
@@ -71,7 +71,7 @@ def _shake(raw: socket.socket, tls: ssl.SSLObject, inside: ssl.MemoryBIO, outsid
             inside.write(data)
         except ssl.SSLError:
             with suppress(OSError):
-                raw.sendall(outside.read())  # the alert that tells the other side why
+                raw.sendall(outside.read())  # the TLS alert with the reason
             raise
         else:
             raw.sendall(outside.read())
@@ -92,17 +92,17 @@ class _Tunnel:
         self._peer_sends = self._here_sends = True
 
     def run(self) -> None:
-        """Carry bytes until both directions have ended."""
+        """Forward bytes until both directions have ended."""
         self._raw.setblocking(False)
         self._far.setblocking(False)
         try:
-            self._decrypt()  # what came with the last bytes of the handshake
+            self._decrypt()  # data that arrived together with the last bytes of the handshake
             while self._peer_sends or self._here_sends or self._to_peer or self._to_here:
                 self._await()
                 self._send()
                 self._receive()
         except OSError:
-            pass  # the connection broke: both ends notice it by the sockets that are closed now
+            pass  # the connection broke; closing both sockets reports it to both ends
         finally:
             self.close()
 
@@ -112,7 +112,7 @@ class _Tunnel:
         self._raw.close()
 
     def holds_bytes(self) -> bool:
-        """Whether bytes that were written here are not sent yet."""
+        """Return whether locally written bytes have not been sent yet."""
         waiting = array.array("i", [0])
         try:
             fcntl.ioctl(self._far, termios.FIONREAD, waiting)
@@ -132,7 +132,7 @@ class _Tunnel:
         poll.poll()
 
     def _send(self) -> None:
-        """From here to the peer."""
+        """Encrypt local bytes and send them to the peer."""
         if self._here_sends and not self._to_peer:
             data = _read(self._far)
             if data:
@@ -145,7 +145,7 @@ class _Tunnel:
             self._to_peer = self._to_peer[_write(self._raw, self._to_peer) :]
 
     def _receive(self) -> None:
-        """From the peer to here."""
+        """Decrypt the peer's bytes and deliver them locally."""
         if self._peer_sends and not self._to_here:
             data = _read(self._raw)
             if data:
@@ -156,7 +156,7 @@ class _Tunnel:
         if self._to_here:
             try:
                 self._to_here = self._to_here[_write(self._far, self._to_here) :]
-            except OSError:  # nobody reads here any more; what was written here is still sent
+            except OSError:  # the local reader has closed its end; bytes that it has written are still sent
                 self._to_here, self._peer_sends = memoryview(b""), False
         if not self._peer_sends and not self._to_here:
             with suppress(OSError):
@@ -174,7 +174,7 @@ class _Tunnel:
 
 
 def _read(sock: socket.socket) -> bytes | None:
-    """What there is; empty at the end; None if there is nothing now."""
+    """Return the bytes available now; empty at the end of the stream; None if no bytes are available."""
     try:
         return sock.recv(_CHUNK_BYTES)
     except (BlockingIOError, InterruptedError):
@@ -189,14 +189,14 @@ def _write(sock: socket.socket, data: memoryview) -> int:
 
 
 def _flush() -> None:
-    """Deliver what was written before this process ended."""
+    """Wait until the bytes written before the exit are sent, for at most `_FLUSH_S` seconds."""
     deadline_s = time.monotonic() + _FLUSH_S
     while any(tunnel.holds_bytes() for tunnel in list(_tunnels)) and time.monotonic() < deadline_s:
         time.sleep(_LOOK_S)
 
 
 def _forget() -> None:
-    """In a forked child: the connections are the parent's."""
+    """Close the tunnels in a forked child, because the connections belong to the parent."""
     for tunnel in list(_tunnels):
         tunnel.close()
     _tunnels.clear()

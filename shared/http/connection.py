@@ -24,7 +24,7 @@ __all__ = ["Connection"]
 
 _RETRY = ((b"Retry-After", b"1"),)
 _HEAD_END = b"\r\n\r\n"
-_KNOWN_HEAD_BYTES = 2048  # longer heads are not remembered
+_KNOWN_HEAD_BYTES = 2048  # longer heads are not cached
 
 
 class Connection(asyncio.Protocol):
@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._traffic = traffic
         self._connections = connections
         self._head = HeadReader(traffic.limits, self._stop)
-        # What the parser calls, besides the methods below.
+        # Callbacks of the parser, besides the methods below.
         self.on_url = self._head.on_url
         self.on_header = self._head.on_header
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         """Whether a request is being read or answered."""
         return bool(self._queue) or self._in_head or self._lingering
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             self._regulate()
 
     def eof_received(self) -> bool:
-        """Keep the connection open for pending answers, unless the application watches for the client's end."""
+        """Keep the connection open for pending answers, unless the application watches for the client to leave."""
         self._last = True
         if self._queue:
             self._queue[-1].keep_alive = False
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._set_writable(True)
         self._advance()
 
-    # What the parser calls
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         self._head.begin()
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         if not self._traffic.streams:
             self._check_size(length)
         if self._parser.should_upgrade() and (length or b"transfer-encoding" in fields):
-            self._skipped_body = True  # the parser takes what follows for another protocol: it is parsed once more
+            self._skipped_body = True  # the parser stops at an upgrade: parse the following bytes again
             return
         exchange = self._receiving = self._headed = self._new_exchange()
         exchange.method = self._parser.get_method()
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         exchange = self._receiving
         if exchange is None:
-            return  # it is answered already
+            return  # the request is answered already
         exchange.feed(body)
         self._window_bytes += len(body)
         if self._traffic.streams:
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._advance()
 
-    # What the listener calls
+    # Methods that the listener calls
 
     def tick(self, now_s: float) -> None:
         """Enforce the time limits."""
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Close when everything written is sent; on a second call, at once."""
+        """Close after all written bytes are sent; a second call closes at once."""
         transport = self._transport
         if transport is not None:
             if transport.is_closing() or not self._writable:

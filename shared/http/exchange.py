@@ -1,4 +1,4 @@
-"""One request and its answer, as the application sees them."""
+"""One HTTP request and its answer: the interface for applications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINED_BYTES = 64 * 1024  # parts of an answer up to this size are copied into 
 
 
 class Exchange:
-    """A request whose head is read, and the answer to it.
+    """Request whose head is parsed, and its answer.
 
     Attributes:
         traffic: State shared by all connections.
@@ -155,7 +155,8 @@ class Exchange:
 
         Args:
             status: Status code.
-            headers: Headers without ``content-length`` and ``connection``; the same objects again for like answers.
+            headers: Tuple of headers without ``content-length`` and ``connection``. Heads are cached by status and
+                headers.
             body: The body.
         """
         traffic = self.traffic

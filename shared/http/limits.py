@@ -10,12 +10,12 @@ __all__ = ["Headers", "KnownHead", "Limits", "Refusal", "RefusalForm", "Traffic"
 
 Headers = Iterable[tuple[bytes, bytes]]
 _KNOWN_HEADS = 1024
-_ANSWER_HEAD_BYTES = 512  # longer ones are not remembered
+_ANSWER_HEAD_BYTES = 512  # longer heads are not cached
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of an HTTP server; what goes beyond is answered with the status in brackets.
+    """Limits of an HTTP server. A request beyond a limit is answered with the status in brackets.
 
     Attributes:
         head_bytes: Request line and headers together [431].
@@ -23,17 +23,18 @@ class Limits:
         headers: Number of headers [431].
         body_bytes: A body [413]. A server that streams bodies leaves this and ``buffered_bytes`` to its application.
         buffered_bytes: Bodies of all connections together [503].
-        unread_bytes: A connection is not read while its application has yet to take more than that of a streamed body.
-        head_timeout_s: From the first byte of a request to the end of its headers [408]; a new connection that sends
-            nothing for as long is closed.
+        unread_bytes: Bytes of a streamed body that the application has not taken yet. Above it, reading pauses.
+        head_timeout_s: Time from the first byte of a request to the end of its headers [408]. A new connection that
+            sends nothing for this time is closed.
         slow_window_s: Time over which the speed of a body is measured.
-        slow_bytes_per_s: Least speed of a body [408]. Time in which the server does not read is not counted.
-        keep_alive_s: A connection without a request is closed after that time.
-        answer_timeout_s: From the end of a request to its answer [504].
-        linger_s: How long the rest of a refused request is read and dropped, so that its sender reads the refusal.
-        linger_bytes: Most bytes that are dropped so.
-        connections: Connections of one listener; more are answered [503].
-        pipelined: Requests of one connection that are read ahead of the one being answered.
+        slow_bytes_per_s: Minimum speed of a body [408]. Time in which the server does not read does not count.
+        keep_alive_s: Time after which a connection without a request is closed.
+        answer_timeout_s: Time from the end of a request to its answer [504].
+        linger_s: Time during which the rest of a refused request is read and dropped, so that its sender can read the
+            refusal.
+        linger_bytes: Maximum number of bytes dropped after a refusal.
+        connections: Number of connections of one listener [503].
+        pipelined: Number of requests of one connection that are read ahead of the one being answered.
     """
 
     head_bytes: int = 64 * 1024
@@ -55,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that the server gives without the application."""
+    """Answer that the server sends without calling the application."""
 
     status: int
     message: str
@@ -64,7 +65,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """What the parser found in the head of a request that was in order and left the connection open.
+    """Parsed head of a valid request that kept the connection open.
 
     Attributes:
         method, target, headers, fields: See `Exchange`.
@@ -79,7 +80,7 @@ class KnownHead:
 
 
 RefusalForm = Callable[[Refusal], tuple[Headers, bytes]]
-"""Returns headers and body of a refusal: each server has a form of its own."""
+"""Returns the headers and the body of a refusal. Each server has its own format."""
 
 
 class Traffic:
@@ -87,9 +88,9 @@ class Traffic:
 
     Args:
         limits: See `Limits`.
-        streams: Whether the application gets a request when its head is read, and takes the body while it comes.
-            Otherwise it gets complete requests.
-        refusal_form: How refusals look to clients.
+        streams: Whether the application gets a request after its head, and takes the body while it arrives. If False,
+            the application gets complete requests.
+        refusal_form: Formats refusals for clients.
         now_s: The event loop's clock, in seconds.
     """
 
@@ -105,13 +106,13 @@ class Traffic:
         self.renew_date()
 
     def remember_head(self, text: bytes, head: KnownHead) -> None:
-        """Keep what a head says, so that the same text need not be parsed again."""
+        """Cache a parsed head, so that the same text is not parsed again."""
         if len(self.known_heads) >= _KNOWN_HEADS:
             self.known_heads.clear()
         self.known_heads[text] = head
 
     def remember_answer_head(self, status: int, headers: Sequence[tuple[bytes, bytes]], text: bytes) -> bytes:
-        """Keep the first lines of an answer, and return them."""
+        """Cache the head of an answer, and return it."""
         if len(text) <= _ANSWER_HEAD_BYTES:
             if len(self.answer_heads) >= _KNOWN_HEADS:
                 self.answer_heads.clear()
@@ -119,5 +120,5 @@ class Traffic:
         return text
 
     def renew_date(self) -> None:
-        """Set the date that answers have to the current time."""
+        """Set the Date header of answers to the current time."""
         self.date = formatdate(usegmt=True).encode()

@@ -86,7 +86,7 @@ class Listener:
         return in_time
 
     def _tick(self) -> None:
-        """Enforce the time limits: of each connection once a second, of few at once, so that no request waits long."""
+        """Enforce the time limits of each connection once a second, in small groups, so that no request waits long."""
         if not self._unchecked:
             self.traffic.renew_date()
             self._unchecked = list(self._connections)

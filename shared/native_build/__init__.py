@@ -1,4 +1,5 @@
-"""Native libraries of TensorFlow ops: compiled into a wheel, or into a cache when first needed, and loaded.
+"""Compile and load native libraries of TensorFlow ops. A wheel contains them; a checkout compiles them on first use.
 
-`wheel` and `compiling` need no TensorFlow, `loading` and `compiling` no build tools. `headers` is for the C++ sources.
+`wheel` and `compiling` do not need TensorFlow; `loading` and `compiling` do not need build tools. `headers` has the C++
+headers that all libraries share.
 """

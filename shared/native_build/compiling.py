@@ -1,4 +1,4 @@
-"""Compile a native library. Standard library only: the build of a wheel imports this without TensorFlow."""
+"""Compile a native library. Standard library only, because the build of a wheel imports this module."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ __all__ = [
 HEADERS = Path(__file__).resolve().with_name("headers")
 """Headers that the sources of all libraries may include."""
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall")
-# libstdc++ is linked in, without its unused parts and with its symbols hidden, as TensorFlow brings another copy.
+# libstdc++ is linked statically, without unused parts and with hidden symbols, because TensorFlow has another copy.
 _OWN_LIBSTDCXX = ("-static-libstdc++", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL")
 _LINK_FLAGS = ("-shared", "-s", *_OWN_LIBSTDCXX, "-pthread", "-ldl")
 
 
 class CompileError(Exception):
-    """There is no C++17 compiler, or it failed."""
+    """No C++17 compiler was found, or the compiler failed."""
 
 
 @dataclass(frozen=True)
 class NativeSources:
-    """The C++ sources of one library. In a wheel the compiled library is next to their directory."""
+    """The C++ sources of one library. In a wheel, the compiled library is beside the directory of the sources."""
 
     name: str
-    """The library is `libtidemill_NAME.so`. Its function `int tidemill_NAME_registration()` returns 0 if it has ops."""
+    """NAME in the file name `libtidemill_NAME.so` and in the function `int tidemill_NAME_registration()`, which returns
+    0 if the library's ops are registered."""
     directory: Path
-    """Holds the sources and their headers."""
+    """Directory of the sources and their headers."""
 
     @property
     def library_name(self) -> str:
@@ -55,7 +56,7 @@ class NativeSources:
 
     @property
     def units(self) -> list[Path]:
-        """Return the files to compile in parallel: those in `units/`, which include sources, else all sources."""
+        """Return the files to compile in parallel: those in `units/`, which include sources, or else all sources."""
         return sorted(self.directory.glob("units/*.cc")) or self.sources
 
     @property
@@ -71,7 +72,7 @@ def find_compiler() -> list[str] | None:
         if words and shutil.which(words[0]):
             return words
         if name and name == os.environ.get("CXX"):
-            return None  # the one that was asked for, or none
+            return None  # never replace the compiler that CXX names by another one
     return None
 
 
@@ -96,7 +97,7 @@ def compile_library(sources: NativeSources, target: Path) -> None:
     """Build the library at `target` atomically.
 
     Raises:
-        CompileError: With the compiler's own words.
+        CompileError: The compiler failed. The message contains the compiler's output.
     """
     compiler = find_compiler()
     if compiler is None:
@@ -113,11 +114,11 @@ def compile_library(sources: NativeSources, target: Path) -> None:
 
 
 def find_library(sources: NativeSources) -> tuple[Path, str]:
-    """Return the library's path and where it is from: `wheel`, or `compiled`, now or earlier.
+    """Return the library's path and its origin: `wheel` or `compiled`. Compile the library if it is missing.
 
     Raises:
-        CompileError: The wheel brought none, and none can be compiled.
-        OSError: The compiled one can be written nowhere.
+        CompileError: The wheel has no library, and none can be compiled.
+        OSError: No directory for the compiled library is writable.
     """
     shipped = sources.directory.with_name(sources.library_name)
     if shipped.is_file():

@@ -1,6 +1,6 @@
 """Load a native library into TensorFlow.
 
-An installed wheel brings the library. A checkout compiles it when it is first needed, into a cache named after the
+An installed wheel contains the library. A checkout compiles it on first use, into a cache named by a hash of the
 sources.
 """
 
@@ -20,15 +20,15 @@ class NativeLibrary(NamedTuple):
     """A native library, or the reason why it is missing."""
 
     ops: Any
-    """The module of its ops; None if it cannot be had."""
+    """The module of its ops; None if the library is not available."""
     functions: Any
-    """Its exported functions; None if it cannot be had."""
+    """Its exported functions; None if the library is not available."""
     source: str
-    """`wheel` or `compiled`; or why it cannot be had."""
+    """`wheel` or `compiled`, or the reason why the library is not available."""
 
 
 def load_library(sources: NativeSources) -> NativeLibrary:
-    """Load the library of the installed wheel, else the compiled one."""
+    """Load the library of the installed wheel, or else the compiled library."""
     try:
         path, source = find_library(sources)
         ops = tf.load_op_library(str(path))

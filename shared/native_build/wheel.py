@@ -1,7 +1,7 @@
 """Compile a native library into the wheel of its distribution: one library for every TensorFlow and every Python.
 
-Building it does not need TensorFlow. Without a C++ compiler the wheel is built without the library, for any platform,
-and the package uses its Python implementation. An editable install compiles the library when it is first needed.
+The build does not need TensorFlow. Without a C++ compiler the wheel is built without the library, for any platform,
+and the package uses its Python implementation. An editable install compiles the library on first use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NativeLibraryHook(BuildHookInterface[Any]):
     """
 
     libraries: ClassVar[tuple[NativeSources, ...]]
-    """What is compiled; below the directory `src` of the distribution."""
+    """The libraries to compile. Their sources are below the directory `src` of the distribution."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the libraries and their platform tag to a wheel."""

@@ -222,7 +222,7 @@ def nothing_to_restore(directory: str, when: str) -> Any:
 
 
 def several(directory: str) -> Any:
-    """Save at steps 1, 2 and 3; restore by name; then keep two, with step 4 saved from step 2."""
+    """Save steps 1, 2 and 3; restore by name; then restore step 2, train to step 4, and save with `max_to_keep=2`."""
     training = Training()
     manager = training.manager(directory)
     for last in (1, 2, 3):
@@ -256,11 +256,11 @@ def latest_of(directory: str) -> Any:
 
 
 class Killed(BaseException):
-    """Simulates a kill: nothing cleans up afterwards."""
+    """Simulates a kill: no handler may clean up afterwards."""
 
 
 class Crashing:
-    """A group of ranks, one of which may crash: the others then lose it at the next exchange."""
+    """A group of ranks, one of which may crash. The other ranks detect the lost peer at the next exchange."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -276,7 +276,7 @@ class Crashing:
 
 
 def crashes(directory: str, number: int | None, victim: int) -> list[int]:
-    """Crash before each file operation in turn; return the value that all ranks restore each time."""
+    """Crash before each file operation in turn; return the value that all ranks restore after each crash."""
     now = session.current()
     outcomes = []
     try:

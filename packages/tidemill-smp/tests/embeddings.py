@@ -32,7 +32,7 @@ EVERYTHING = "everything but tied"
 
 
 class Net(keras.Model):
-    """Looks up tokens and the rows of its kind; the first lookup is on the first rank, the others on the last."""
+    """Look up tokens and the rows of its kind. The first lookup is on the first rank, the others on the last rank."""
 
     def __init__(self, kind: str, partitions: int) -> None:
         super().__init__()
@@ -183,8 +183,8 @@ def compare(cases: Sequence[tuple[str, int, str, str, str]]) -> dict[Any, Any]:
             `horovod grouped`; sizes are `known`, `batch unknown` or `unknown` when the step is traced.
 
     Returns:
-        Per case: the largest relative gap of a loss, the largest gap of a weight on this rank, how far Keras moved each
-        variable at least, and the bytes of the variables on this rank.
+        Per case: the largest relative gap of a loss, the largest gap of a weight on this rank, the smallest change of a
+        variable by Keras, and the bytes of the variables on this rank.
     """
     wanted = sorted({(kind, optimizer) for kind, _, optimizer, _, _ in cases})
     own = {case: train_plainly(*case) for case in wanted[smp.rank() :: smp.size()]}

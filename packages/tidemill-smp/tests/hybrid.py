@@ -74,7 +74,7 @@ def apply_all(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) ->
 def train_plain(
     optimizer: Any, apply: Apply = apply_all, *, seed: int = 3, finish: Callable[[Any, Any], None] | None = None
 ) -> Any:
-    """Train the same model by plain Keras on whole batches; rank 0 does so for all ranks.
+    """Train the same model by plain Keras on whole batches, on rank 0, and send the result to all ranks.
 
     Args:
         optimizer: A Keras optimizer.

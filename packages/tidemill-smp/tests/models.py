@@ -13,7 +13,7 @@ keras = tf.keras
 L = keras.layers
 FEATURES, CLASSES, TOKENS = 6, 4, 32
 plain_function = tf.function(autograph=False)
-"""Decorator for plain models without AutoGraph: their Python does not depend on tensors, so it would cost time only."""
+"""Decorator for plain models, without AutoGraph: it costs time, and their Python does not depend on tensors."""
 
 
 def _first(count: int, part: int, of: int) -> int:
@@ -248,8 +248,8 @@ def plain_steps(model: Any, optimizer: Any, data: list[tuple[Any, Any]], *, piec
         model: Built without the library.
         optimizer: A Keras optimizer.
         data: Batches.
-        pieces: Number of pieces in which the model gets a batch, if its results depend on which rows come together, as
-            with statistics, random layers and conditions. TensorFlow differentiates the mean of their losses.
+        pieces: Number of pieces in which the model gets a batch. Use more than 1 if results depend on which rows share
+            a piece, as with statistics, random layers and conditions. TensorFlow differentiates the mean of the losses.
     """
 
     @plain_function

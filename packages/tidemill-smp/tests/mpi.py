@@ -1,4 +1,5 @@
-"""The MPIs of the tests: MPICH beside TensorFlow, Open MPI in a separate environment, as both install `mpirun`."""
+"""The MPIs of the tests. MPICH is installed beside TensorFlow. Open MPI has an environment of its own, because both
+install `mpirun`."""
 
 import sys
 from pathlib import Path

@@ -12,14 +12,14 @@ from programs import Program
 BATCH, STEPS = 16, 20
 MANUAL = {"auto_partition": False, "default_partition": 0}
 EXACT = ("chain", "zigzag")
-"""Models that are bit-equal to a reference whose mean gradients NumPy computes, without TensorFlow's graph optimizer,
-which fuses the ops of a part differently from those of the whole."""
+"""Models that must be bit-equal to a reference. NumPy computes the reference's mean gradients, and TensorFlow's graph
+optimizer is off, because it fuses the ops of a part differently from those of the whole model."""
 WHOLE = ("chain", "zigzag", "skips", "shared")
-"""Models that Keras trains on whole batches. The results of the others depend on which rows come together: Keras gets
-their batches in pieces, and TensorFlow differentiates the mean."""
+"""Models that Keras trains on whole batches. The results of the other models depend on which rows share a piece, so
+Keras trains them on pieces of batches, and TensorFlow differentiates the mean of the losses."""
 TOLERANCE = 2e-5
-"""Sums over rows are rounded differently; and if gradients of three or more branches meet, AddN adds them in the
-order in which it may reuse their memory."""
+"""Sums over rows are rounded differently. If the gradients of three or more branches meet, AddN adds them in an order
+that depends on which memory it can reuse."""
 
 
 def check(

@@ -34,7 +34,7 @@ class Instruction:
     """One layer or one op."""
 
     kind: str
-    """A key of `LAYERS` or `GLUE`; or `again` for the preceding layer, `again unless` only if it has no statistics."""
+    """A key of `LAYERS` or `GLUE`; or `again`: the preceding layer; or `again unless`: the same without statistics."""
     sources: tuple[int, int]
     """Distances back to its input values; layers use the first."""
     partition: int

@@ -1,4 +1,4 @@
-"""Rank processes for tests, forked from a process that has imported TensorFlow, which takes seconds."""
+"""Rank processes for tests, forked from a process that has imported TensorFlow, because the import takes seconds."""
 
 import contextlib
 import json

@@ -2,11 +2,11 @@
 
     python run_sanitized.py SECONDS
 
-First without TensorFlow: a program that sends, receives and breaks connections from many threads (`native/`), for
-SECONDS with the address and undefined-behavior sanitizers, and as long with the thread sanitizer, which would not
-recognize TensorFlow's own locks. Then the tests of the transport inside TensorFlow, with the first two. Leaks are not
-checked: connections live as long as the process, and the interpreter does not free all memory. Uses clang, or else
-the compiler in CXX or c++.
+The first part runs without TensorFlow: a program sends, receives and breaks connections from many threads (`native/`).
+It runs for SECONDS with the address and undefined-behavior sanitizers, and for SECONDS with the thread sanitizer, which
+does not recognize TensorFlow's own locks. The second part runs the tests of the transport inside TensorFlow, with the
+first two sanitizers. Leaks are not checked, because connections live as long as the process, and the interpreter does
+not free all memory. The compiler is clang, or else CXX or c++.
 """
 
 import os

@@ -116,7 +116,7 @@ def answers(kind: str, weights: dict[str, Any], directory: str) -> dict[str, Any
 
 
 def not_described(directory: str) -> list[str]:
-    """Try to save models that cannot be saved, or not yet; return the errors."""
+    """Try to save models that can never be saved, or not yet; return the errors."""
     model = distributed("chain")
     said = []
     for attempt in (

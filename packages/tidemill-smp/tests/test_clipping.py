@@ -181,7 +181,7 @@ def scale_both(where: str) -> Any:
 
 
 def clip_by_tensorflow() -> list[list[str]]:
-    """Return the warnings: inside the step, outside, outside again, by this library, and for a list without None."""
+    """Return the warnings of calls inside the step, outside, outside again, by smp, and for a list without None."""
     import logging
 
     import tensorflow as tf

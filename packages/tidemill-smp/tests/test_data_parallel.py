@@ -68,7 +68,7 @@ def _apply(model: Any, optimizer: Any, grads: list[Any], first_batch: Any) -> No
 
 
 def train_both(names: tuple[str, ...], seeds: str, **changes: Any) -> Any:
-    """Replicas with different seeds would start with different weights, if these were not made equal."""
+    """Train with equal or different seeds. With different seeds, replicas start equal only if the library does it."""
     import hybrid
     import sessions
     import smdistributed.modelparallel.tensorflow as smp

@@ -1,4 +1,4 @@
-"""TLS between ranks on several machines, which here are one: `SMP_SOCKETS=tcp` keeps them off unix sockets."""
+"""TLS between ranks. All ranks run on one machine; `SMP_SOCKETS=tcp` makes them use TCP, as on several machines."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ MARK = b"gradients of a secret model"
 
 
 class Wiretap:
-    """Passes a connection on, and keeps what went over it."""
+    """Forwards a connection, and records the bytes in both directions."""
 
     def __init__(self):
         self.heard = {"to": bytearray(), "from": bytearray()}
@@ -33,7 +33,7 @@ class Wiretap:
         self._passed_on = []
 
     def ends(self):
-        """The two ends of a tapped connection."""
+        """Return the two ends of a tapped connection."""
         near = socket.create_connection(self._listener.getsockname())
         tapped, _ = self._listener.accept()
         onward = socket.create_connection(self._target.getsockname())
@@ -60,7 +60,7 @@ class Wiretap:
 
 
 def both(near, far, *, near_secret=SECRET, far_secret=SECRET):
-    """The encrypted ends of a connection, or the errors in their place."""
+    """Return the encrypted ends of a connection, or the errors in their place."""
     found = {}
 
     def begin(name, raw, secret, server):
@@ -113,7 +113,7 @@ def test_who_does_not_know_the_secret_is_refused_by_both_sides():
     near, far = both(*tap.ends(), far_secret=OTHER)
     tap.close()
     assert isinstance(far, OSError)
-    if not isinstance(near, OSError):  # TLS 1.3 lets the side that connects go first
+    if not isinstance(near, OSError):  # in TLS 1.3, the connecting side may finish first
         with near:
             assert near.recv(1) == b""
 
@@ -138,7 +138,7 @@ connection.sendall(bytes(int(sys.argv[3])))
 
 
 def test_what_a_rank_wrote_before_it_ended_is_delivered():
-    size_bytes = 300_000  # more than the tunnel's peer reads at once, less than the sockets hold
+    size_bytes = 300_000  # more than the peer's tunnel reads in one call, less than the socket buffers hold
     with socket.create_server(("127.0.0.1", 0)) as listener:
         arguments = [str(listener.getsockname()[1]), SECRET.hex(), str(size_bytes)]
         process = subprocess.Popen([sys.executable, "-c", WRITER, *arguments], env=os.environ)

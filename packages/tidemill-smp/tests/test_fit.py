@@ -66,7 +66,7 @@ def both(name: str) -> list[dict[str, list[float]]]:
 
 
 def functional(keras: Any, smp: Any) -> Any:
-    """Batch normalization depends on `training`, which is not a named argument of the wrapper's `call`."""
+    """Return a model whose batch normalization needs `training`, which is no named argument of the wrapper's `call`."""
     inputs = keras.Input([8])
     x = keras.layers.BatchNormalization()(keras.layers.Dense(16)(inputs))
     model = keras.Model(inputs, keras.layers.Dense(3, name="head")(x))
@@ -74,7 +74,7 @@ def functional(keras: Any, smp: Any) -> Any:
 
 
 def subclassed(activation: Any) -> Any:
-    """A model whose `call` has no `training`: tf_keras passes it to the layers nevertheless, Keras 3 does not."""
+    """Return a model whose `call` has no `training`: tf_keras still passes it to the layers, Keras 3 does not."""
 
     def make(keras: Any, smp: Any) -> Any:
         class Net(smp.DistributedModel if smp else keras.Model):  # type: ignore[misc]
@@ -96,7 +96,7 @@ def subclassed(activation: Any) -> Any:
 
 
 def of_sequences(keras: Any, smp: Any) -> Any:
-    """Propagates the mask of its embedding to the loss and the metrics."""
+    """Return a model that propagates the mask of its embedding to the loss and the metrics."""
     inputs = keras.Input([6], dtype="int32")
     x = keras.layers.Embedding(11, 8, mask_zero=True)(inputs)
     x = keras.layers.LSTM(8, return_sequences=True)(x)
@@ -105,7 +105,7 @@ def of_sequences(keras: Any, smp: Any) -> Any:
 
 
 def rows(random: Any) -> tuple[Any, Any]:
-    """A model with large inputs, for which softmax is 0 or 1."""
+    """Return large inputs, for which softmax is 0 or 1, and targets."""
     return 30 * random.randn(32, 8).astype("float32"), random.randint(0, 3, 32)
 
 

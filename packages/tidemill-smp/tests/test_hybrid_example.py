@@ -42,7 +42,7 @@ def test_four_ranks_by_the_launcher_averaged_by_the_library(alone: list[dict[str
     assert same(told(*LAUNCH, str(SCRIPT), "--average", "ddp"), alone)
 
 
-# MPICH, because Horovod's tests use it in every run, and the tests of launchers use it for this library.
+# MPICH runs only in the matrix, because Horovod's tests and the launchers' tests use it in every run.
 @pytest.mark.parametrize("kind", ["openmpi", pytest.param("mpich", marks=pytest.mark.matrix)])
 def test_four_ranks_by_mpirun_averaged_by_horovod(kind: str, alone: list[dict[str, Any]]) -> None:
     words = [*mpi.launch(kind, 4), sys.executable, str(SCRIPT)]

@@ -1,6 +1,6 @@
 """Two replicas of two partitions, averaged by Horovod in the script, train as one process on the whole batch.
 
-Horovod is tidemill-horovod, or an imitation of Horovod itself, which has no notion of partitions (`other_horovod`).
+Horovod is tidemill-horovod, or an imitation of the original Horovod, which does not know partitions (`other_horovod`).
 """
 
 import inspect

@@ -658,7 +658,7 @@ def test_a_weight_that_is_on_all_ranks_has_one_value() -> None:
 
 
 def use_outside_call() -> list[float]:
-    """A model with an unseeded random weight that the step uses outside the model's call."""
+    """Train a model with an unseeded random weight that the step uses outside the model's call."""
     import keras
     import tensorflow as tf
 

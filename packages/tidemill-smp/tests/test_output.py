@@ -198,7 +198,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_methods() -> None:
         smp.StepOutput([tf.constant(1.0)]).accumulate("sum")
     with pytest.raises(SMPUsageError, match=r"var must be a tf\.Variable"):
         smp.StepOutput([tf.constant(1.0)]).accumulate(var=3)
-    # As documented, the other methods ignore var.
+    # As documented, only the method "variable" uses var.
     assert smp.StepOutput([tf.constant(1.0)]).accumulate("add_n", 3).numpy() == 1
 
 

@@ -1,4 +1,4 @@
-"""A job ends when one of its ranks is killed, and resumes as if nothing had happened when it is restarted."""
+"""A job ends when one of its ranks is killed. After a restart, it continues exactly like an undisturbed job."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ KILLED = 128 + 9
 def train(
     directory: Path, kill: str = "-1:0:step", num_steps: int = NUM_STEPS, **environment: str
 ) -> tuple[int, str, float]:
-    """Run a job; return its exit code, its output, and the seconds from the end of the killed rank to that of all."""
+    """Run a job; return its exit code, its output, and the seconds from the killed rank's end to the job's end."""
     environment = {**os.environ, "KILL": kill, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     directory.mkdir(exist_ok=True)
     command = [*LAUNCHER, str(SCRIPT), str(directory), str(num_steps)]
@@ -45,7 +45,7 @@ def train(
 
 
 def killed_at(directory: Path, rank: int, after: str, delay_s: float) -> tuple[int, str, float]:
-    """Start a long job, and kill a rank that many seconds after a line with `after` is printed, or after the start.
+    """Start a long job, and kill a rank `delay_s` seconds after a line with `after` is printed, or after the start.
 
     Returns the exit code, the output, and the seconds from the kill to the end.
     """

@@ -63,7 +63,7 @@ def test_the_launcher_runs_a_script(count, expected):
 
 
 def mpi_jobs():
-    """All pairs of number, MPI and runner in every run, and all triples in the matrix."""
+    """Return the jobs: all pairs of rank count, MPI and runner in every run, and all triples in the matrix."""
     for count, expected, is_two in (("2", TWO, True), ("4", FOUR, False)):
         for kind in mpi.KINDS:
             for runner in ((), ("-m", "mpi4py")):
@@ -82,7 +82,7 @@ def test_mpirun_runs_the_same_script(count, expected, runner, kind):
 
 @pytest.mark.parametrize("kind", mpi.KINDS)
 def test_mpirun_needs_no_mpi4py(tmp_path, kind):
-    """Simulate a missing module by one that cannot be imported."""
+    """The test simulates a missing mpi4py by a module that cannot be imported."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('not for this test')")
     job = [*mpi.launch(kind, 2), sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2"]

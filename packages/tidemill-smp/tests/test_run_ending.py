@@ -1,4 +1,4 @@
-"""When the launcher ends the remaining ranks after one has failed, measured with a fake clock."""
+"""Times at which the launcher ends the remaining ranks after a rank failure, measured with a fake clock."""
 
 import signal
 from unittest import mock

@@ -165,7 +165,7 @@ def _gradient(table: Any, look: Any, x: Any, by_time: Any, whole: Any, targets: 
 
 
 def differentiate_all(sizes: str, way: str) -> dict[str, Any]:
-    """Return per form the rows of a step's gradient and of TensorFlow's for the whole batch, and sums of dense ones."""
+    """Return per form the rows of the step's gradient and of TensorFlow's for the whole batch, and dense sums."""
     results = {}
     for name in FORMS:
         table, tokens, targets = _fresh()
@@ -234,7 +234,7 @@ def insist_on_sizes() -> Any:
 
 
 class Numbered:
-    """Passes its number to each microbatch, so that each is traced separately."""
+    """Object that gives each microbatch its number, so that each microbatch is traced separately."""
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number
@@ -259,7 +259,7 @@ def slice_by_objects() -> Any:
 
 
 def lose_what_is_known() -> tuple[list[str], list[str]]:
-    """Return the warnings for a gradient that leaves its function before averaging, and for one reduced in the step."""
+    """Return the warnings for a gradient averaged outside of its function, and for one reduced in the step."""
     import horovod.tensorflow as hvd
     import sessions
 

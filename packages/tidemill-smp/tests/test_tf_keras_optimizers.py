@@ -39,7 +39,7 @@ def train_all(frozen: str | None) -> dict[str, tuple[int, float, float]]:
 
 
 def train_both(kind: Callable[[Any], Any], frozen: str | None, *, is_spoilt: bool = False) -> tuple[int, float, float]:
-    """Return the number of local variables, their gaps to the plain model, and how far training moved them at most."""
+    """Return the number of local variables, their gaps to the plain model, and their largest change by training."""
     import numpy as np
     import tensorflow as tf
 

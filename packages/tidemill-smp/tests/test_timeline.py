@@ -34,7 +34,7 @@ def test_the_first_rank_writes_what_all_ranks_did(tmp_path: Path, pipeline: str)
 
 
 def _check_order(spans: list[dict[str, Any]]) -> None:
-    """Ranks on one machine share a clock: a task that needs another rank's result begins after it."""
+    """Assert that a task begins after the tasks of other ranks that it needs. All ranks share the machine's clock."""
     found = {(e["pid"], e["args"]["pass"], e["args"]["microbatch"]): e for e in spans if e["cat"] == "compute"}
     for microbatch in range(4):
         forward, both, backward = (

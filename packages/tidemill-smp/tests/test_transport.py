@@ -1,4 +1,4 @@
-"""Tensors between ranks: with both transports, in the same format, in every order, until a rank exits."""
+"""Tensors between ranks: both transports, their common format, every order of calls, and the exit of a rank."""
 
 import os
 import signal
@@ -380,7 +380,7 @@ def test_a_killed_peer_ends_the_wait(config):
         killed_s = time.monotonic()
         os.kill(job.processes[1].pid, signal.SIGKILL)
         failure = job.result(0)
-        assert time.monotonic() - killed_s < 30  # at once, not after the limit for hanging ranks
+        assert time.monotonic() - killed_s < 30  # immediately, not after the limit for hanging ranks
         assert failure.kind == "SMPPeerLostError"
         assert "rank 1 (partition 1)" in failure.text
         assert "receive the forward of microbatch 3, partition 1" in failure.text

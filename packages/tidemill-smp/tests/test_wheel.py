@@ -1,4 +1,4 @@
-"""The wheel brings the native transport, for every Python and every TensorFlow."""
+"""The wheel contains the native transport, for every Python and every TensorFlow."""
 
 import shutil
 import subprocess

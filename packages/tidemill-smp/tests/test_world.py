@@ -59,7 +59,7 @@ def test_allgather_is_indexed_by_rank_in_the_group():
 
 
 def pair_up():
-    """Every pairing of send, broadcast and recv_from."""
+    """Exchange objects by every pairing of send, broadcast and recv_from."""
     if smp.rank() == 0:
         smp.send({"n": 1}, 1, smp.RankType.WORLD_RANK)
         smp.broadcast([2], smp.WORLD)
@@ -83,7 +83,7 @@ def test_recv_from_matches_a_send_or_a_broadcast_in_order():
 
 
 def send_to_a_late_receiver(seconds):
-    """Return when the receiver called, or when the sender returned: all processes of a machine share one clock."""
+    """Return the time of the receiver's call, or of the sender's return. All processes share the machine's clock."""
     if smp.rank() == 1:
         time.sleep(seconds)  # the receiver is busy meanwhile
         asked = time.monotonic()

@@ -1,4 +1,4 @@
-"""A service of tidemill's own for all tests, with `s3://` in the TensorFlow of this process."""
+"""Fixtures: one tidemill service for all tests, and the TensorFlow of this process with `s3://`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ START_S = 120
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables by which boto3 finds a running service."""
+    """Environment variables that point boto3 to a running service."""
     state = tmp_path_factory.mktemp("service") / "state"
     command = [ROOT / ".venv/bin/tidemill", "up", "--foreground", "--port", "0", "--state-dir", state]
     with (state.parent / "log").open("w") as log:
@@ -29,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         deadline = time.monotonic() + START_S
         while not (state / "service.json").is_file():
             assert process.poll() is None and time.monotonic() < deadline, (state.parent / "log").read_text()
-            time.sleep(0.05)  # another process writes it
+            time.sleep(0.05)  # the service's process writes the file
         keys = json.loads((state / "keys.json").read_text())
         yield {
             "AWS_ENDPOINT_URL": json.loads((state / "service.json").read_text())["url"],
@@ -44,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @pytest.fixture(scope="session")
 def tf(service: dict[str, str]) -> Any:
-    """TensorFlow with what is added to it."""
+    """TensorFlow with tidemill's additions."""
     os.environ.update(service)
     import tidemill_tensorflow
 
@@ -65,7 +65,7 @@ def s3(service: dict[str, str]) -> Any:
 
 @pytest.fixture
 def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
-    """A bucket of the test's own."""
+    """A new bucket for the test."""
     name = f"b{abs(hash(request.node.nodeid)):x}"
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     return name
@@ -73,7 +73,7 @@ def bucket(s3: Any, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def run_script(service: dict[str, str], tmp_path: Path) -> Any:
-    """Run a script as a job's is run, and return the finished process."""
+    """Function that runs a script as a job does, and returns the finished process."""
 
     def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "script.py"

@@ -1,4 +1,4 @@
-"""`s3://` paths in everything of TensorFlow that takes a path."""
+"""`s3://` paths in TensorFlow's functions that take a path."""
 
 import os
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_directories_are_what_keys_begin_with(tf: Any, s3: Any, bucket: str) -> 
 
 
 def test_a_large_object_is_renamed_by_one_request(tf: Any, s3: Any, bucket: str) -> None:
-    """The service copies no byte then; an object that was put together from parts has an ETag that counts them."""
+    """By one request, the service copies no bytes. After a multipart copy, the ETag would end with the part count."""
     content = os.urandom(1 << 20) * 40
     with tf.io.gfile.GFile(f"s3://{bucket}/old", "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Keras 3 on several workers: the same numbers as plain Keras in one process, and no change where nothing is broken."""
+"""Keras 3 on several workers gives the numbers of plain Keras in one process. Sound functions stay unchanged."""
 
 import json
 import os
@@ -52,7 +52,7 @@ print(json.dumps(found))
 
 
 def run(script: Path, kind: str, configs: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
-    """What each process printed, and its log."""
+    """Run one process per configuration; return each process's output and log."""
     processes = [
         subprocess.Popen(
             [sys.executable, script, kind],
@@ -88,7 +88,7 @@ def test_two_workers_come_to_the_numbers_of_plain_keras_in_one_process(tmp_path:
     assert first.pop("steps").startswith("steps_per_execution=2 does not work under MultiWorkerMirroredStrategy")
     assert log.count("they are repaired here") == 1
     assert {name: first[name] for name in plain} == {name: second[name] for name in plain}
-    # The workers add up the halves of each batch, so that sums are rounded in another order.
+    # Each worker sums its half of a batch, so sums are rounded in another order.
     close = {"rtol": 1e-4, "atol": 1e-5}
     for mine, theirs in zip(first["weights"], plain["weights"], strict=True):
         np.testing.assert_allclose(mine, theirs, **close)
@@ -105,7 +105,7 @@ def test_the_repair_can_be_undone(tf: Any) -> None:
     from tidemill_tensorflow import mirrored_keras
 
     repaired = trainer.TensorFlowTrainer._maybe_symbolic_build, trainer.reduce_per_replica
-    originals = tuple(function.__wrapped__ for function in repaired)  # `activate` has seen to it
+    originals = tuple(function.__wrapped__ for function in repaired)  # `activate` has replaced them
     trainer.TensorFlowTrainer._maybe_symbolic_build, trainer.reduce_per_replica = originals
     undo = mirrored_keras.repair(trainer)
     assert trainer.reduce_per_replica.__wrapped__ is originals[1]

@@ -1,4 +1,4 @@
-"""Whole scripts: how they start and how they end."""
+"""Start and exit of whole scripts."""
 
 import json
 import os

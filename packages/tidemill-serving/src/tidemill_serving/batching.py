@@ -23,9 +23,9 @@ from tidemill_serving.errors import Code, RequestError, invalid
 __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner", "report_nothing"]
 
 DEFAULT_MAX_ROWS = 32
-_LOOP_FEED_BYTES = 65_536  # a time measured with one row does not hold for much larger feeds
+_LOOP_FEED_BYTES = 65_536  # a time measured with one row says nothing about much larger feeds
 _SLOW_RUN_S = 0.01
-_SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive, and together: less may be noise of the machine
+_SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive runs, and their total time: less may be noise of the machine
 _Done = Callable[["list[Array] | RequestError"], None]
 
 

@@ -1,7 +1,7 @@
 """A typical training script for Keras 2, which test_legacy_keras.py runs on both versions of Keras.
 
-It has one process and no partitions: its `step` is the plain loop over microbatches that a partitioned step must equal,
-with the library's classes for splitting and combining.
+The script has one process and no partitions. Its `step` is a plain loop over microbatches, whose results a partitioned
+step must equal. It splits and combines with the library's classes.
 """
 
 import inspect

@@ -2,9 +2,9 @@
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 train_and_resume.py DIRECTORY NUM_STEPS
 
-Prints a line per step, and writes what each rank holds at the end. OPTIMIZER is one of tf.keras.optimizers.
-KILL=<rank>:<step>:<where> ends a rank with SIGKILL: before that step, or in the save after it, at the numbered
-operation on files, `save<number>`.
+Prints one line per step, and writes each rank's variables at the end. OPTIMIZER is one of tf.keras.optimizers.
+KILL=<rank>:<step>:<where> ends a rank with SIGKILL: before that step, or, with `save<number>`, at the file operation of
+that number in the save after the step.
 """
 
 import itertools
@@ -46,7 +46,7 @@ net = Net()
 optimizer = operator.attrgetter(os.environ.get("OPTIMIZER", "Adam"))(tf.keras.optimizers)(0.01)
 step = tf.Variable(0, dtype=tf.int64, trainable=False)
 order = tf.random.Generator.from_seed(5)
-"""Draws the batches; its state is saved too."""
+"""Generator that draws the batches. Checkpoints include its state."""
 
 
 @smp.step

@@ -1,7 +1,7 @@
-"""What tidemill adds to TensorFlow: ``s3://`` paths, the training compiler, oneDNN's switches, and repairs of Keras.
+"""Additions to TensorFlow: ``s3://`` paths, the training compiler, oneDNN's switches, and repairs of Keras.
 
-Every environment of jobs imports `tidemill_tensorflow.startup`, which waits until the script imports TensorFlow. In a
-script outside of tidemill, ``import tidemill_tensorflow; tidemill_tensorflow.activate()`` does the same at once.
+Every job environment imports `tidemill_tensorflow.startup`, which activates them when the script imports TensorFlow.
+A script outside of tidemill activates them with ``import tidemill_tensorflow; tidemill_tensorflow.activate()``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["activate", "compile_training"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "compile_training":  # imports TensorFlow, which this package must not do at import
+    if name == "compile_training":  # imported on first use, because this package must not import TensorFlow at import
         from tidemill_tensorflow.compiler import compile_training
 
         return compile_training

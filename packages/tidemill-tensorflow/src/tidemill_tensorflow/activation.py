@@ -1,4 +1,4 @@
-"""Switch on what is added to TensorFlow: some of it before TensorFlow is imported, some of it after."""
+"""Activate the additions to TensorFlow: some before TensorFlow is imported, the others after."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["activate", "after_import", "before_import"]
 
 
 def activate() -> None:
-    """Import TensorFlow with all that is added to it; do nothing if that has been done.
+    """Import TensorFlow and activate all additions; later calls have no effect.
 
-    oneDNN's switches have an effect only before TensorFlow's first import.
+    oneDNN's switches have an effect only if TensorFlow was not imported before.
     """
     before_import()
     import tensorflow  # noqa: F401
@@ -20,20 +20,23 @@ def activate() -> None:
 
 
 def before_import() -> None:
-    """Set what TensorFlow reads when it is imported."""
+    """Set the environment variables that TensorFlow reads when it is imported."""
     if _is_set("TF_DISABLE_MKL") and "tensorflow" not in sys.modules:
-        # The builds for which this name was made had oneDNN or not; today's have a switch.
+        # TF_DISABLE_MKL comes from builds made with or without oneDNN. Today's builds have a switch.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     if _is_set("TF_DISABLE_POOL_ALLOCATOR"):
         _note("TF_DISABLE_POOL_ALLOCATOR has no effect: the TensorFlow of this job has no such pool")
     if _is_set("TIDEMILL_COMPILER"):
         _set_xla_flags()
-    # Before TensorFlow, so that its exit handler runs after those of TensorFlow.
+    # Imported before TensorFlow, so that the plugin's exit handler runs after TensorFlow's.
     from tidemill_tensorflow.s3 import plugin  # noqa: F401
 
 
 def after_import() -> None:
-    """Register ``s3://``. A script that has no use for it must not fail with it: the reason is a line of the log."""
+    """Register ``s3://``, repair Keras, and start the training compiler if the job asks for it.
+
+    A failure to register ``s3://`` is logged, not raised, because the script may not use ``s3://`` at all.
+    """
     from tidemill_tensorflow import mirrored_keras
     from tidemill_tensorflow.s3 import plugin
 
@@ -47,7 +50,7 @@ def after_import() -> None:
 
 
 def _switch_on_compiler() -> None:
-    """Compile the training steps of a job that asks for it. A job must not fail with it, only run plain."""
+    """Start the training compiler. If that fails, log the reason and let the job run without it."""
     try:
         from tidemill_tensorflow.compiler import compile_training
 
@@ -60,9 +63,9 @@ def _switch_on_compiler() -> None:
 
 
 def _set_xla_flags() -> None:
-    """Set the directory for XLA's graph dumps, which XLA reads once per process.
+    """Set the directory of XLA's graph dumps. XLA reads this flag once per process.
 
-    Not its persistent cache: a damaged entry in it fails the function.
+    XLA's persistent cache stays off: a damaged entry in that cache makes the function fail.
     """
     report = os.environ.get("TIDEMILL_COMPILER_REPORT")
     if report and _is_set("TIDEMILL_COMPILER_DEBUG"):

@@ -1,9 +1,9 @@
 """Repair two defects of Keras 3's trainer under ``MultiWorkerMirroredStrategy``.
 
-Keras 3.15 cannot train on several workers. To build a model that has no shapes yet it reduces a whole batch over the
-workers, which strategies refuse, and it averages the scalars of a step along an axis that they do not have. Both are in
-``keras.src.backend.tensorflow.trainer``, and are replaced there: only if the source has the defect, and with effect
-only under a strategy of several workers.
+Keras 3.15 cannot train on several workers. To build a model without known shapes, it reduces a whole batch over the
+workers, which strategies refuse. It also averages the scalar results of a step along axis 0, which scalars do not have.
+Both functions are in ``keras.src.backend.tensorflow.trainer``. They are replaced only if their source has the defect,
+and the replacements differ from the originals only under a strategy with several workers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _NOTE = (
 
 
 class TrainerFinder:
-    """The first import finder until Keras's trainer is looked for; then it removes itself."""
+    """First import finder, which removes itself when Keras's trainer is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the trainer's own spec, whose loader repairs it when it has run."""
+        """Return the trainer's own spec, with a loader that repairs the trainer after the import."""
         if name != TRAINER:
             return None
         sys.meta_path.remove(self)
@@ -48,7 +48,7 @@ class TrainerFinder:
 
 
 def watch_keras() -> None:
-    """Repair Keras's trainer as soon as it is imported; do nothing if that is arranged already."""
+    """Repair Keras's trainer now or right after its import; later calls have no effect."""
     module = sys.modules.get(TRAINER)
     if module is not None and hasattr(module, "TensorFlowTrainer"):
         repair(module)
@@ -57,13 +57,13 @@ def watch_keras() -> None:
 
 
 def repair(trainer: Any) -> Callable[[], None]:
-    """Repair the trainer's module; do nothing to a part that is sound or cannot be read.
+    """Replace the defective functions of the trainer's module. Leave a function alone if its source cannot be read.
 
     Args:
         trainer: ``keras.src.backend.tensorflow.trainer``.
 
     Returns:
-        What undoes it.
+        A function that restores the original functions.
     """
     undone: list[Callable[[], None]] = []
     for owner, name, is_defect, replacement in (
@@ -93,17 +93,17 @@ def _repair_with(loader: Any) -> None:
 
 
 def _reduces_structures(function: Callable[..., Any]) -> bool:
-    """Whether a batch is reduced as a whole: ``strategy.reduce("MEAN", batch, axis=None)``."""
+    """Return whether a function reduces a whole batch: ``strategy.reduce("MEAN", batch, axis=None)``."""
     return None in _axes_of_means(function)
 
 
 def _averages_along_an_axis(function: Callable[..., Any]) -> bool:
-    """Whether results of a step are reduced by ``strategy.reduce("MEAN", value, axis=0)``."""
+    """Return whether a function reduces step results by ``strategy.reduce("MEAN", value, axis=0)``."""
     return 0 in _axes_of_means(function)
 
 
 def _axes_of_means(function: Callable[..., Any]) -> set[object]:
-    """The constant ``axis`` of every ``.reduce("MEAN", ...)`` in a function; empty if its source is not to be had."""
+    """Return the constant ``axis`` of every ``.reduce("MEAN", ...)`` in a function; empty if it has no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError, TypeError):
@@ -131,7 +131,7 @@ def _build_from_local_batch(trainer: Any, original: Callable[..., Any]) -> Calla
         _check_steps(self.steps_per_execution)
         _announce()
         for _, _, batches in iterator:
-            # Shapes and dtypes are all that is needed, and every replica's batch has the same but for its length.
+            # Building needs shapes and dtypes only. These agree on all replicas, except for the batch length.
             data_batch = _first_local(trainer, strategy, next(batches))
             break
         return original(self, data_batch=data_batch)

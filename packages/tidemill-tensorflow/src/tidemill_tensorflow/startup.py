@@ -1,7 +1,7 @@
-"""Activate what tidemill adds to TensorFlow at the moment when a script imports it.
+"""Activate tidemill's additions when a script imports TensorFlow.
 
-Every job environment imports this module at interpreter start (``tidemill.pth``), so it must cost next to nothing. It
-does nothing unless ``TIDEMILL_TENSORFLOW`` is set, as it is for the scripts of jobs.
+Every job environment imports this module at interpreter start (``tidemill.pth``), so its import must be cheap. It has
+an effect only if ``TIDEMILL_TENSORFLOW`` is 1, which is the case in the scripts of jobs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["TensorFlowFinder", "TensorFlowIoFinder"]
 
 
 class TensorFlowFinder:
-    """The first import finder until TensorFlow is looked for; then it removes itself."""
+    """First import finder, which removes itself when TensorFlow is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return TensorFlow's own spec, whose loader activates what is added when it has run."""
+        """Return TensorFlow's own spec, with a loader that activates the additions after the import."""
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
@@ -50,12 +50,12 @@ class TensorFlowFinder:
 
 
 class TensorFlowIoFinder:
-    """The last import finder: ``import tensorflow_io`` passes if the package is not installed."""
+    """Last import finder, which lets ``import tensorflow_io`` succeed if the package is not installed."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that says what works without the package."""
+        """Return the spec of `tensorflow_io_import`, which takes the place of the missing package."""
         if name != "tensorflow_io":
             return None
         from importlib.util import spec_from_file_location

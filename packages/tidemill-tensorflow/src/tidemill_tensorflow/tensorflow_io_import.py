@@ -1,7 +1,7 @@
-"""The result of `import tensorflow_io` if that package is not installed: `s3://`, for which most scripts import it.
+"""Substitute for ``tensorflow_io`` if that package is not installed.
 
-Executed as the module ``tensorflow_io``. TensorFlow's own `s3://` is registered when TensorFlow is imported, so nothing
-is left to do; everything else that the package has is refused.
+Executed as the module ``tensorflow_io``. Most scripts import that package for ``s3://`` paths, which tidemill registers
+when TensorFlow is imported. Every other attribute of the package is refused with an `AttributeError`.
 """
 
 import sys
@@ -18,7 +18,7 @@ sys.stderr.write(
 
 
 def __getattr__(name: str) -> Any:
-    """Refuse what the package would have.
+    """Refuse every attribute of the package.
 
     Raises:
         AttributeError: Always.

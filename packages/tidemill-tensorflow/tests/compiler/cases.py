@@ -13,7 +13,7 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
-# Order: cases.py on DIRECTORY, then cases.py off DIRECTORY, which loads what the first has saved there.
+# Run `cases.py on DIRECTORY` first: `cases.py off DIRECTORY` loads the checkpoints that it saves there.
 if sys.argv[1] == "on":
     import tidemill_tensorflow
 
@@ -109,7 +109,7 @@ def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_o
 
 
 def fit_of_batches_at_once() -> list[float]:
-    """Epochs that end with a part of a batch, validation and a callback of epochs; decided before."""
+    """Epochs with a partial last batch, validation and an epoch callback, after the compiler has decided."""
     session: Any = None
     if sys.argv[1] == "on":
         from tidemill_tensorflow import compiler
@@ -146,7 +146,7 @@ def train_on_batch(library: Any, dtype: str) -> list[float]:
 
 
 def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = False) -> list[float]:
-    """A step with the optimizer in it, one that yields gradients, or one with a tf.py_function on its inputs' way."""
+    """A step that applies gradients, one that only returns them, or one whose inputs pass a tf.py_function."""
     model = model_of(library, dtype)
     optimizer = library.optimizers.SGD(0.05)
     loss_function = loss_of(library)
@@ -165,7 +165,7 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
 
     @tf.function
     def train_step(features: Any, labels: Any) -> Any:
-        # Its message is a string, which XLA does not know; models of transformers check their inputs so.
+        # The message is a string, which XLA does not support. Models of transformers check their inputs like this.
         tf.debugging.assert_less(labels, tf.constant(5, labels.dtype), message="a label is no class")
         loss, gradients = gradients_of(features, labels)
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
@@ -188,11 +188,11 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
 
 
 def same_state() -> list[float]:
-    """Float32 steps of two models, one always plain, from the same state in each step; their largest differences."""
+    """Largest differences between float32 steps of two models, one of them always plain, from equal states."""
     models = []
     for jit in (False, "auto"):
         model = convolutions_of(keras, "float32")
-        # Not Adam, which divides by the size of a gradient, even of one that is nothing but rounding.
+        # Not Adam, which divides by the size of a gradient and so amplifies rounding errors.
         optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
         model.compile(optimizer, loss_of(keras), **({} if jit else {"jit_compile": False}))
         models.append(model)
@@ -232,7 +232,7 @@ def checkpoint() -> list[float]:
         loaded = keras.models.load_model(f"{directory}/model.keras")
         for one, other in zip(model.weights, loaded.weights, strict=True):
             assert (one.numpy() == other.numpy()).all(), one.path
-    # Neither kind of file contains the states of seeds.
+    # Neither file format contains the states of seed generators.
     saved_variables = [variable for variable in _state(model) if "seed_generator" not in variable.path]
     return [float(abs(variable.numpy()).sum()) for variable in saved_variables]
 
@@ -242,7 +242,7 @@ def _state(model: Any) -> list[Any]:
 
 
 def varying_lengths() -> list[float]:
-    """Sequences of many lengths, two of which come often."""
+    """Sequences of many lengths, two of which are frequent."""
     weights = tf.Variable(tf.ones([8], tf.float64))
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 8], tf.float64)])
@@ -250,7 +250,7 @@ def varying_lengths() -> list[float]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(tf.reduce_sum(sequences * weights, -1)))
         weights.assign_sub(0.01 * tape.gradient(loss, weights))
-        # With noise in it, every step is counted, even after plain is decided.
+        # With noise, the compiler counts every step, even after it has chosen plain.
         return loss + 0.0 * tf.random.uniform([], dtype=tf.float64)
 
     generator = np.random.default_rng(1)
@@ -264,7 +264,7 @@ def varying_lengths() -> list[float]:
 
 
 def new_seed() -> list[float]:
-    """Stateful noise, which starts anew when the script sets a seed."""
+    """Stateful noise, which restarts when the script sets a seed."""
     tf.random.set_seed(1)
     weights = tf.Variable(tf.ones([24, 5], tf.float64))
 
@@ -286,7 +286,7 @@ def new_seed() -> list[float]:
 
 
 def other_noise(draw: Callable[[], Any]) -> list[float]:
-    """Noise of a distribution for which XLA draws other numbers than TensorFlow."""
+    """Noise of a distribution whose numbers differ between XLA and TensorFlow."""
     tf.random.set_seed(3)
     weight = tf.Variable(1.0, dtype=tf.float64)
 

@@ -1,6 +1,6 @@
-"""A training of several replicas in one of several forms, with the compiler or without: ``ranks.py on|off FORM [...]``.
+"""Train several replicas in one of several forms, with or without the compiler: ``ranks.py on|off FORM [...]``.
 
-Each rank prints one JSON object: its losses, its weights and the functions of the compiler's report.
+Each rank prints one JSON object with its losses, its weights and the functions in the compiler's report.
 """
 
 import json
@@ -35,7 +35,7 @@ def settle() -> None:
 
 
 def horovod() -> tuple[list[float], Any]:
-    """Gradients in a function, averaged over the ranks outside of it, under a launcher that only Horovod knows."""
+    """A function that returns gradients, averaged outside of it, under a launcher whose ranks only Horovod can read."""
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -65,7 +65,7 @@ def horovod() -> tuple[list[float], Any]:
 
 
 def _decide_otherwise() -> None:
-    """Let this rank choose what rank 0 did not choose."""
+    """Set this rank's decision to the variant that rank 0 did not choose."""
     from tidemill_tensorflow import compiler
 
     (shape,) = compiler._sessions[0].steps[0].shapes.values()
@@ -116,12 +116,12 @@ def tape() -> tuple[list[float], Any]:
 
 
 def workers() -> tuple[list[float], Any]:
-    """A loop in which replicas call functions, over two processes that the script names itself, without TF_CONFIG."""
+    """A loop in which replicas call functions, on two processes from the script's cluster resolver, not TF_CONFIG."""
     return _of_replicas(_two_workers(), outer=False)
 
 
 def fit() -> tuple[list[float], Any]:
-    """Keras's `fit` over two processes."""
+    """Keras's `fit` on two processes."""
     import keras
 
     strategy = _two_workers()
@@ -154,12 +154,12 @@ def _two_workers() -> Any:
 
 
 def mirrored() -> tuple[list[float], Any]:
-    """A loop over two devices whose function holds the whole of `strategy.run`."""
+    """A loop on two devices whose function contains the call of `strategy.run`."""
     return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=True)
 
 
 def replicas() -> tuple[list[float], Any]:
-    """A loop over two devices in which each replica calls a function, and gradients are summed outside of it."""
+    """A loop on two devices in which each replica calls a function, and gradients are summed outside of it."""
     return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=False)
 
 
@@ -192,7 +192,7 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
 
     run = tf.function(train_step) if outer else train_step
     losses = []
-    for step in range(60):  # a choice takes up to 25 rounds of two steps, and three steps before them
+    for step in range(60):  # a decision takes up to 25 rounds of two steps, after three steps
         losses.append(float(run(tf.constant(step))))
         settle()
     return losses, kernel.numpy().tolist()
@@ -214,5 +214,5 @@ if __name__ == "__main__":
         from tidemill_tensorflow import compiler
 
         functions = compiler._sessions[0].as_dict()["functions"]
-    # One write, so that lines of ranks with a common standard output stay whole.
+    # A single write, so that lines of ranks that share a standard output do not mix.
     os.write(1, (json.dumps({"losses": losses, "weights": weights, "functions": functions}) + "\n").encode())

@@ -1,4 +1,4 @@
-"""What processes agree on, with threads in their place: all meet at the same calls, whatever each one knows."""
+"""Agreement between processes, tested with threads: all meet at the same calls, whatever their own state is."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ VARIANTS = ("plain", "xla")
 
 
 class Threads:
-    """Sums over threads, each of which has one of these."""
+    """Group whose ranks are threads. Each thread has one of these objects."""
 
     def __init__(self, rank: int, size: int, shared: dict[str, Any]) -> None:
         self.rank = rank
@@ -28,7 +28,7 @@ class Threads:
 
 
 def ranks(work: Callable[[Agreement], Any], size: int = 3) -> list[Any]:
-    """Run the same work as each rank; a rank that meets alone breaks the barrier of all."""
+    """Run the same work on each rank. If a rank meets alone, the barrier breaks for all ranks."""
     shared = {"values": {}, "barrier": threading.Barrier(size)}
     found: list[Any] = [None] * size
 

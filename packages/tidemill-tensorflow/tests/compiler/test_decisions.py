@@ -1,4 +1,4 @@
-"""Decisions that are kept between runs."""
+"""Decisions that later runs reuse."""
 
 import json
 import os

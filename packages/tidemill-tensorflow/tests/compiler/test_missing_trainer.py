@@ -1,4 +1,4 @@
-"""What a script reads that imports Hugging Face's ``TFTrainer``."""
+"""Error message for scripts that import Hugging Face's ``TFTrainer``."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The losses of compiled scripts are those of plain ones, over 200 steps, random numbers included."""
+"""Compiled scripts have the losses of plain scripts over 200 steps, including random numbers."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ COMPILED = [
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All cases, plain and compiled, in one process each; the compiled one also with its log and its report."""
+    """Results of all cases, in a plain and in a compiled process, and the log and the report of the compiled one."""
     report = tmp_path_factory.mktemp("report")
     compiled = _run("on", str(report))
     plain = _run("off", str(report))
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_losses_are_those_of_the_plain_script(runs: dict[str, Any], case: str) -> None:
     plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
     assert len(plain) == len(compiled) == 200
-    # XLA adds in another order: some units in the last place each step.
+    # XLA adds in another order, which changes some units in the last place per step.
     tolerance = 2e-5 if "float32" in case else 1e-11
     assert compiled == pytest.approx(plain, rel=tolerance)
     (function,) = runs["compiled"][case]["functions"]
@@ -109,7 +109,7 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
     assert compiled == pytest.approx(plain, rel=1e-11)
     (function,) = runs["compiled"][case]["functions"]
     assert function["batches_at_once"]["decision"] == "at_once"
-    assert function["steps"] == 7 * 20 + 2 * 20  # two epochs of 11 batches have 20 together, which Keras warns of
+    assert function["steps"] == 7 * 20 + 2 * 20  # two epochs of 11 batches run only 20 steps, as Keras warns
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
 
 
@@ -138,7 +138,7 @@ def test_the_log_and_the_report_tell_the_same(runs: dict[str, Any]) -> None:
 
 
 def test_gradients_outside_of_functions_get_advice(runs: dict[str, Any]) -> None:
-    # tf.py_function computes its gradient eagerly, on a tape of its own.
+    # tf.py_function computes its gradient eagerly, with its own tape.
     assert runs["log"].count("put @tf.function in front") == 1
 
 

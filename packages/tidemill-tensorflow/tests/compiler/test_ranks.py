@@ -1,4 +1,4 @@
-"""Several devices or processes: all replicas decide alike, communication is never compiled, and losses stay."""
+"""Several devices or processes: replicas decide alike, communication is never compiled, losses do not change."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, fo
     for functions in zip(*(rank["functions"] for rank in compiled), strict=True):
         first, second = (function["shapes"][0] for function in functions)
         assert first["decision"] == second["decision"] in ("plain", "xla")
-        if form == "tape":  # the ranks communicate in it, so they switch together
+        if form == "tape":  # the ranks communicate in this function, so they switch together
             assert first["steps_by_variant"] == second["steps_by_variant"]
     stored = [json.loads(path.read_text())["variant"] for path in tmp_path.glob("*.json")]
     assert sorted(stored) == sorted(function["shapes"][0]["decision"] for function in compiled[0]["functions"])
@@ -44,7 +44,7 @@ def _ranks(output: str) -> list[dict[str, Any]]:
 
 
 def _compare(plain: list[dict[str, Any]], compiled: list[dict[str, Any]]) -> None:
-    """Compare two ranks that ran plain with the same two compiled."""
+    """Compare two plain ranks with the same two ranks compiled."""
     assert len(plain) == len(compiled) == 2
     assert compiled[0]["weights"] == compiled[1]["weights"], "copies of a model must not drift apart"
     for one, other in zip(plain, compiled, strict=True):
@@ -72,7 +72,7 @@ def test_replicas_on_two_devices_share_one_decision() -> None:
 
 
 def _replicas(switch: str) -> tuple[dict[str, Any], str]:
-    """Return what the script with two replicas printed, and its log."""
+    """Run the script with two replicas; return its output and its log."""
     ((output, log),) = _ended([sys.executable, SCRIPT, switch, "replicas"])
     return json.loads(output), log
 
@@ -86,12 +86,12 @@ def _workers(switch: str, form: str) -> list[list[str]]:
 
 
 def _run(*commands: list[str], cache: Path | None = None) -> list[str]:
-    """Run commands side by side, and return what each printed."""
+    """Run commands in parallel, and return the output of each."""
     return [output for output, _ in _ended(*commands, cache=cache)]
 
 
 def _ended(*commands: list[str], cache: Path | None = None) -> list[tuple[str, str]]:
-    """Run commands side by side, and return the output and the log of each."""
+    """Run commands in parallel, and return the output and the log of each."""
     environment: dict[str, Any] = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
     if cache is not None:
         environment["CACHE"] = str(cache)

@@ -1,4 +1,4 @@
-"""What paired times decide."""
+"""Decisions from paired times."""
 
 import random
 

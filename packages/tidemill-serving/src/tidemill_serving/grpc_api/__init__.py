@@ -1,1 +1,1 @@
-"""TF Serving's gRPC API on a loopback port, for handlers of endpoints."""
+"""Serve TF Serving's gRPC API on a loopback port, for the handlers of endpoints."""

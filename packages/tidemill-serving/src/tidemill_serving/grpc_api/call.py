@@ -1,4 +1,4 @@
-"""One call: what a client sent on one stream of a connection, and its answer."""
+"""One gRPC call: a client's request on one stream of a connection, and its answer."""
 
 import re
 import zlib
@@ -10,24 +10,24 @@ from tidemill_serving.errors import Code, RequestError, invalid
 __all__ = ["PREFIX_BYTES", "Call", "Head", "Replies", "head_of", "too_large"]
 
 PREFIX_BYTES = 5
-"""Size of what precedes a message: whether it is compressed, and its length."""
+"""Size of a message's prefix: a compression flag of 1 byte and the length in 4 bytes."""
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _ENCODINGS = (b"gzip", b"deflate")
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_MAX_DETAIL_BYTES = 2048  # a byte may become three on the wire, and clients refuse trailers above 8 KiB
+_MAX_DETAIL_BYTES = 2048  # escaping may triple the size, and clients refuse trailers above 8 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the headers of a call say.
+    """Parsed headers of a call.
 
     Attributes:
         path: ``/service/method``.
-        timeout_s: The time that the client gives the call; None if it gives no limit.
-        encoding: Name of the compression of its message.
-        is_grpc: Whether it is a request of gRPC at all.
-        timeout_fault: The deadline that cannot be read; empty if there is none.
+        timeout_s: The client's time limit for the call, in seconds; None without a limit.
+        encoding: Name of the message's compression.
+        is_grpc: Whether the request is a gRPC request.
+        timeout_fault: Text of an invalid ``grpc-timeout``; empty if the header is valid or missing.
     """
 
     path: bytes
@@ -38,7 +38,7 @@ class Head:
 
 
 def head_of(fields: dict[bytes, bytes]) -> Head:
-    """Return what headers say."""
+    """Parse the headers of a call."""
     timeout = fields.get(b"grpc-timeout", b"")
     found = _TIMEOUT.fullmatch(timeout)
     return Head(
@@ -52,36 +52,36 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
 
 
 class Replies(Protocol):
-    """Sends the answers of a connection's calls."""
+    """Methods of a connection that send the answers of its calls."""
 
     def send_answer(self, call: "Call", message: bytes) -> None:
-        """Answer a call; do nothing if the call is over."""
+        """Answer a call with a message. No effect if the call is over."""
         ...
 
     def send_failure(self, call: "Call", status: int, message: bytes) -> None:
-        """Answer a call with a status; do nothing if the call is over."""
+        """Answer a call with an error status. No effect if the call is over."""
         ...
 
 
 class Call:
-    """A call of a connection.
+    """Call of a connection.
 
     Args:
         connection: The connection.
         stream: Number of the call's stream.
-        head: What its headers say.
-        begin_s: When the headers came, by the loop's clock.
-        send_window: Bytes that may be sent before the client allows more.
+        head: Parsed headers.
+        begin_s: Time at which the headers arrived, by the loop's clock.
+        send_window: Bytes that may be sent before the client enlarges the window.
         receive_window: Bytes that the client may send.
 
     Attributes:
-        parts: What came of the message; emptied when nobody needs it any more.
-        size_bytes: Size of these parts.
-        is_complete: Whether the client has sent everything.
-        is_over: Whether the answer was given, or the client no longer waits for it.
-        pending: Bytes of the answer that have to wait.
-        held_bytes: What the call counts in the bytes that all connections buffer.
-        measured_s: When `measured_bytes` were there.
+        parts: Received parts of the message; emptied when the call no longer needs them.
+        size_bytes: Number of received bytes.
+        is_complete: Whether the client has sent the whole request.
+        is_over: Whether the call is answered, or the client no longer waits for the answer.
+        pending: Bytes of the answer that wait for the client's window.
+        held_bytes: Bytes of this call that count as buffered.
+        measured_s: Time at which `measured_bytes` were received.
     """
 
     __slots__ = (
@@ -114,9 +114,10 @@ class Call:
         """Return the message.
 
         Raises:
-            RequestError: There is not exactly one, it is too large, or its compression is unknown or damaged.
+            RequestError: The request has no message or several, or the message is too large, of an unknown compression,
+                or damaged.
         """
-        parts = self.parts  # the loop may replace it meanwhile
+        parts = self.parts  # the event loop may replace the list meanwhile
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if len(data) < PREFIX_BYTES:
             raise RequestError(Code.UNIMPLEMENTED, "a call of this method has one message, but there came none")
@@ -131,15 +132,15 @@ class Call:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the message is compressed."""
+        """Return whether the message is compressed."""
         return bool(self.parts and self.parts[0][:1] != b"\0")
 
     def answer(self, message: bytes) -> None:
-        """Answer with a message; does nothing if the call is over. Called on the loop."""
+        """Answer with a message. No effect if the call is over. Must be called on the event loop."""
         self.connection.send_answer(self, message)
 
     def fail(self, code: Code, text: str) -> None:
-        """Answer with an error; does nothing if the call is over. Called on the loop."""
+        """Answer with an error. No effect if the call is over. Must be called on the event loop."""
         shown = text.encode("utf-8", "replace")[:_MAX_DETAIL_BYTES]
         self.connection.send_failure(self, code.number, shown.decode("utf-8", "ignore").encode())
 

@@ -1,11 +1,11 @@
-"""One connection of HTTP/2 with prior knowledge, as gRPC uses it: reads frames, and collects whole calls.
+"""One connection of HTTP/2 with prior knowledge, as gRPC uses it: read frames, and collect whole calls.
 
-Written for this server, since reading small calls is its hot path: a general library takes most of the time of a call.
-HPACK is decoded by the library hpack, except for blocks in which each byte refers to a known header: clients send the
-same block again and again, and it means the same until the table changes.
+The frames are parsed here because parsing small calls is the hot path, and a general HTTP/2 library would take most of
+a call's time. The library hpack decodes header blocks, except blocks in which every byte refers to a known header:
+clients repeat such blocks, and a block has the same meaning until the table changes.
 
-The client is not trusted. What it makes the server keep or do is limited: headers, messages, calls, frames that do not
-advance a call (`_SPARE_FRAMES`), and the time in which it has to go on.
+The client is not trusted. There are limits for headers, messages, calls, frames that do not advance a call
+(`_SPARE_FRAMES`), and the time until the client must continue.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ __all__ = ["Connection"]
 
 _CALL_WINDOW = 2**20
 _WINDOW = 2**24
-_SPARE_FRAMES = 4096  # that a client may send without advancing a call
+_SPARE_FRAMES = 4096  # frames that a client may send without advancing a call
 _SPARE_PER_CALL, _SPARE_PER_DATA, _SPARE_PER_S = 8, 2, 1000
-_RESET_COST = 10  # more than a call brings, or else calls that are reset at once would cost nothing
+_RESET_COST = 10  # more than a call earns, so that calls reset at once are not free
 _KNOWN_HEADS = 64
 _LAST_CALLS = b"lastcall"  # a PING whose answer shows that the client has read the GOAWAY before it
 
 
 class Connection(asyncio.Protocol):
-    """A connection.
+    """HTTP/2 connection of a gRPC client.
 
     Args:
-        traffic: What it shares with the others.
+        traffic: State that all connections share.
     """
 
     def __init__(self, traffic: Traffic) -> None:
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._greeted = self._configured = self._closing = False
         self._no_new_calls = self._leaving = False
         self._last_stream = self._dropped_bytes = 0
-        self._opened: tuple[int, int] | None = None  # stream and flags of headers that CONTINUATION frames go on with
+        self._opened: tuple[int, int] | None = None  # stream and flags of headers that CONTINUATION frames continue
         self._block = b""
         self._window = _WINDOW
         self._spare = _SPARE_FRAMES
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._sender.pause()
-        self._transport.pause_reading()  # what a client sends may need answers, which it does not read
+        self._transport.pause_reading()  # the client does not read, and more requests would need more answers
 
     def resume_writing(self) -> None:
         self._transport.resume_reading()
@@ -119,11 +119,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether there is a call without its whole answer."""
+        """Whether a call is not yet answered completely."""
         return bool(self._calls)
 
     def send_answer(self, call: Call, message: bytes) -> None:
-        """Answer a call; does nothing if the call is over."""
+        """Answer a call with a message. No effect if the call is over."""
         if not call.is_over:
             call.is_over = True
             call.parts = []
@@ -132,24 +132,24 @@ class Connection(asyncio.Protocol):
             self._sender.answer(call, message)
 
     def send_failure(self, call: Call, status: int, message: bytes) -> None:
-        """Answer a call with a status; does nothing if the call is over."""
+        """Answer a call with an error status. No effect if the call is over."""
         self._refuse(call, frames.failure_block(status, message))
 
     def announce_end(self) -> None:
-        """Tell the client that the server is about to stop. Calls that are on their way are still worked on."""
+        """Announce to the client that the server will stop. Calls already sent are still answered."""
         if not self._closing:
             ping = frames.frame(frames.PING, 0, 0, _LAST_CALLS)
             self._sender.put(frames.goaway(frames.MAX_STREAM, frames.NO_ERROR) + ping)
 
     def stop(self) -> None:
-        """Begin no more calls, and close the connection after the last answer."""
+        """Accept no more calls, and close the connection after the last answer."""
         if not self._closing and not self._no_new_calls:
             self._no_new_calls = self._leaving = True
             self._sender.put(frames.goaway(self._last_stream, frames.NO_ERROR))
             self._close_if_done()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._closing = True
         self._transport.abort()
 
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
             raise Http2Error(frames.PROTOCOL_ERROR)
         handler = self._handlers.get(kind)
         if handler is None:
-            self._spend(1)  # extensions are ignored
+            self._spend(1)  # frames of extensions are ignored
         else:
             handler(flags, stream, payload)
 
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             self._sender.put(update)
 
     def _grant(self, length: int) -> None:
-        """Enlarge the connection's window again in time; what limits a client are the sizes of messages."""
+        """Enlarge the connection's window before it is used up. Message sizes, not this window, limit a client."""
         self._window -= length
         if self._window < _WINDOW // 2:
             self._sender.put(frames.number_frame(frames.WINDOW_UPDATE, 0, _WINDOW - self._window))
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
             self._block = b""
 
     def _begin(self, stream: int, flags: int, block: bytes) -> None:
-        head = self._head(block)  # in any case: it changes the table of the blocks that follow
+        head = self._head(block)  # always decoded, because it may change the table for later blocks
         call = self._calls.get(stream)
         if call is not None:  # trailers
             if call.is_complete or not flags & frames.END_STREAM:
@@ -306,9 +306,9 @@ class Connection(asyncio.Protocol):
             return head
         try:
             head = head_of(dict(cast("Any", self._decoder.decode(block, raw=True))))
-        except Exception as error:  # the library's own errors, and any that it forgets to convert
+        except Exception as error:  # hpack's own errors, and other errors that it lets through
             raise Http2Error(frames.COMPRESSION_ERROR) from error
-        # Each byte of such a block is one known header; it changes no table.
+        # Every byte of such a block is the index of a known header, so the block does not change the table.
         if not block or min(block) < 0x80 or max(block) == 0xFF or len(self._heads) >= _KNOWN_HEADS:
             self._heads.clear()
         else:
@@ -358,7 +358,7 @@ class Connection(asyncio.Protocol):
         self._sender.put(frames.frame(frames.SETTINGS, frames.ACK, 0, b""))
 
     def _on_push_promise(self, _flags: int, _stream: int, _payload: bytes) -> None:
-        raise Http2Error(frames.PROTOCOL_ERROR)  # only servers promise
+        raise Http2Error(frames.PROTOCOL_ERROR)  # only servers may send PUSH_PROMISE
 
     def _on_ping(self, flags: int, stream: int, payload: bytes) -> None:
         if stream:
@@ -397,12 +397,12 @@ class Connection(asyncio.Protocol):
     # --- calls and limits -----------------------------------------------------------------------------------------
 
     def _check_known(self, stream: int) -> None:
-        """Refuse frames of streams that were never opened; those of streams that are closed may still come."""
+        """Refuse frames of streams that were never opened. Frames of closed streams may still arrive."""
         if not stream & 1 or (stream > self._last_stream and not self._no_new_calls):
             raise Http2Error(frames.PROTOCOL_ERROR)
 
     def _spend(self, count: int) -> None:
-        """Count frames that advance no call."""
+        """Count frames that do not advance a call; end the connection above the limit."""
         self._spare -= count
         if self._spare < 0:
             raise Http2Error(frames.ENHANCE_YOUR_CALM)
@@ -414,7 +414,7 @@ class Connection(asyncio.Protocol):
             self._sender.fail(call, block)
 
     def _refuse_slow(self, now_s: float) -> None:
-        """Refuse calls whose messages come too slowly."""
+        """Refuse calls whose messages arrive too slowly."""
         limits = self._traffic.limits
         for call in list(self._calls.values()):
             elapsed_s = now_s - call.measured_s
@@ -426,9 +426,9 @@ class Connection(asyncio.Protocol):
             call.measured_s, call.measured_bytes = now_s, call.size_bytes
 
     def _answered(self, call: Call) -> None:
-        """All of an answer was written."""
+        """Clean up after the whole answer of a call was written."""
         if not call.is_complete:
-            # The client need not send the rest. A client that goes on all the same is not listened to.
+            # The client need not send the rest of its message. If it does, the rest is ignored.
             self._sender.put(frames.number_frame(frames.RST_STREAM, call.stream, frames.NO_ERROR))
         self._drop(call)
         self._used_s = self._loop.time()
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _end(self, code: int) -> None:
-        """Close the connection because of an error; drop what still comes, so that the client reads the reason."""
+        """Close the connection because of an error. Drop incoming bytes so that the client reads the error."""
         self._sender.put(frames.goaway(self._last_stream, code))
         self._cancel_all()
         self._closing = True

@@ -1,4 +1,4 @@
-"""The methods on Examples: Classify, Regress, and MultiInference, which runs several of both on one input."""
+"""The gRPC methods on Examples: Classify, Regress, and MultiInference, which runs several of both on one input."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def regress(request: Any, servable: Servable, run: Run) -> Any:
 
 
 def multi_inference(request: Any, servable: Servable, run: Run) -> Any:
-    """Answer a MultiInferenceRequest: each of its tasks on the same input.
+    """Answer a MultiInferenceRequest: run each of its tasks on the same input.
 
     Raises:
         RequestError: The tasks cannot be combined, or one of them fails.

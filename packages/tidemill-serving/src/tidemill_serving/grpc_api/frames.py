@@ -1,7 +1,6 @@
-"""Frames of HTTP/2 (RFC 9113), and the header blocks of answers (RFC 7541).
+"""HTTP/2 frames (RFC 9113), and the header blocks of answers (RFC 7541).
 
-Answers never refer to the table of headers that HPACK lets an encoder build: the blocks are constants, and clients keep
-no state for them.
+Answers do not use HPACK's dynamic table: their header blocks are constants, and clients keep no state for them.
 """
 
 import struct
@@ -60,7 +59,7 @@ __all__ = [
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES = 9
 FRAME_BYTES = 16_384
-"""Maximum payload of a frame until the peer's settings allow more; ours never do."""
+"""Maximum payload of a frame in bytes, until the peer's settings allow more. The server's own settings never do."""
 DEFAULT_WINDOW = 65_535
 MAX_WINDOW = MAX_STREAM = 2**31 - 1
 
@@ -76,10 +75,10 @@ _SETTING = struct.Struct(">HL")
 
 
 class Http2Error(Exception):
-    """Raised if a peer breaks a rule of the protocol, or a limit of this server; ends the connection.
+    """Raised if a peer violates the protocol or a limit of this server. It ends the connection.
 
     Args:
-        code: The error code of HTTP/2.
+        code: HTTP/2 error code.
     """
 
     def __init__(self, code: int) -> None:
@@ -88,13 +87,13 @@ class Http2Error(Exception):
 
 
 def read_head(data: bytes, position: int) -> tuple[int, int, int, int]:
-    """Return length, kind, flags and stream of the frame at a position; `HEAD_BYTES` bytes must be there."""
+    """Return length, kind, flags and stream of the frame at a position. `data` must have `HEAD_BYTES` bytes there."""
     high, low, kind, flags, stream = _HEAD.unpack_from(data, position)
     return high << 16 | low, kind, flags, stream & MAX_STREAM
 
 
 def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """Return the head of a frame with a payload of that size in bytes."""
+    """Return the head of a frame with a payload of `size` bytes."""
     return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream)
 
 
@@ -104,12 +103,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def number_frame(kind: int, stream: int, number: int) -> bytes:
-    """Return a RST_STREAM with an error code, or a WINDOW_UPDATE with an increment."""
+    """Return a RST_STREAM frame with an error code, or a WINDOW_UPDATE frame with an increment."""
     return frame(kind, 0, stream, number.to_bytes(4, "big"))
 
 
 def goaway(last_stream: int, code: int) -> bytes:
-    """Return a GOAWAY: streams above the last one are not worked on."""
+    """Return a GOAWAY frame. The server does not process streams above `last_stream`."""
     return frame(GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + code.to_bytes(4, "big"))
 
 
@@ -119,10 +118,10 @@ def settings(values: dict[int, int]) -> bytes:
 
 
 def read_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Return the pairs of a SETTINGS frame.
+    """Return the key-value pairs of a SETTINGS frame.
 
     Raises:
-        Http2Error: The size is no multiple of a pair's.
+        Http2Error: The payload is not a whole number of pairs.
     """
     if len(payload) % _SETTING.size:
         raise Http2Error(FRAME_SIZE_ERROR)
@@ -133,7 +132,7 @@ def unpadded(payload: bytes) -> bytes:
     """Return the payload of a padded frame without its padding.
 
     Raises:
-        Http2Error: There is more padding than payload.
+        Http2Error: The padding is longer than the payload.
     """
     if not payload or payload[0] >= len(payload):
         raise Http2Error(PROTOCOL_ERROR)
@@ -141,7 +140,7 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def with_length(text: bytes) -> bytes:
-    """Return a string of HPACK, not compressed."""
+    """Return an HPACK string without Huffman coding."""
     if len(text) < 0x7F:
         return bytes((len(text),)) + text
     left = len(text) - 0x7F
@@ -158,23 +157,23 @@ def _literal(name: bytes, value: bytes) -> bytes:
 
 
 NO_TABLE = b"\x20"
-"""Opens the first block of a connection: the encoder's table has no room, whatever the peer's settings allow."""
+"""Start of a connection's first block: it sets the encoder's table size to 0, whatever the peer's settings allow."""
 _STATUS_200 = b"\x88"
-_STATUS = b"\x08"  # a value follows
+_STATUS = b"\x08"  # followed by the value
 _CONTENT_TYPE = b"\x0f\x10" + with_length(b"application/grpc")
 ANSWER_BLOCK = _STATUS_200 + _CONTENT_TYPE
-"""Headers of an answer before its message."""
+"""Header block that precedes the message of an answer."""
 OK_TRAILERS = _literal(b"grpc-status", b"0")
 UNSUPPORTED_BLOCK = _STATUS + with_length(b"415")
-"""The answer to a request that is none of gRPC."""
+"""Header block that answers a request of another protocol than gRPC."""
 _ACCEPTED = _literal(b"grpc-accept-encoding", b"identity, deflate, gzip")
 
 
 def failure_block(status: int, message: bytes) -> bytes:
-    """Return headers and trailers in one, of a call that failed.
+    """Return one block with the headers and trailers of a failed call.
 
     Args:
-        status: Number of the status code.
+        status: gRPC status code.
         message: UTF-8 text.
     """
     text = b"".join(_PERCENT[byte] for byte in message)

@@ -1,4 +1,4 @@
-"""The sockets of the gRPC server: accept connections, enforce their time limits, drain them at the end."""
+"""Listening sockets of the gRPC server: accept connections, enforce their time limits, drain them at the end."""
 
 import asyncio
 import socket
@@ -10,14 +10,14 @@ __all__ = ["GrpcListener"]
 
 _BACKLOG = 2048
 _TICK_S = 1.0
-_ANNOUNCED_S = 1.0  # a client that has not acknowledged the announcement by then gets no more time
+_ANNOUNCED_S = 1.0  # time that clients have to acknowledge the announcement
 
 
 class GrpcListener:
-    """Accepts connections.
+    """Accept gRPC connections.
 
     Args:
-        traffic: What they share.
+        traffic: State that all connections share.
     """
 
     def __init__(self, traffic: Traffic) -> None:

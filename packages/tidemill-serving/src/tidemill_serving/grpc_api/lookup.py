@@ -1,4 +1,4 @@
-"""Steps that all methods share: parse a request's bytes, and find the model and the signature that it names."""
+"""Steps of all gRPC methods: parse a request, and find the model and the signature that the request names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,18 @@ __all__ = ["DEFAULT_SIGNATURE", "Run", "fill_spec", "find_signature", "lease", "
 
 DEFAULT_SIGNATURE = "serving_default"
 Run = Callable[[Signature, list[Array]], list[Array]]
-"""Runs a signature on arrays in the order of its inputs; raises RequestError."""
+"""Runs a signature on arrays in the order of its inputs. Raises RequestError."""
 
 
 def parsed(name: str, data: bytes) -> Any:
-    """Parse a message of a type of `messages`.
+    """Parse a message of one of the types in `messages`.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, the bytes are not such a message.
+        RequestError: INVALID_ARGUMENT, because the bytes are not a message of this type.
     """
     try:
         return getattr(messages(), name).FromString(data)
-    except Exception as error:  # protobuf's DecodeError lives in a module that depends on its implementation
+    except Exception as error:  # the module of protobuf's DecodeError depends on its implementation
         raise invalid(f"the bytes are no {name}: {error}") from error
 
 
@@ -31,7 +31,7 @@ def target(message: Any) -> tuple[str, int | None, str | None]:
     """Return the model's name, version and version label of a request.
 
     Raises:
-        RequestError: INVALID_ARGUMENT, no model is named.
+        RequestError: INVALID_ARGUMENT, because the request names no model.
     """
     if not message.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
@@ -43,7 +43,7 @@ def target(message: Any) -> tuple[str, int | None, str | None]:
 
 
 def lease(message: Any, registry: Registry) -> Servable:
-    """Return the version that a request names; it stays loaded until ``leases.leave`` is called.
+    """Return the model version that a request names. The version stays loaded until ``leases.leave`` is called.
 
     Raises:
         RequestError: The request names no model, or a name, version or label that is not served.
@@ -57,11 +57,11 @@ def find_signature(spec: Any, servable: Servable, *, missing: Callable[[str], Re
 
     Args:
         spec: The ModelSpec.
-        servable: The version.
+        servable: The model version.
         missing: Creates the error for an unknown name; the list of known signatures is appended to its message.
 
     Raises:
-        RequestError: The model has no such signature, or it cannot be served.
+        RequestError: The model has no such signature, or the signature cannot be served.
     """
     name = spec.signature_name or DEFAULT_SIGNATURE
     signature = servable.model.signatures.get(name)

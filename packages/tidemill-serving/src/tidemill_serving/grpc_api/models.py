@@ -17,7 +17,7 @@ def get_model_metadata(request: Any, registry: Registry) -> Any:
     """Answer a GetModelMetadataRequest: the signatures of a version, in an Any of SignatureDefMap.
 
     Raises:
-        RequestError: There is no such version, or the request asks for a field other than the signatures.
+        RequestError: The version does not exist, or the request asks for a field other than the signatures.
     """
     target(request)
     if not request.metadata_field:
@@ -42,7 +42,7 @@ def get_model_status(request: Any, registry: Registry) -> Any:
     """Answer a GetModelStatusRequest: the state of the requested version, or of all versions, newest first.
 
     Raises:
-        RequestError: There is no such model or version.
+        RequestError: The model or version does not exist.
     """
     name, version, label = target(request)
     response = messages().GetModelStatusResponse()

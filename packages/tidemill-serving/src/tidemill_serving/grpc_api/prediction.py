@@ -16,12 +16,12 @@ __all__ = ["Prepared", "num_values", "predict", "prepare", "respond"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A PredictRequest, converted.
+    """Converted PredictRequest.
 
     Attributes:
         signature: The signature to run.
-        feeds: Arrays in the order of its inputs.
-        wanted: Names of the outputs to answer with; empty means all.
+        feeds: Arrays in the order of the signature's inputs.
+        wanted: Names of the requested outputs; empty means all.
     """
 
     signature: Signature
@@ -71,7 +71,7 @@ def respond(prepared: Prepared, servable: Servable, outputs: list[Array], *, as_
 
 
 def num_values(request: Any) -> int:
-    """Return how many values the inputs have: a small message can describe many, since one may be repeated."""
+    """Return the number of input values. It can be large in a small message, because TensorProto can repeat a value."""
     return sum(math.prod([dim.size for dim in tensor.tensor_shape.dim]) for tensor in request.inputs.values())
 
 

@@ -1,4 +1,4 @@
-"""What a connection sends: answers, within the windows that the client grants, and control frames."""
+"""Send answers, within the client's flow-control windows, and control frames."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,12 +13,12 @@ _FLUSH_BYTES = 256 * 1024
 
 
 class Sender:
-    """Sends on one connection.
+    """Sending side of one connection.
 
     Args:
         transport: The connection's transport.
         loop: The event loop.
-        answered: Called with a call when all of its answer was written.
+        answered: Called with a call when its whole answer was written.
     """
 
     def __init__(
@@ -40,23 +40,23 @@ class Sender:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether something waits for the client to read, or to enlarge a window."""
+        """Whether bytes wait for the client to read, or to enlarge a window."""
         return self._paused or bool(self._blocked)
 
     def take_data_frames(self) -> int:
-        """Return how many frames of large answers were sent since the last call."""
+        """Return the number of DATA frames of large answers since the last call of this method."""
         count, self._num_data_frames = self._num_data_frames, 0
         return count
 
     def put(self, data: bytes) -> None:
-        """Send a frame, with everything else of this turn of the loop."""
+        """Queue a frame. All frames queued in one turn of the event loop are written together."""
         self._out.append(data)
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what was put."""
+        """Write the queued frames."""
         self._woken = False
         if self._out:
             data = b"".join(self._out)
@@ -64,7 +64,7 @@ class Sender:
             self._transport.write(data)
 
     def answer(self, call: Call, message: bytes) -> None:
-        """Send the answer of a call."""
+        """Send a message as the answer of a call."""
         size = PREFIX_BYTES + len(message)
         stream = call.stream
         self.put(self._headers(frames.END_HEADERS, stream, frames.ANSWER_BLOCK))
@@ -80,29 +80,29 @@ class Sender:
         self._send_blocked()
 
     def fail(self, call: Call, block: bytes) -> None:
-        """Send headers that end the call."""
+        """Send a header block that ends the call."""
         self.put(self._headers(frames.END_HEADERS | frames.END_STREAM, call.stream, block))
         self._answered(call)
 
     def forget(self, call: Call) -> None:
-        """Send no more of a call."""
+        """Drop the unsent bytes of a call."""
         self._blocked.pop(call.stream, None)
 
     def pause(self) -> None:
-        """Produce nothing until the client has read some of what was written."""
+        """Stop sending until `resume`, because the client does not read fast enough."""
         self._paused = True
         self.progress_s = self._loop.time()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue sending."""
         self._paused = False
         self._send_blocked()
 
     def enlarge(self, call: Call | None, increment: int) -> None:
-        """Enlarge the window of the connection, or of a call.
+        """Enlarge the window of a call, or of the connection if `call` is None.
 
         Raises:
-            Http2Error: It becomes larger than a window may be.
+            Http2Error: The window exceeds the maximum of HTTP/2.
         """
         if call is None:
             self._window += increment
@@ -168,7 +168,7 @@ class Sender:
             self.progress_s = self._loop.time()
             waiting += room
             if waiting >= _FLUSH_BYTES:
-                self.flush()  # the transport may call pause
+                self.flush()  # the transport may call `pause` here
                 waiting = 0
         if not len(call.pending):
             del self._blocked[call.stream]

@@ -1,7 +1,7 @@
-"""The gRPC server. Small predict calls are worked on by the event loop, everything else by threads.
+"""The gRPC server. The event loop processes small predict calls; threads process all other calls.
 
-A thread costs a small call more than the call's own work, since it waits for the interpreter's lock. Calls that come in
-one turn of the loop share a run of the model (`batching`).
+For a small call, a thread costs more than the call's own work, because the thread waits for the interpreter's lock.
+Calls that arrive in one turn of the event loop share a run of the model (`batching`).
 """
 
 import asyncio
@@ -37,7 +37,7 @@ __all__ = ["GrpcServer", "GrpcSettings", "Reload"]
 _PREDICTION = "/tensorflow.serving.PredictionService/"
 _MODELS = "/tensorflow.serving.ModelService/"
 _PREDICT = f"{_PREDICTION}Predict".encode()
-# More than that takes the event loop too long, and goes to a thread.
+# Larger requests would block the event loop too long, so threads process them.
 _HERE_BYTES = 16_384
 _HERE_VALUES = 16_384
 
@@ -61,7 +61,7 @@ class GrpcSettings:
         host: Address to listen on.
         ports: Ports to try, in order; 0 means any free port.
         threads: Number of threads for calls that are not small predict calls.
-        waiting: Maximum number of further calls in progress; beyond it calls are answered RESOURCE_EXHAUSTED.
+        waiting: Maximum number of further calls in progress. Calls beyond it are answered RESOURCE_EXHAUSTED.
         limits: Limits of connections, headers and messages.
         timeout_s: Maximum duration of a call in seconds, even if the call's own deadline is later.
         as_content: Answer Predict with ``tensor_content`` instead of typed values.
@@ -84,7 +84,7 @@ class GrpcServer:
         metrics: Records the calls.
         loop: The running event loop.
         settings: See `GrpcSettings`.
-        reload: Answers HandleReloadConfigRequest; None refuses it.
+        reload: Answers HandleReloadConfigRequest; None refuses such requests.
 
     Raises:
         StartFailed: None of the ports is free.
@@ -99,7 +99,7 @@ class GrpcServer:
         settings: GrpcSettings,
         reload: Reload | None,
     ) -> None:
-        messages()  # defines the classes once, before threads use them
+        messages()  # creates the message classes before threads use them
         self._registry = registry
         self._metrics = metrics
         self._loop = loop
@@ -134,7 +134,7 @@ class GrpcServer:
         raise StartFailed(f"cannot listen for gRPC on {self._settings.host}: no port of {self._settings.ports} is free")
 
     def _on_call(self, call: Call) -> None:
-        """Begin to work on a complete call."""
+        """Start to process a complete call."""
         if call.head.timeout_fault:
             call.fail(Code.INVALID_ARGUMENT, f"grpc-timeout {call.head.timeout_fault!r} is no time")
             return
@@ -155,7 +155,7 @@ class GrpcServer:
     # --- on the event loop ----------------------------------------------------------------------------------------
 
     def _predict_here(self, call: Call) -> bool:
-        """Begin a predict call on the loop; return False if it may take the loop too long."""
+        """Start a predict call on the event loop. Return False if the call may block the loop too long."""
         begin_s = time.perf_counter()
         servable: Servable | None = None
         try:
@@ -179,7 +179,7 @@ class GrpcServer:
 
         job = Job(prepared.feeds, done)
         runner = servable.runners[prepared.signature.key]
-        if not runner.takes_here(job):  # else no time passes in which the loop could notice that it is over
+        if not runner.takes_here(job):  # the call can be over only if its run leaves the loop
             timer = self._loop.call_later(self._left_s(call), self._fail, call, TimeoutError(), servable, begin_s)
         runner.submit(job)
         return True
@@ -193,7 +193,7 @@ class GrpcServer:
         outputs: list[Array] | RequestError,
         begin_s: float,
     ) -> None:
-        """Answer a predict call that has run."""
+        """Answer a predict call after its run."""
         version = servable.version
         latency_s = time.perf_counter() - begin_s
         self._metrics.run(version.name, "Predict", rows=(job.rows,), latency_s=latency_s)
@@ -217,7 +217,7 @@ class GrpcServer:
             self._fail(call, error, None, begin_s)
 
     def _fail(self, call: Call, error: Exception, servable: Servable | None, begin_s: float) -> None:
-        """Answer a call with an error; record it if the call got as far as a version."""
+        """Answer a call with an error. Record the error in the metrics if the call's model version is known."""
         status = _status_of(error)
         if servable is not None and not call.is_over:
             latency_s = time.perf_counter() - begin_s
@@ -238,7 +238,7 @@ class GrpcServer:
                 answer = work()
         except Exception as error:  # noqa: BLE001  # as above
             answer = _status_of(error)
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._worked, call, answer)
 
     def _worked(self, call: Call, answer: bytes | RequestError) -> None:
@@ -320,7 +320,7 @@ class GrpcServer:
         return outputs
 
     def _left_s(self, call: Call) -> float:
-        """Return the time that is left for a call."""
+        """Return the time until a call's deadline, in seconds."""
         limit_s = self._settings.timeout_s
         if call.head.timeout_s is not None:
             limit_s = min(limit_s, call.head.timeout_s)
@@ -328,7 +328,7 @@ class GrpcServer:
 
 
 def _status_of(error: Exception) -> RequestError:
-    """Return the status of a call that failed; an unexpected error is printed to the endpoint's log."""
+    """Return the status of a failed call. An unexpected error is printed to the endpoint's log."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, TimeoutError):

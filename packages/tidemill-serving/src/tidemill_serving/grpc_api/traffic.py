@@ -1,4 +1,4 @@
-"""Limits of a gRPC server, and the state that all of its connections share."""
+"""Limits of a gRPC server, and the state that all its connections share."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,29 +11,29 @@ from tidemill_serving.grpc_api.call import Call
 __all__ = ["IDLE_S", "STREAMS", "OpenConnection", "Traffic"]
 
 STREAMS = 1000
-"""Calls of one connection at the same time; more are refused, and clients send them again."""
+"""Maximum number of concurrent calls of one connection. Further calls are refused, and clients send them again."""
 IDLE_S = 1800.0
-"""A connection without a call is closed after that time; clients then connect again when they need it."""
+"""Time in seconds after which a connection without a call is closed. Clients reconnect for their next call."""
 
 
 class OpenConnection(Protocol):
-    """A connection, as its listener sees it."""
+    """Methods of a connection that its listener uses."""
 
     @property
     def busy(self) -> bool:
-        """Whether there is a call without its whole answer."""
+        """Whether a call is not yet answered completely."""
         ...
 
     def announce_end(self) -> None:
-        """Tell the client that the server is about to stop."""
+        """Announce to the client that the server will stop."""
         ...
 
     def stop(self) -> None:
-        """Begin no more calls, and close the connection after the last answer."""
+        """Accept no more calls, and close the connection after the last answer."""
         ...
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         ...
 
     def tick(self, now_s: float) -> None:
@@ -43,14 +43,14 @@ class OpenConnection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Traffic:
-    """What connections share.
+    """State that all connections share.
 
     Attributes:
         loop: The running event loop.
-        limits: Those of HTTP/1.1 that HTTP/2 has as well: sizes of heads and bodies, slow peers, connections.
+        limits: Limits of the HTTP/1.1 server that also apply here: sizes of heads and bodies, slow peers, connections.
         on_call: Called with each complete call.
-        connections: All that are open.
-        buffered_bytes: Messages of all connections, received and to be sent.
+        connections: All open connections.
+        buffered_bytes: Bytes of all messages in memory, received or still to be sent.
         ended: Set while there is no connection.
     """
 

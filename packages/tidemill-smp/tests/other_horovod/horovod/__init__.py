@@ -1,1 +1,1 @@
-"""Stands in for Horovod, which cannot be installed with current TensorFlow."""
+"""Replacement of Horovod, which cannot be installed with current TensorFlow."""

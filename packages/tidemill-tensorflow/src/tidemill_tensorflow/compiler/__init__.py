@@ -1,13 +1,13 @@
-"""The training compiler: training steps run as TensorFlow's own graph or as XLA's, whichever measures faster.
+"""The training compiler: each training step runs as TensorFlow's graph or compiled by XLA, whichever is faster.
 
-The functions of a script are traced as ever. When a traced function computes gradients or applies them, its graph gets
-a second form that XLA compiles in the background (`parts`, `regions`, `random_numbers`), on copies of the variables.
-Real steps of the script then run through both in turn (`steps`, `trials`), until paired times decide. Every step
+TensorFlow traces the functions of a script as usual. If a traced function computes or applies gradients, XLA compiles
+a second form of its graph in the background (`parts`, `regions`, `random_numbers`), on copies of the variables. Real
+steps of the script then alternate between both forms (`steps`, `trials`), until their paired times decide. Every step
 trains, in the order of the script, with the same random numbers.
 
-Where processes communicate in a function, they choose together (`shared_steps`, `agreement`, `groups`), and what
-depends on the communication is not compiled. Keras's `fit` may call a compiled step for several batches at once
-(`keras_batches`, `several_runs`).
+If a function communicates with other processes, all processes choose the same variant together (`shared_steps`,
+`agreement`, `groups`); ops that depend on the communication are not compiled. Keras's `fit` may call a compiled step
+for several batches at once (`keras_batches`, `several_runs`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["compile_training"]
 
 MIN_TENSORFLOW = (2, 21)
-"""It works on traced functions below TensorFlow's public API, and is tested with this version."""
+"""Oldest supported version: the compiler uses private APIs of traced functions, and is tested with this version."""
 
 _sessions: list[Session] = []
 
@@ -33,19 +33,19 @@ def compile_training(
     report_dir: str | os.PathLike[str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Compile the training steps of this process; do nothing if that is on already.
+    """Compile the training steps of this process; later calls have no effect.
 
-    In a training of several processes, call it in each of them: they meet to decide together.
+    If several processes train one model, call this function in each process: they choose the variants together.
 
     Args:
-        deterministic: Let no timing decide, so that two runs give the same results: a decision stored in `cache_dir` by
-            an earlier run is used, else steps run plain. ``tf.config.experimental.enable_op_determinism()`` does the
-            same. Default: False.
-        report_dir: Directory for ``report.json`` and ``report.txt``, made if missing. Default: log lines only.
-        cache_dir: Directory in which decisions are kept for later runs, made if missing. Default: none are kept.
+        deterministic: Choose no variant by time, so that two runs give the same results. Steps then run as an earlier
+            run decided in `cache_dir`, or else plain. ``tf.config.experimental.enable_op_determinism()`` has the same
+            effect. Default: False.
+        report_dir: Directory for ``report.json`` and ``report.txt``, created if missing. Default: log lines only.
+        cache_dir: Directory that keeps decisions for later runs, created if missing. Default: decisions are not kept.
 
     Raises:
-        RuntimeError: This TensorFlow is too old for it.
+        RuntimeError: The installed TensorFlow is older than 2.21.
     """
     from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""What the processes of a job decide together about the steps in which they communicate.
+"""Collective decisions of a job's processes about the functions in which they communicate.
 
-A process that waited at a point which another one never reaches would stop the job. So the processes meet only in
-calls of functions that communicate anyway, every few of these calls: a sum over all of them tells each one what all
-have prepared and compiled, and carries the choice of rank 0 to the others.
+The job would hang if a process waited at a point that another process never reaches. So the processes meet only in
+calls of functions that communicate anyway, once every `EVERY` calls. At a meeting they sum their state over all
+processes: the sums show what all of them have prepared and compiled, and send the choice of rank 0 to all ranks.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["Agreement", "Ballot"]
 
 EVERY = 8
-"""Calls of communicating functions between two meetings."""
+"""Number of calls of communicating functions between two meetings."""
 MAX_CALLS = 20_000
-"""After so many calls, what is undecided stays plain."""
+"""Number of calls after which all undecided functions stay plain."""
 MAX_BALLOTS = 4
 _FIELDS = 5
 
 
 @dataclass
 class Ballot:
-    """One function: what this process says of it, and what all agree on.
+    """State of one function: what this process reports, and what all processes agree on.
 
     Attributes:
-        fingerprint: Of its compiled part, so that all speak of the same; empty until it is prepared.
-        is_compiled: Whether this process has compiled it.
-        is_failed: Whether this process cannot compile it.
-        choice: The variant that rank 0 wants; the other ranks have no say.
+        fingerprint: Digest of the function's compiled part, which must be equal on all ranks. Empty until prepared.
+        is_compiled: Whether this process has compiled the function.
+        is_failed: Whether this process cannot compile the function.
+        choice: The variant that rank 0 chooses; ignored on other ranks.
         all_prepared: Whether all processes have split the function.
-        all_compiled: Whether all processes have compiled it.
-        decision: The variant that all run from now on.
+        all_compiled: Whether all processes have compiled the function.
+        decision: The variant that all processes run from now on; None while undecided.
         is_refused: Whether the decision is plain because a process cannot compile the function.
     """
 
@@ -55,11 +55,11 @@ class Ballot:
 
 
 class Agreement:
-    """Counts the calls of communicating functions, and meets the other processes until all is decided.
+    """Count calls of communicating functions, and meet the other processes until every function is decided.
 
     Args:
-        group: The processes.
-        variants: What can be chosen.
+        group: The processes that decide together.
+        variants: Names of the variants to choose from, plain first.
     """
 
     def __init__(self, group: Group, variants: tuple[str, ...]) -> None:
@@ -71,14 +71,17 @@ class Agreement:
         self._is_over = False
 
     def join(self) -> Ballot | None:
-        """Return the ballot of one more function; None if it came too late. All processes call it in the same order."""
+        """Return the ballot of a new function, or None if the meetings are over or all ballots are taken.
+
+        All processes must call this in the same order.
+        """
         if self._is_over or len(self._ballots) == MAX_BALLOTS:
             return None
         self._ballots.append(Ballot())
         return self._ballots[-1]
 
     def advance(self) -> None:
-        """Count a call, and meet the others if it is time for that."""
+        """Count a call, and meet the other processes at every `EVERY`-th call."""
         if self._is_over:
             return
         self._calls += 1
@@ -97,13 +100,13 @@ class Agreement:
             if prepared or failed:
                 is_compiled = compiled == self.group.size
                 settled.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
-        # Of sums alone, which are equal on all ranks: so all stop meeting at the same call.
+        # Computed from the sums alone, which are equal on all ranks: so all ranks stop meeting at the same call.
         self._is_over = (bool(settled) and all(settled)) or self._calls >= MAX_CALLS
         if self._is_over:
             self._close()
 
     def _values(self, ballot: Ballot) -> list[int]:
-        """Return what a process adds to the sums. Only rank 0 adds a choice: 0 for none, 1 for the first variant."""
+        """Return this process's terms of the sums. Only rank 0 adds a choice: 0 for none, 1 for the first variant."""
         is_prepared = bool(ballot.fingerprint)
         choice = self._variants.index(ballot.choice) + 1 if ballot.choice and self.group.rank == 0 else 0
         return [
@@ -118,7 +121,7 @@ class Agreement:
         size = self.group.size
         ballot.all_prepared = prepared == size
         if ballot.all_prepared and digests != size * ballot._digest():
-            ballot.is_failed = True  # the others hear of it at the next meeting
+            ballot.is_failed = True  # the other ranks learn of this at the next meeting
             return
         ballot.all_compiled = compiled == size
         if failed:

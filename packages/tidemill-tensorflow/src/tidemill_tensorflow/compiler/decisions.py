@@ -1,7 +1,7 @@
-"""Decisions that are kept from job to job: one small file each, named by a digest.
+"""Decisions that later jobs reuse: one small file per decision, named by a digest.
 
-Jobs in parallel write whole files by rename, so a reader sees an old decision or a new one. What cannot be read is no
-decision; what cannot be written is decided again by the next job.
+Each file is written under another name and then renamed, so that parallel jobs read either the old decision or the new
+one. An unreadable file counts as no decision. If a decision cannot be written, the next job decides again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_FILE_BYTES = 65536
 
 
 class DecisionStore:
-    """Files below a directory that may not exist yet.
+    """Store of decisions in a directory.
 
     Args:
-        directory: Directory of the decisions.
-        max_files: Above this number the oldest are removed.
+        directory: Directory of the files, created at the first write.
+        max_files: Number of files to keep; the oldest ones above this number are removed.
     """
 
     def __init__(self, directory: Path, *, max_files: int = MAX_FILES) -> None:
@@ -36,7 +36,7 @@ class DecisionStore:
         self._max_files = max_files
 
     def read(self, key: str) -> str | None:
-        """Return the variant chosen for a step, or None: never decided, or the file is damaged."""
+        """Return the variant chosen for a step, or None if no decision is stored or its file is damaged."""
         path = self._path(key)
         try:
             stored = json.loads(_content(path))
@@ -47,9 +47,9 @@ class DecisionStore:
         return str(stored["variant"])
 
     def write(self, key: str, variant: str) -> None:
-        """Keep a decision; without room or rights, do not."""
+        """Store a decision. Ignore write errors, such as a full disk or missing permissions."""
         path = self._path(key)
-        # Not named by the process id, which jobs in sandboxes share.
+        # A random name, because jobs in sandboxes may have equal process ids.
         partial = path.with_suffix(f".{secrets.token_hex(8)}.partial")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,10 @@ class DecisionStore:
 
 
 def _content(path: Path) -> bytes:
-    """Read a small regular file. Other jobs write there: a FIFO must not hang this one, nor a large file fill it."""
+    """Read a small regular file.
+
+    Other jobs can write to the directory, so a FIFO must not block this job, and a large file must not fill its memory.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""Names for graphs that stay the same from process to process."""
+"""Digests that are equal for equal graphs in different processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS = re.compile(r"_\d+")
 
 
 def fingerprint(graph_def: Any) -> str:
-    """Return a digest of a graph: its nodes, loops and branches, but not the numbers in the names of its functions."""
+    """Return a digest of a graph with its loops and branches. Numbers in node and function names do not count."""
     digest = hashlib.sha256()
     for node in graph_def.node:
         _add(digest, node)
@@ -28,7 +28,7 @@ def fingerprint(graph_def: Any) -> str:
 
 
 def machine() -> str:
-    """Return what a time depends on besides the graph: TensorFlow's build, the processor, the number of CPUs."""
+    """Return what step times depend on besides the graph: TensorFlow's build, the processor model, the CPU count."""
     import os
 
     model = platform.processor()
@@ -42,7 +42,7 @@ def machine() -> str:
 
 def _add(digest: Any, node: Any) -> None:
     names = [_neutral(name) for name in node.input]
-    # TensorFlow orders control inputs differently in each process.
+    # The order of control inputs differs from process to process.
     names.sort(key=lambda name: name if name.startswith("^") else "")
     digest.update(f"{_neutral(node.name)} {node.op} {names}".encode())
     for key in sorted(node.attr):

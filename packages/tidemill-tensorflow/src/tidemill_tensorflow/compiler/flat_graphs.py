@@ -1,4 +1,4 @@
-"""A traced function as one flat graph: the calls inside it are replaced by the bodies of the functions they call."""
+"""Inline the calls of a traced function, which makes one flat graph of it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
 
 @dataclass(frozen=True)
 class FlatGraph:
-    """A function without calls.
+    """Graph of a function whose calls are inlined.
 
     Attributes:
-        graph_def: The GraphDef; loops and branches stay functions of its library.
+        graph_def: The GraphDef; loop bodies and branches stay functions of its library.
         inputs: Names of the placeholders, in the order of the function's flat arguments (captures last).
-        outputs: Tensors ``node:k``, in the order of its flat results.
+        outputs: Tensor names ``node:k``, in the order of the function's flat results.
     """
 
     graph_def: Any
@@ -33,9 +33,9 @@ class FlatGraph:
 
 
 def flatten(concrete: Any) -> FlatGraph:
-    """Return the graph of a ConcreteFunction as a flat graph.
+    """Return the flat graph of a ConcreteFunction.
 
-    Calls of functions that the script compiles itself (``jit_compile=True``) stay calls.
+    Calls of functions with ``jit_compile=True`` are not inlined.
     """
     graph_def = concrete.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph_def.library.function}
@@ -57,12 +57,12 @@ def flatten(concrete: Any) -> FlatGraph:
 
 
 def node_of(reference: str) -> str:
-    """Return the node of an input: ``x`` of ``x:1`` and of ``^x``."""
+    """Return the node name of an input reference: ``x`` for ``x:1`` and for ``^x``."""
     return reference.lstrip("^").split(":")[0]
 
 
 def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:
-    """Return the functions that nodes call, directly or through others."""
+    """Return the functions that the nodes call directly or indirectly."""
     found: dict[str, Any] = {}
     waiting = list(nodes)
     while waiting:
@@ -115,7 +115,7 @@ def _inline(nodes: list[Any], outputs: list[str], calls: dict[str, Any], functio
 
 
 def _body(call: Any, function: Any) -> tuple[list[Any], list[str], list[str]]:
-    """Return the nodes of a called function, its results, and the nodes that a control input on the call waits for."""
+    """Return the inlined nodes of a call, its result tensors, and the nodes that replace control inputs on the call."""
     graph_def, flat_names = function_def_to_graph.function_def_to_graph_def(function)
     arguments = {argument.name: call.input[index] for index, argument in enumerate(function.signature.input_arg)}
     waited = [reference for reference in call.input if reference.startswith("^")]

@@ -1,4 +1,4 @@
-"""Functions made of regions, and their first run, on copies of the variables."""
+"""Make functions of regions, and warm them up on copies of the variables."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
     """Return a callable that takes and returns flat lists of tensors.
 
     Args:
-        region: What it computes.
-        sources: Symbolic tensors that the inputs represent, by name: dtype, shape and the variables behind handles.
-            Inputs without an entry are scalars of int64.
-        xla: Whether XLA compiles it.
-        name: Of the function, for profiles and dumps.
+        region: The graph that the callable computes.
+        sources: Symbolic tensors by input name, which supply dtypes, shapes and the variables behind handles. Inputs
+            without an entry are int64 scalars.
+        xla: Whether XLA compiles the callable.
+        name: Name of the function in profiles and dumps.
     """
     specs = [_spec(sources.get(tensor)) for tensor in region.inputs]
     if not region.outputs and not region.graph_def.node:
@@ -47,34 +47,34 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
 
 
 class Part:
-    """A traced function that takes and returns flat lists of tensors, eagerly or in another function.
+    """Traced function that takes and returns flat lists of tensors, eagerly or inside another function.
 
     Args:
-        traced: A tf.function with an input signature.
+        traced: A ``tf.function`` with an input signature.
     """
 
     def __init__(self, traced: Any) -> None:
-        # TensorFlow forgets a function when its Python object is gone.
+        # TensorFlow removes a function when its Python object is deleted.
         self._kept = (traced, traced.get_concrete_function())
         self._run = self._kept[1]._inference_function.call_flat
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        """Run it."""
+        """Run the function."""
         return list(self._run(*arguments) or ())
 
 
 def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, count: int, name: str) -> Part:
-    """Return a function that runs a part several times, one run after the other.
+    """Return a function that runs a part several times in sequence.
 
     Args:
-        part: Of `build`.
-        arguments: The arguments of a run: their dtypes, their shapes and the variables behind handles.
-        is_common: Which of them are the same in all runs.
+        part: A callable from `build`.
+        arguments: The arguments of one run, which supply dtypes, shapes and the variables behind handles.
+        is_common: For each argument, whether it is the same in all runs.
         count: Number of runs.
-        name: Of the function.
+        name: Name of the function.
 
     Returns:
-        A function of the `distinct` arguments, which returns the results of all runs in one list.
+        A function that takes the `distinct` arguments, and returns the results of all runs in one list.
     """
     flat = distinct([arguments] * count, is_common)
 
@@ -94,7 +94,7 @@ def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, co
 
 
 def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> list[Any]:
-    """Return the arguments of several runs as one list: of the later runs only those that are not common to all."""
+    """Return the arguments of several runs in one list, in which common arguments appear only once."""
     first, *rest = arguments
     own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
     return [*first, *own]
@@ -105,15 +105,15 @@ def _nothing(*arguments: Any) -> list[Any]:
 
 
 def _spec(source: Any | None) -> tf.TensorSpec:
-    """Return the kind of an input; without a source it is the number of runs."""
+    """Return the TensorSpec of an input. An input without a source is the number of runs, an int64 scalar."""
     return tf.TensorSpec([], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
 
 
 def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return arguments in which each variable is a copy, and what keeps the copies alive.
+    """Return the arguments with a copy in place of each variable, and the variables that keep the copies alive.
 
     Raises:
-        ValueError: A resource is no variable.
+        ValueError: A resource is not a variable.
     """
     copied: list[Any] = []
     kept: list[Any] = []
@@ -132,7 +132,10 @@ def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def warm_up(function: Any, arguments: Sequence[Any], kept: Sequence[Any]) -> float:
-    """Run a function on copied arguments, so that it is compiled; return the seconds that it took."""
+    """Run a function once on copied arguments, which compiles it, and return the duration in seconds.
+
+    The caller passes the variables in `kept` so that they outlive the run.
+    """
     begin = time.perf_counter()
     function(*arguments)
     assert kept is not None

@@ -1,4 +1,4 @@
-"""The processes that train one model together, as the ops of a function show, and the sum over them."""
+"""Find the group of processes that train one model together, from the ops of a function, and sum over that group."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["COMMUNICATION", "Group", "communicates", "group_of"]
 
 COMMUNICATION = ("Collective", "Horovod", "Nccl")
-"""What the names of ops begin with that other processes take part in."""
+"""Name prefixes of the ops in which other processes take part."""
 
 _ELASTIC = "HOROVOD_ELASTIC"
 _GROUP_KEY = 0x71DE
-"""Of the compiler's own collectives; strategies count theirs from 1."""
+"""Group key of the compiler's own collectives. The keys of strategies count from 1."""
 
 
 class Group(Protocol):
     """All processes of the job.
 
     Attributes:
-        rank: Of this process, from 0.
+        rank: Rank of this process, from 0.
         size: Number of processes.
     """
 
@@ -35,19 +35,20 @@ class Group(Protocol):
     size: int
 
     def sum(self, values: Sequence[int]) -> list[int]:
-        """Return the sums over the processes. Every process calls it, for the n-th time together."""
+        """Return the sums over all processes. Every process must make the same calls in the same order."""
         ...
 
 
 def communicates(node: Any) -> bool:
-    """Return whether a node waits for other processes."""
+    """Return whether a node communicates with other processes."""
     return bool(node.op.startswith(COMMUNICATION))
 
 
 def group_of(nodes: Iterable[Any]) -> Group | None:
-    """Return the group whose processes all run these nodes; None if there is none, or if they are a part of it.
+    """Return the group whose processes all run these nodes, or None.
 
-    None, too, if processes may join later (elastic Horovod): they would count their meetings from the beginning.
+    None means that there is no such group, that only a subset of the processes runs the nodes, or that processes may
+    join later (elastic Horovod), because a new process would count its meetings from zero.
     """
     if os.environ.get(_ELASTIC) == "1":
         return None
@@ -62,7 +63,7 @@ def group_of(nodes: Iterable[Any]) -> Group | None:
 
 
 def _is_of_all_ranks(node: Any, size: int) -> bool:
-    """Return whether a collective of Horovod is none of a process set."""
+    """Return whether all ranks take part in a node, not only a Horovod process set."""
     if not node.op.startswith("Horovod"):
         return False
     if "members" in node.attr:

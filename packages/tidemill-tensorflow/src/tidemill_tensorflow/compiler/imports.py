@@ -1,4 +1,4 @@
-"""Do something with a module that may be imported later."""
+"""Call an action with a module that may be imported later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["when_imported"]
 
 
 def when_imported(name: str, action: Callable[[Any], None]) -> None:
-    """Call an action with a module: now if it is imported, else right after its import."""
+    """Call an action with a module: now if the module is imported, otherwise right after its import."""
     if name in sys.modules:
         action(sys.modules[name])
     else:
@@ -23,7 +23,7 @@ def when_imported(name: str, action: Callable[[Any], None]) -> None:
 
 
 class _Finder:
-    """The first import finder until its module is looked for; then it removes itself."""
+    """First import finder, which removes itself when its module is imported."""
 
     def __init__(self, name: str, action: Callable[[Any], None]) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the module's own spec, whose loader then runs the action."""
+        """Return the module's own spec, with a loader that calls the action after the import."""
         if name != self._name:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]

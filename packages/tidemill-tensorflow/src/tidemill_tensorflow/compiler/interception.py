@@ -1,4 +1,4 @@
-"""Intercept the calls of traced functions between a script and TensorFlow."""
+"""Intercept the script's calls of traced functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["install"]
 
 EAGER_GRADIENTS = 20
-"""Gradients outside of tf.function before the script gets advice."""
+"""Number of gradients computed outside of ``tf.function`` before the log gives advice."""
 
 _ADVICE = (
     "the script computes gradients outside of tf.function, where nothing is compiled: put @tf.function in front of the"
@@ -25,7 +25,7 @@ _ADVICE = (
 
 
 def install(session: Session) -> None:
-    """Let a session see every call of a traced function that is made eagerly."""
+    """Route every eager call of a traced function through a session."""
     original = concrete_function.ConcreteFunction._call_flat
 
     @functools.wraps(original)
@@ -36,7 +36,7 @@ def install(session: Session) -> None:
         if step is None:
             return original(self, tensor_inputs, captured_inputs)
         if record.could_possibly_record():
-            # A tape around the call needs the function's own gradient.
+            # A gradient tape around the call needs the original function, which has a gradient.
             step.reason = step.reason or "it is called under a gradient tape of the script"
             return original(self, tensor_inputs, captured_inputs)
         return step.run(original, self, tensor_inputs, captured_inputs)
@@ -50,7 +50,7 @@ def install(session: Session) -> None:
 
 
 def _watch_seeds(session: Session) -> None:
-    """Let random ops start anew when the script sets a seed, as TensorFlow's own do: it clears their kernels."""
+    """Restart random ops when the script sets a seed, as TensorFlow restarts its own by clearing their kernels."""
 
     def restarting(original: Any) -> Any:
         @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Detect whether the script itself chose between plain and XLA; its choice is respected."""
+"""Detect whether the script itself chose between plain and XLA. The compiler leaves such functions alone."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _GIVEN_STEPS = "_tidemill_steps_per_execution"
 
 
 def is_chosen_by_script(concrete: Any) -> bool:
-    """Return whether ``jit_compile`` was given for a function or, up the stack, for the Keras model that calls it.
+    """Return whether the script passed ``jit_compile`` to a function, or to the Keras model that calls the function.
 
-    Keras 3 passes False on for "auto" on a CPU, so its own functions do not tell.
+    For Keras models this is read from the call stack: Keras 3 replaces "auto" by False on a CPU, so the attribute of
+    its functions does not show what the script passed.
     """
     if _given_to_keras():
         return True
@@ -32,12 +33,12 @@ def is_chosen_by_script(concrete: Any) -> bool:
 
 
 def has_chosen_steps(model: Any) -> bool:
-    """Return whether ``steps_per_execution`` was given to a Keras model; one that was loaded has chosen nothing."""
+    """Return whether the script passed ``steps_per_execution`` to a Keras model. For a loaded model this is False."""
     return bool(getattr(model, _GIVEN_STEPS, False))
 
 
 def watch_keras() -> None:
-    """Note what scripts give to ``compile(jit_compile=...)``, of Keras 3 and tf_keras, imported now or later."""
+    """Record the arguments of ``Model.compile`` in Keras 3 and tf_keras, whether imported now or later."""
     for name, trainer in _KERAS_TRAINERS.items():
         when_imported(name, lambda module, trainer=trainer: _note_choices(getattr(module, trainer)))
 
@@ -61,7 +62,7 @@ def _note_choices(trainer: Any) -> None:
         bound = signature.bind_partial(self, *arguments, **named).arguments
         given = bound.get("jit_compile")
         result = original(self, *arguments, **named)
-        # Past Keras's own __setattr__, which would track it.
+        # Keras's own __setattr__ would track the attribute.
         object.__setattr__(self, _GIVEN, given if isinstance(given, bool) else None)
         object.__setattr__(self, _GIVEN_STEPS, "steps_per_execution" in bound)
         return result

@@ -1,4 +1,4 @@
-"""What the compiler knows of the job around its process."""
+"""Properties of the job that this process belongs to: other processes, ranks, Horovod, smp."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
 
 
 def has_several_processes() -> bool:
-    """Return whether other processes train the same model: under MPI, tidemill's launcher of ranks, by ``TF_CONFIG``,
-    or by the script's settings of Horovod or of a strategy.
+    """Return whether other processes train the same model.
 
-    Copies of a model that were updated by differing variants of a step would drift apart.
+    They show in the variables of MPI or of tidemill's rank launcher, in ``TF_CONFIG``, in an initialized Horovod, or in
+    a strategy's cluster. Replicas of a model would drift apart if their processes ran different variants of a step.
     """
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _SIZES):
         return True
@@ -25,7 +25,7 @@ def has_several_processes() -> bool:
 
 
 def is_first() -> bool:
-    """Return whether the decisions of this process are those that others follow: rank 0, or the only one."""
+    """Return whether this process is rank 0 or the only process. Other ranks adopt the decisions of rank 0."""
     library = horovod()
     if library is not None:
         return bool(library.rank() == 0)
@@ -37,7 +37,7 @@ def is_first() -> bool:
 
 
 def horovod() -> Any | None:
-    """Return Horovod's module if the script has initialized it for several ranks."""
+    """Return Horovod's module if the script has initialized Horovod with several ranks, or None."""
     library: Any = sys.modules.get("horovod.tensorflow")
     return library if library is not None and library.is_initialized() and library.size() > 1 else None
 
@@ -57,7 +57,7 @@ def _tasks(name: str) -> list[Any]:
 
 
 def cluster_position() -> tuple[int, int] | None:
-    """Return the place of this task in TensorFlow's cluster and the number of tasks; None without a cluster."""
+    """Return this task's index in TensorFlow's cluster and the number of tasks, or None without a cluster."""
     for server in _servers():
         names = [(job.name, index) for job in server.cluster.job for index in sorted(job.tasks)]
         if len(names) > 1:
@@ -66,7 +66,7 @@ def cluster_position() -> tuple[int, int] | None:
 
 
 def _strategy_tasks() -> int:
-    """Return the number of tasks of the cluster that TensorFlow is connected to."""
+    """Return the number of tasks of the cluster that TensorFlow is connected to; 1 without a cluster."""
     return max((sum(len(job.tasks) for job in server.cluster.job) for server in _servers()), default=1)
 
 

@@ -1,8 +1,8 @@
-"""Several batches in one call of Keras 3's `fit`, if that measures faster and no callback looks at batches.
+"""Run several batches per call of Keras 3's training step, if that is faster and no callback works on batches.
 
-Between two batches `fit` runs Python: callbacks, logs, the call of the step. For short steps this is a good part of the
-time. So `fit` gets several steps of an epoch as one, as with ``steps_per_execution``, but as many as the epoch has left
-at most: order, remainders and the ends of epochs stay.
+Between two batches `fit` runs Python: callbacks, logs, and the call of the step. With short steps, this Python takes a
+large part of the time. So `fit` runs several steps of an epoch in one call, as with ``steps_per_execution``. A call
+never goes past the end of an epoch, so the order of batches, remainders and ends of epochs stay the same.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
 __all__ = ["BatchesCoordinator", "KerasBatches"]
 
 COUNT = 8
-"""Batches of a call."""
+"""Number of batches per call."""
 MAX_STEP_S = 0.05
-"""Of longer steps the Python between them is a small part."""
+"""Longest step, in seconds, for which several batches are tried: for longer steps, Python's share is small."""
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _OWN = ("ProgbarLogger", "History")
-"""Callbacks of Keras that show or keep what they are told, whenever that is."""
+"""Keras callbacks that only show or store logs, so that fewer calls do not change their result."""
 _FRAMES = 4
 
 
 class BatchesCoordinator(Protocol):
-    """What it asks of the session that it belongs to."""
+    """Methods of the session that `KerasBatches` uses."""
 
     @property
     def is_compiling(self) -> bool:
-        """Whether the background thread works."""
+        """Whether the background thread is compiling."""
         ...
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether times must not decide."""
+        """Whether no decision may depend on times."""
         ...
 
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""
 
     def note_batches(self, step: Step, trial: Trial, key: str) -> None:
-        """Keep a decision, and tell of it."""
+        """Store a decision and log it."""
 
 
 class KerasBatches:
-    """Decides for each epoch of `fit` how many of its batches go into a call.
+    """Decide how many batches of `fit` go into one call of its step.
 
     Attributes:
-        wanted: The number of runs that the next call of Keras's step is for.
+        wanted: Number of runs that the next call of Keras's step must do.
     """
 
     def __init__(self, session: BatchesCoordinator) -> None:
@@ -68,11 +68,11 @@ class KerasBatches:
         self._seen: Step | None = None
 
     def watch(self) -> None:
-        """Take part in every `fit` from now on."""
+        """Patch Keras's epoch iterator, now or right after its import."""
         when_imported("keras.src.backend.tensorflow.trainer", self._patch)
 
     def runs_wanted(self, step: Step) -> int:
-        """Return how many runs a call of Keras's step is for; remember which step it is."""
+        """Return how many runs this call of a step must do, and remember the step if it belongs to Keras 3."""
         if not step.is_of_keras_3:
             return 1
         self._seen = step
@@ -117,7 +117,7 @@ class KerasBatches:
             if variant == AT_ONCE and len(group) == COUNT:
                 self.wanted = COUNT
                 yield group[0][0], group[-1][1], group[0][2]
-                if self.wanted != 1:  # the call was not of a step that the compiler runs, and trained one batch
+                if self.wanted != 1:  # no step of the compiler read `wanted`, so the call trained one batch only
                     self.wanted = 1
                     yield from group[1:]
             else:
@@ -129,7 +129,7 @@ class KerasBatches:
                     self._session.note_batches(step, trial, _key(step))
 
     def _trial_of(self, step: Step) -> Trial | None:
-        """Return the trial of single batches against several at once; None as long as there is nothing to try."""
+        """Return the trial of single batches against several per call, or None if the step is not ready for it."""
         if step.at_once is not None:
             return step.at_once
         shape = step.main_shape()
@@ -151,7 +151,7 @@ def _key(step: Step) -> str:
 
 
 def _fit_of(epoch_iterator: Any) -> dict[str, Any] | None:
-    """Return the local variables of the `fit` that asks an iterator for its next step; None for others who ask."""
+    """Return the local variables of the `fit` that runs an epoch iterator, or None if another function runs it."""
     frame = sys._getframe(2)
     for _ in range(_FRAMES):
         if frame.f_code.co_name == "fit" and frame.f_locals.get("epoch_iterator") is epoch_iterator:
@@ -163,7 +163,7 @@ def _fit_of(epoch_iterator: Any) -> dict[str, Any] | None:
 
 
 def _looks_at_batches(callback: Any) -> bool:
-    """Return whether a callback does something at batches. Keras's own for whole epochs do not."""
+    """Return whether a callback has batch hooks. Keras's own callbacks for whole epochs do not count."""
     kind = type(callback)
     is_of_epochs = getattr(callback, "save_freq", getattr(callback, "_save_freq", None)) == "epoch"
     if kind.__module__.startswith("keras.src.callbacks.") and (kind.__name__ in _OWN or is_of_epochs):

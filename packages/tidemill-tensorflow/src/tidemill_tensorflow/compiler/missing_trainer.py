@@ -1,4 +1,4 @@
-"""Name the replacement of Hugging Face's ``TFTrainer`` when a script imports it from a library that lacks it."""
+"""Explain how to replace Hugging Face's ``TFTrainer`` when a script imports it from a release without it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 __all__ = ["watch_transformers"]
 
 _NAMES = frozenset({"transformers.TFTrainer", "transformers.trainer_tf"})
-"""What Python looks for if the package has no attribute ``TFTrainer``, and the module in which it once was."""
+"""Module names that Python searches for if the package has no attribute ``TFTrainer``: itself, and its old module."""
 
 
 def watch_transformers() -> None:
     """Explain failing imports of ``TFTrainer`` from now on."""
     if not any(isinstance(finder, _MissingTrainerFinder) for finder in sys.meta_path):
-        # Last, so that a library that still has it is left alone.
+        # The last finder, so that a release that still has TFTrainer works.
         sys.meta_path.append(_MissingTrainerFinder())
 
 
 class _MissingTrainerFinder:
-    """Finds nothing; raises the explanation for names that no other finder knows."""
+    """Last import finder, which raises the explanation if no other finder has found the name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None.
+        """Return None for all other names.
 
         Raises:
             ImportError: The script imports ``TFTrainer``, which the installed library does not have.

@@ -1,4 +1,4 @@
-"""A training step taken apart: what runs before, in and after the part that has variants."""
+"""Split a training step into the ops that run before, in and after the part that has variants."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 
 @dataclass(frozen=True)
 class Parts:
-    """The callables of a step, and which slots they read.
+    """Callables of a step, and the slots that they read.
 
-    Slots are the flat arguments and captures, the number of earlier runs, then the results of each part.
+    Slots hold, in this order, the flat arguments and captures, the number of earlier runs, and the results of each
+    part.
 
     Attributes:
-        before: Runs first: the iterator's next element and the like.
+        before: Callable that runs first, with ops such as the iterator's next element.
         plain: The step without XLA.
-        after: Runs last: assertions, prints, packed results.
-        reads: The slots that each of the three reads.
-        results: The slots that are the function's flat results.
-        fingerprint: Names the step in the store of decisions.
+        after: Callable that runs last, with assertions, prints and packed results.
+        reads: Slot indices that `before`, the step and `after` read.
+        results: Slot indices of the function's flat results.
+        fingerprint: Digest that names the step in the store of decisions.
         counts_runs: Whether random ops of the step depend on the number of earlier runs.
         common_slots: Number of flat arguments and captures, which are the first slots.
-        after_has_effects: Whether what runs last does more than compute the results.
+        after_has_effects: Whether `after` has ops with effects besides computing the results.
     """
 
     before: Callable[..., list[Any]]
@@ -54,7 +55,7 @@ class Parts:
     name: str
 
     def compiled(self) -> Any:
-        """Return the step as XLA's."""
+        """Return the step as a callable that XLA compiles."""
         return functions.build(self.step, self.sources, xla=True, name=f"{self.name}_xla")
 
 
@@ -76,13 +77,14 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
 
     Args:
         concrete: The function.
-        name: Of the parts.
-        communicates: Whether it may communicate; then that, and what depends on it, runs after the compiled part.
-        is_alone: Whether the job has no other processes. Otherwise a function that does not communicate must not
-            update variables by gradients: all processes would have to do that alike.
+        name: Prefix of the parts' names.
+        communicates: Whether the function may communicate. Ops that communicate, and ops that depend on them, then run
+            after the compiled part.
+        is_alone: Whether the job has no other processes. With other processes, a function that does not communicate
+            must not update variables by gradients, because all processes must run the same variant of the update.
 
     Raises:
-        NotCompilable: XLA cannot compile it, or it cannot draw the same random numbers there.
+        NotCompilable: XLA cannot compile the function, or would draw other random numbers.
     """
     flat = flatten(concrete)
     _refuse_distribution(flat.graph_def, communicates=communicates)
@@ -139,12 +141,12 @@ def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
 
 
 def _device(name: str) -> str:
-    """Return a device's full name: strategies leave out the replica, which is always 0."""
+    """Return a device's full name. Strategies omit the replica, which is always 0."""
     return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
 
 
 def _applies_gradients(graph_def: Any) -> bool:
-    """Return whether a flat graph writes into variables what depends on gradients."""
+    """Return whether a flat graph writes values that depend on gradients into variables."""
     nodes = {node.name: node for node in graph_def.node}
     waiting = [
         node.name
@@ -166,7 +168,7 @@ def _applies_gradients(graph_def: Any) -> bool:
 
 
 def _sources(concrete: Any, flat: Any, whole: Cut) -> dict[str, Any]:
-    """Return what is known of the tensors between the parts: dtypes, shapes, and the variables behind handles."""
+    """Return symbolic tensors for all inputs of the parts, with dtypes, shapes and the variables behind handles."""
     sources: dict[str, Any] = {f"{tensor.op.name}:0": tensor for tensor in concrete.graph.inputs}
     wanted = [*whole.before.outputs, *whole.step.outputs]
     if wanted:

@@ -1,11 +1,11 @@
-"""Random ops that draw the same numbers with and without XLA.
+"""Replace random ops so that a step draws the same numbers with and without XLA.
 
-Both draw the same Philox bits, but XLA turns them into floats in another way, and TensorFlow's stateful ops keep a
-state that XLA does not know. So each random op is replaced by a function that draws bits and converts them as
-TensorFlow's CPU kernels do: the low mantissa bits for uniform floats, Box-Muller for normal ones.
+TensorFlow and XLA draw the same Philox bits, but XLA converts them to floats differently, and XLA cannot read the state
+of TensorFlow's stateful ops. So each random op is replaced by a function that draws bits and converts them as
+TensorFlow's CPU kernels do: low mantissa bits for uniform floats, Box-Muller for normal floats.
 
-The n-th run of a stateful op starts at the Philox counter ``n * 256 * (number of values)``, its seeds being key and
-upper counter half; a count of runs replaces its state.
+A count of runs replaces the state of a stateful op: run n starts at the Philox counter ``n * 256 * (number of
+values)``. The op's seeds are the key and the upper half of the counter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATEFUL = {
     "RandomUniform": "uniform",
     "RandomStandardNormal": "normal",
 }
-"""Ops whose state is a count of runs."""
+"""Stateful ops, whose state a count of runs replaces."""
 
 _STATELESS = {
     "StatelessRandomUniformV2": "uniform",
@@ -38,12 +38,12 @@ REPLACED = frozenset(STATEFUL) | frozenset(_STATELESS)
 _RANDOM = re.compile(
     "Random|TruncatedNormal|Multinomial|CandidateSampler|DistortedBoundingBox|Shuffle|Fractional|Stateful"
 )
-"""Names of ops that draw random numbers, and of a few others."""
+"""Names of ops that draw random numbers; it matches a few other ops as well."""
 _SAME_NUMBERS = re.compile(
     "StatelessRandomUniformFullInt(V2)?|StatelessRandomGet(KeyCounter|Alg|KeyCounterAlg)|RandomGammaGrad"
     "|Stateful(Partitioned)?Call|RngReadAndSkip"
 )
-"""Of these, ops whose result is the same in XLA: bits, the keys of seeds, and calls."""
+"""Those of the matched ops whose result is the same in XLA: bits, keys made of seeds, and calls."""
 
 _PHILOX = 1
 _FLOATS = (tf.float32, tf.float64)
@@ -53,12 +53,12 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
     """Replace the random ops of a flat graph, in place.
 
     Args:
-        graph_def: A GraphDef whose calls are inlined; functions are added to its library.
-        runs: The name of an int64 scalar node: how often the function ran before. None if it has no stateful op.
+        graph_def: A GraphDef whose calls are inlined. Functions are added to its library.
+        runs: Name of the int64 scalar node with the number of earlier runs. None if the graph has no stateful op.
 
     Returns:
-        The names of the ops that cannot be replaced: of another distribution or type of number, or inside loops and
-        branches.
+        The names of the ops that cannot be replaced, because of their distribution or dtype, or because they are inside
+        loops or branches.
     """
     refused = []
     for node in graph_def.node:
@@ -91,12 +91,12 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
 
 
 def _draws_other_numbers(op: str) -> bool:
-    """Return whether an op draws random numbers that XLA, or a second copy of the op with its own state, draws anew."""
+    """Return whether an op may draw other numbers in XLA, or in a second copy of the op with a state of its own."""
     return op not in REPLACED and _RANDOM.search(op) is not None and _SAME_NUMBERS.fullmatch(op) is None
 
 
 def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) -> None:
-    """Make a node the call of a function; what other nodes take from it keeps its name."""
+    """Turn a node into a call of a function. The names of the node's outputs stay the same."""
     control = [name for name in node.input if name.startswith("^")]
     own = function.function_def
     known = {each.signature.name for each in graph_def.library.function}
@@ -113,7 +113,7 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     node.attr["f"].func.name = own.signature.name
 
 
-# TensorFlow forgets a function when its Python object is gone, even if graphs call it: the cache keeps them.
+# TensorFlow removes a function when its Python object is deleted, even if graphs call it. The cache keeps the objects.
 @functools.cache
 def _stateless(kind: str, dtype: tf.DType, shape_dtype: tf.DType) -> Any:
     draw = _DRAW[kind]

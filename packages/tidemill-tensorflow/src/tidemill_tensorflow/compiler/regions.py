@@ -1,7 +1,7 @@
-"""Cut a flat graph into what runs before, in and after the compiled part.
+"""Cut a flat graph into three regions: before, in and after the compiled part.
 
-XLA has no kernels for some ops of ordinary training steps: the iterator's next element, assertions, prints, what Keras
-packs its results in. Those that feed the step run before it, those that nothing of the step needs run after it.
+XLA has no kernels for some ops of ordinary training steps: the iterator's next element, assertions, prints, and the ops
+with which Keras packs results. Such ops run before the compiled part if the step needs their results, otherwise after.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
-"""XLA leaves these out without a word, so they run outside of it."""
+"""Ops that XLA drops silently. They run outside of the compiled part."""
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
 _INPUT_OPS = ("Placeholder", "IteratorGetNext", "Optional")
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
 class NotCompilable(Exception):
-    """XLA cannot compile this step. The text names the op and the reason."""
+    """XLA cannot compile this step. The message names the op and the reason."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a flat graph.
+    """Part of a flat graph.
 
     Attributes:
-        graph_def: Its nodes; what comes from elsewhere is named ``input_k`` and is no node of it.
-        inputs: The tensors ``node:k`` of the flat graph that the placeholders represent.
-        outputs: Tensors of the flat graph that the region yields.
+        graph_def: The nodes of the region. Inputs from outside are named ``input_k``, without a node of that name.
+        inputs: The tensors ``node:k`` of the flat graph behind ``input_0``, ``input_1`` and so on.
+        outputs: The tensors of the flat graph that the region computes for its users.
     """
 
     graph_def: Any
@@ -94,10 +94,10 @@ def cut(flat: FlatGraph) -> Cut:
 
 
 def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
-    """Return the nodes that communicate, those that wait for them in any way, and what only these use.
+    """Return the nodes that communicate, their direct and indirect successors, and the nodes that only these use.
 
-    The last are reads of optimizer state and the like: computed before, they would only have to be handed over. A read
-    stays where something before the communication writes, or waits for the read.
+    Nodes that only these use are, for example, reads of optimizer state. In the compiled part they would become extra
+    outputs. A read is not moved if a node before the communication writes the same variable or waits for the read.
     """
     successors = _users(nodes.values(), control=True)
     after = _reach(_reductions(nodes), successors)
@@ -122,9 +122,9 @@ def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
 
 
 def _reductions(nodes: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that communicate, except those of the input, on which the gradients depend.
+    """Return the nodes that communicate, except those of the input pipeline, on which the gradients depend.
 
-    Workers of a strategy ask each other in every step whether there is a batch left.
+    The input pipeline communicates because the workers of a strategy agree in every step whether a batch is left.
     """
     users = _users(nodes.values())
     inputs = {name: _data_inputs(node) for name, node in nodes.items()}
@@ -137,7 +137,7 @@ def _reductions(nodes: Mapping[str, Any]) -> list[str]:
 
 
 def is_of_gradient(name: str) -> bool:
-    """Return whether a node was added by a gradient tape, by the name that it has then."""
+    """Return whether a gradient tape added a node, as its name shows."""
     return any(scope in name for scope in ("gradient_tape/", "gradients/"))
 
 
@@ -150,9 +150,9 @@ def _writes(node: Any) -> bool:
 
 
 def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
-    """Return the op for which a node cannot be compiled, or None."""
+    """Return the op that prevents the compilation of a node, or None."""
     if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
-        # The text of an assertion: XLA has no strings, so that it cannot be handed on from inside the step.
+        # The text of an assertion. XLA has no strings, so the compiled part cannot return one.
         return "Const of strings"
     if node.op in _PLAIN_INPUTS or node.op in REPLACED:
         return None
@@ -192,7 +192,7 @@ def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], f
 
 
 def _is_input(node: Any, functions: Mapping[str, Any]) -> bool:
-    """Return whether a node may run before the step: it touches no state but iterators, or asks the other workers."""
+    """Return whether a node may run before the step: its only state is an iterator, or it communicates."""
     if node.op.startswith(_INPUT_OPS) or communicates(node):
         return True
     if node.op in ("If", "StatelessIf"):
@@ -250,5 +250,5 @@ def _region(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wante
 
 
 def _tensor(reference: str) -> str:
-    """Return the full name of a tensor: ``x:0`` of ``x``."""
+    """Return the full name of a tensor: ``x:0`` for ``x``."""
     return reference if ":" in reference else f"{reference}:0"

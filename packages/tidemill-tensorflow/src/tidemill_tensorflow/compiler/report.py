@@ -1,4 +1,4 @@
-"""What the training compiler did: ``report.json``, the same as text, and one line for the log."""
+"""Reports of the training compiler: ``report.json``, ``report.txt``, and one summary line for the log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["as_dict", "brief", "summary", "write"]
 
 MAX_SHAPES = 20
-"""Shapes of one function that the report lists; the others are counted."""
+"""Number of shapes that the report lists for one function; it only counts further ones."""
 
 
 def as_dict(steps: Sequence[Step | SharedStep], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
-    """Return the report."""
+    """Return the content of ``report.json``."""
     return {
         "version": 1,
         "deterministic": deterministic,
@@ -31,7 +31,7 @@ def as_dict(steps: Sequence[Step | SharedStep], *, advice: Sequence[str], determ
 
 
 def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str:
-    """Return the summary in one line."""
+    """Return a summary of one line."""
     if not steps:
         return "no function of the script is a training step" + "".join(f"; {each}" for each in advice)
     parts = []
@@ -43,7 +43,7 @@ def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str
 
 
 def write(found: dict[str, Any], directory: Path) -> None:
-    """Write a report as ``report.json`` and ``report.txt``, each at once."""
+    """Write ``report.json`` and ``report.txt``, each by an atomic rename."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in (("report.json", json.dumps(found, indent=1) + "\n"), ("report.txt", _text(found))):
         partial = directory / f".{name}.{os.getpid()}"
@@ -52,7 +52,7 @@ def write(found: dict[str, Any], directory: Path) -> None:
 
 
 def brief(shapes: Sequence[Any]) -> str:
-    """Return shapes as text, the first few."""
+    """Return the first four shapes as text, without those of scalars."""
     texts = [str(list(shape)) if shape.rank is not None else "?" for shape in shapes if shape.rank != 0]
     return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
 
@@ -71,7 +71,7 @@ def _function(step: Step | SharedStep) -> dict[str, Any]:
 
 
 def _batches(trial: Trial | None) -> dict[str, Any] | None:
-    """Return what was decided on several batches in one call of Keras's `fit`; None if that was not tried."""
+    """Return the decision on several batches per call of Keras's `fit`, or None if it was not tried."""
     if trial is None:
         return None
     medians = {name: round(1e3 * seconds, 4) for name, seconds in trial.medians_s().items()}
@@ -95,7 +95,7 @@ def _shape(shape: Shape) -> dict[str, Any]:
 
 
 def _varying(step: Step | SharedStep) -> list[str]:
-    """Name the arguments whose shapes differ between calls."""
+    """Return the arguments whose shapes differ between calls, each with up to four of its shapes."""
     if len(step.shapes) < 2:
         return []
     columns = list(zip(*step.shapes))  # noqa: B905 - Python 3.9 has no strict
@@ -107,7 +107,7 @@ def _varying(step: Step | SharedStep) -> list[str]:
 
 
 def _argument(names: Sequence[str], index: int) -> str:
-    """Name an argument as the script does, or as a part of a batch: ``IteratorGetNext:1`` is its second tensor."""
+    """Return the script's name of an argument, or "tensor 1 of the batch" for ``IteratorGetNext:1``."""
     node, _, output = names[index].partition(":") if index < len(names) else (f"argument {index}", "", "0")
     return f"tensor {output} of the batch" if "IteratorGetNext" in node else node
 

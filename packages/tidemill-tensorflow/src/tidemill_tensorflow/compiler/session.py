@@ -1,4 +1,4 @@
-"""The training compiler of a process: its functions, its background thread, its log lines and its report."""
+"""State of the training compiler in one process: functions, background thread, log lines and report."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["Options", "Session"]
 
 @dataclass(frozen=True)
 class Options:
-    """How the compiler works.
+    """Options of the compiler.
 
     Attributes:
-        deterministic: No timing decides: a stored decision is used, or plain.
+        deterministic: Whether to use stored decisions or plain, and never decide by time.
         report_dir: Directory of the report; None writes no report.
-        cache_dir: Where decisions are kept from job to job; None keeps none.
+        cache_dir: Directory of the decisions that later jobs reuse; None stores no decisions.
         debug: Whether XLA's dumps are written beside the report.
     """
 
@@ -49,7 +49,7 @@ class Options:
 
 
 class Session:
-    """Decides for each traced function whether it is a training step, and runs those that are."""
+    """Find the training steps among the traced functions, and decide how each one runs."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -68,16 +68,16 @@ class Session:
 
     @property
     def is_compiling(self) -> bool:
-        """Whether the background thread works, which makes times worthless."""
+        """Whether the background thread is compiling. Times that are measured meanwhile must not count."""
         return self._waiting > 0
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether the script or the options ask for the same results in every run."""
+        """Whether the options or the script's TensorFlow settings require the same results in every run."""
         return self.options.deterministic or config.is_op_determinism_enabled()
 
     def step_of(self, concrete: Any) -> Step | SharedStep | None:
-        """Return the step that a traced function is, or None if it is no training step."""
+        """Return the step of a traced function, or None if the function is not a training step."""
         try:
             return self._known[concrete]
         except KeyError:
@@ -109,14 +109,14 @@ class Session:
         self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone))
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
-        """Compile a step in the background; if results must not depend on times, before the next step."""
+        """Compile a step in the background. In deterministic runs, wait until the compilation has finished."""
         if self.is_deterministic and self.stored_decision(key) is None:
             shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
             return
         self.run_in_background(step, lambda: step.compile(shape, arguments))
 
     def restart_random_ops(self) -> None:
-        """Let stateful random ops draw from the beginning: the script has set a seed."""
+        """Restart the sequences of stateful random ops. Called when the script sets a seed."""
         for step in self.steps:
             step.draws = 0
 
@@ -129,13 +129,13 @@ class Session:
         return self._decisions.get(key)
 
     def decision_of_first(self, key: str) -> str | None:
-        """Return the variant that rank 0 of the job chose; None if this is rank 0, or if nothing is known of it."""
+        """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
         if self._store is None or not job.has_several_processes() or job.is_first():
             return None
         return self._store.read(key)
 
     def note_decision(self, step: Step | SharedStep, shape: Shape, key: str) -> None:
-        """Keep a decision, and tell of it."""
+        """Store a decision, log it, and update the report."""
         assert shape.trial is not None and shape.trial.decision is not None
         self._decisions[key] = shape.trial.decision
         if self._store is not None and (job.is_first() or not job.has_several_processes()):
@@ -145,11 +145,11 @@ class Session:
         self._write_report()
 
     def runs_wanted(self, step: Step) -> int:
-        """Return for how many runs the script has called a step: Keras's `fit` may want several."""
+        """Return how many runs this call of a step must do: more than 1 only if Keras's `fit` groups batches."""
         return self.batches.runs_wanted(step)
 
     def note_batches(self, step: Step, trial: Trial, key: str) -> None:
-        """Keep a decision on batches at once, and tell of it."""
+        """Store a decision on several batches per call, log it, and update the report."""
         assert trial.decision is not None
         if self._store is not None:
             self._store.write(key, trial.decision)
@@ -159,7 +159,7 @@ class Session:
         self._write_report()
 
     def note_fallback(self, step: Step | SharedStep, reason: str) -> None:
-        """Report that a function runs plain, and why."""
+        """Log that a function runs plain and why, and update the report."""
         self.note(f"{step.name} runs plain: {reason}")
         self._write_report()
 
@@ -168,15 +168,15 @@ class Session:
         sys.stderr.write(f"training compiler: {text}\n")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report."""
+        """Return the content of ``report.json``."""
         return report.as_dict(self.steps, advice=self.advice, deterministic=self.is_deterministic)
 
     def settle(self) -> None:
-        """Wait until the background thread has nothing left to do."""
+        """Wait until the background thread has finished all work submitted so far."""
         self._pool.submit(lambda: None).result()
 
     def end(self) -> None:
-        """Stop compiling; write the report and its summary line. The second time it does nothing."""
+        """Stop compiling, and write the report and the summary line. Later calls have no effect."""
         with self._lock:
             if self._ended:
                 return
@@ -186,7 +186,7 @@ class Session:
         self._write_report()
 
     def run_in_background(self, step: Step | SharedStep, work: Callable[[], None]) -> None:
-        """Run work in the background thread; if it fails, the step runs plain."""
+        """Run work in the background thread. If the work fails, the step runs plain. In deterministic runs, wait."""
 
         def run() -> None:
             try:

@@ -1,4 +1,4 @@
-"""Several runs of a compiled step in one call of TensorFlow."""
+"""Run a compiled step several times in one call of TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ AT_ONCE = "at_once"
 
 @dataclass(frozen=True)
 class SeveralRuns:
-    """A function of several runs.
+    """Compiled function that runs a step several times.
 
     Attributes:
-        count: How many runs.
-        shapes: Of the arguments of each run.
+        count: Number of runs per call.
+        shapes: Argument shapes of each run.
     """
 
     count: int
@@ -30,7 +30,7 @@ class SeveralRuns:
     _is_common: tuple[bool, ...]
 
     def __call__(self, arguments: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Run with the arguments of each run, and return the results of each."""
+        """Run the step once for each list of arguments, and return one list of results per run."""
         results = self._function(*functions.distinct(arguments, self._is_common))
         size = len(results) // self.count
         return [results[size * index : size * (index + 1)] for index in range(self.count)]
@@ -43,15 +43,15 @@ def build(
 
     Args:
         step: The compiled step.
-        arguments: Of one run.
-        is_common: Which of them are the same in all runs, as variables are.
-        shapes: Of the arguments.
+        arguments: The arguments of one run.
+        is_common: For each argument, whether it is the same in all runs, as variables are.
+        shapes: Shapes of the arguments.
         count: Number of runs.
-        name: Of the function.
+        name: Name of the function.
 
     Raises:
-        ValueError: A resource is no variable.
-        tf.errors.OpError: XLA does not compile it.
+        ValueError: A resource is not a variable.
+        tf.errors.OpError: XLA cannot compile the step.
     """
     function = functions.repeat(step, arguments, is_common, count=count, name=name)
     copied, kept = functions.copies(functions.distinct([arguments] * count, is_common))

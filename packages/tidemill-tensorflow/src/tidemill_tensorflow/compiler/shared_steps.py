@@ -1,9 +1,9 @@
-"""A traced training function in which processes communicate: all of them run the same variant of it.
+"""Traced training functions in which processes communicate: all processes run the same variant.
 
-Communication, and what depends on it, is never compiled: the compiled variant is what TensorFlow runs before it (the
-input), XLA's part (the gradients), and what TensorFlow runs after it (the reduction and the updates). Plain is the
-script's own function, in which communication may overlap with the backward pass; so a whole call is timed, not XLA's
-part of it. The processes switch together (`agreement`), and the times of rank 0 decide.
+Ops that communicate, and ops that depend on them, are never compiled. The compiled variant has three parts: TensorFlow
+runs the input, XLA runs the gradients, and TensorFlow runs the reduction and the updates. The plain variant is the
+script's own function, in which communication may overlap with the backward pass. Therefore trials time whole calls,
+not only XLA's part. The processes switch together (`agreement`), and the times of rank 0 decide.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ REFUSED = "another process of the job cannot compile it, or did not in time"
 
 
 class SharedCoordinator(Protocol):
-    """What a shared step asks of the session that it belongs to."""
+    """Methods of the session that a shared step uses."""
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether times must not decide."""
+        """Whether no decision may depend on times."""
         ...
 
     def run_in_background(self, step: SharedStep, work: Callable[[], None]) -> None:
@@ -47,22 +47,22 @@ class SharedCoordinator(Protocol):
         """Return the variant that an earlier job chose."""
 
     def note_decision(self, step: Any, shape: Shape, key: str) -> None:
-        """Keep a decision, and tell of it."""
+        """Store a decision and log it."""
 
     def note_fallback(self, step: Any, reason: str) -> None:
-        """Report that a function runs plain, and why."""
+        """Log that a function runs plain, and why."""
 
 
 class SharedStep:
-    """Runs a traced function whose processes wait for each other; each run trains, whichever variant is used.
+    """Traced training function that communicates with other processes. Every run trains, in either variant.
 
     Attributes:
-        name: Of the script's function.
-        shapes: The one combination of argument shapes that is compiled.
+        name: Name of the script's function.
+        shapes: The compiled combination of argument shapes; at most one.
         reason: Why the whole function runs plain, or None.
-        runs: How often it ran.
-        draws: As of `Step`; not used, as functions with stateful noise stay plain.
-        argument_names: Of the arguments whose shapes count.
+        runs: Number of runs.
+        draws: Same as in `Step`. Not used, because functions with stateful random ops stay plain.
+        argument_names: Names of the arguments whose shapes count.
     """
 
     def __init__(self, concrete: Any, session: SharedCoordinator, agreement: Agreement) -> None:
@@ -110,7 +110,7 @@ class SharedStep:
         return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
 
     def give_up(self, reason: str) -> None:
-        """Run the function plain; the others are told at the next meeting."""
+        """Run the function plain from now on. The other processes learn of it at the next meeting."""
         if self._ballot is not None:
             self._ballot.is_failed = True
         self._give_up(reason)
@@ -134,7 +134,7 @@ class SharedStep:
         self._ballot.fingerprint = parts.fingerprint
 
     def _ask(self, parts: Parts, arguments: list[Any]) -> list[Any]:
-        """Have the step compiled for the shapes of this run, which is plain in parts."""
+        """Start the compilation for the shapes of this run, and run the plain step of the parts."""
         key = shapes_of(arguments)
         shape = Shape(key, f"{parts.fingerprint} {key} of {self._agreement.group.size} processes", calls=1)
         self._shape = self.shapes[key] = shape
@@ -165,7 +165,7 @@ class SharedStep:
         self._ballot.is_compiled = True
 
     def _run_trial(self, run_variant: Callable[[str], Any]) -> Any:
-        """Run the variant whose turn it is: the same on all ranks, whatever rank 0 knows already."""
+        """Run the next variant of the trial. The order is the same on all ranks, also after rank 0 has decided."""
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
         trial = self._shape.trial
         order = (PLAIN, XLA) if self._turns // 2 % 2 else (XLA, PLAIN)
@@ -202,7 +202,7 @@ class SharedStep:
         try:
             outputs = shape.function(*arguments)
         except tf.errors.OpError as error:
-            # XLA writes variables when all of its part has succeeded, so the part can be run again.
+            # XLA writes variables only after its whole part has succeeded, so the part can run again.
             shape.reason = f"XLA failed: {first_lines(error)}"
             self._session.note_fallback(self, shape.reason)
             return parts.plain(*arguments)

@@ -1,4 +1,4 @@
-"""One traced training function: which of its variants runs the next step."""
+"""Traced training functions of one process, and the choice of the variant that runs the next step."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ __all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "names_of", "sh
 XLA = "xla"
 
 MAX_SHAPES = 4
-"""Shapes of one function that are compiled."""
+"""Number of shapes that are compiled for one function."""
 FIRST_AFTER = 2
 OTHERS_AFTER = 8
-"""Calls with a shape before it is compiled: the first shape of a function, and further ones."""
+"""Number of calls with a shape before the shape is compiled: for the first shape of a function, and for later ones."""
 SLOW_S = 0.5
 SLOW_FACTOR = 10
 MAX_SLOW = 3
-"""A compiled step that takes so long is being compiled anew: so often, then it runs plain."""
+"""A compiled step slower than `SLOW_S` seconds and `SLOW_FACTOR` medians was compiled again. After `MAX_SLOW` such
+steps, its shape runs plain."""
 
 
 @dataclass
 class Shape:
-    """What is known of one combination of argument shapes.
+    """State of one combination of argument shapes.
 
     Attributes:
-        key: Names the step and the shapes in the store of decisions.
-        calls: How often it came.
-        trial: The turns of the variants, once there are any.
+        key: Key of the step with these shapes in the store of decisions.
+        calls: Number of calls with these shapes.
+        trial: The trial of the variants; None before the compilation has finished.
         function: The compiled step.
-        compile_s: Seconds that its first run took.
+        compile_s: Duration of the compiled step's first run, in seconds.
         stored: Whether the decision came from an earlier job.
-        reason: Why it runs plain for good, if that is not for its times.
+        reason: Why these shapes always run plain, unless plain was faster; else None.
     """
 
     shapes: tuple[Any, ...]
@@ -62,18 +63,18 @@ class Shape:
 
     @property
     def decision(self) -> str | None:
-        """The variant that was chosen, or None."""
+        """The chosen variant, or None."""
         if self.reason is not None:
             return PLAIN
         return self.trial.decision if self.trial is not None else None
 
 
 class Coordinator(Protocol):
-    """What a step asks of the session that it belongs to."""
+    """Methods of the session that a step uses."""
 
     @property
     def is_compiling(self) -> bool:
-        """Whether the background thread works."""
+        """Whether the background thread is compiling."""
         ...
 
     def prepare(self, step: Step, concrete: Any) -> None:
@@ -86,7 +87,7 @@ class Coordinator(Protocol):
         """Run work in the background thread."""
 
     def runs_wanted(self, step: Step) -> int:
-        """Return for how many runs the script has called a step."""
+        """Return how many runs this call of a step must do."""
         ...
 
     def stored_decision(self, key: str) -> str | None:
@@ -97,28 +98,28 @@ class Coordinator(Protocol):
         ...
 
     def decision_of_first(self, key: str) -> str | None:
-        """Return the variant that rank 0 of the job chose; None if this is rank 0, or if nothing is known of it."""
+        """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
         ...
 
     def note_decision(self, step: Step, shape: Shape, key: str) -> None:
-        """Keep a decision, and tell of it."""
+        """Store a decision and log it."""
 
     def note_fallback(self, step: Step, reason: str) -> None:
-        """Report that a function runs plain, and why."""
+        """Log that a function runs plain, and why."""
 
 
 class Step:
-    """Runs a traced function; each run trains, whichever variant is used.
+    """Traced training function. Every run trains, in any variant.
 
     Attributes:
-        name: Of the script's function.
-        shapes: What came, by the shapes of the arguments.
+        name: Name of the script's function.
+        shapes: State of each combination of argument shapes.
         reason: Why the whole function runs plain, or None.
-        runs: How often it ran.
-        draws: Number of runs since the script last set a seed, which positions its stateful random ops.
-        argument_names: Of the arguments whose shapes count.
-        is_of_keras_3: Whether it is the step of Keras 3's `fit`.
-        at_once: The trial of single runs against several in one call, once there is one.
+        runs: Number of runs.
+        draws: Number of runs since the script last set a seed. Stateful random ops draw by this number.
+        argument_names: Names of the arguments whose shapes count.
+        is_of_keras_3: Whether the function is the step of Keras 3's `fit`.
+        at_once: The trial of single runs against several runs per call; None before the trial begins.
     """
 
     def __init__(self, concrete: Any, session: Coordinator) -> None:
@@ -151,11 +152,11 @@ class Step:
         return self._run_once(original, concrete, inputs, captured)
 
     def main_shape(self) -> Shape | None:
-        """Return the shape that came most often."""
+        """Return the shape with the most calls, or None before the first call."""
         return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
 
     def prepare_several(self, count: int) -> bool:
-        """Have several runs in one call compiled for the main shape; return whether they are."""
+        """Request the compilation of several runs per call for the main shape; return whether it has finished."""
         if self._parts is None or self._parts.after_has_effects:
             return False
         if self._several_asked == 0:
@@ -174,7 +175,7 @@ class Step:
         return self._run_parts(self._parts, [*inputs, *captured])
 
     def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
-        """Split the function into parts in the background; from then on the parts run.
+        """Split the function into parts; later runs use the parts. Called in the background thread.
 
         Args:
             concrete: The traced function.
@@ -189,7 +190,7 @@ class Step:
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
-        """Compile the step for a shape, in the background, on copies of its variables."""
+        """Compile the step for a shape, on copies of its variables. Called in the background thread."""
         assert self._parts is not None
         stored = self._session.stored_decision(shape.key)
         shape.stored = stored is not None
@@ -210,7 +211,7 @@ class Step:
         shape.trial = trial
 
     def give_up(self, reason: str) -> None:
-        """Run the function plain for good."""
+        """Run the function plain from now on."""
         self.reason = reason
         self._session.note_fallback(self, reason)
 
@@ -225,7 +226,7 @@ class Step:
         return self._results(parts, slots)
 
     def _before(self, parts: Parts, slots: Sequence[Any], draws: int) -> list[Any]:
-        """Run what comes before the step; return the slots that it fills, the number of runs first."""
+        """Run the part before the step, and return the slots it fills: the number of runs, then the part's results."""
         own = [*slots, tf.constant(draws, tf.int64) if parts.counts_runs else None]
         return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
 
@@ -234,7 +235,7 @@ class Step:
         return self._pack([slots[index] for index in parts.results])
 
     def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
-        """Compile several runs in the background, with the arguments of this one, if it has the main shape."""
+        """Compile several runs per call in the background, if the arguments of this run have the main shape."""
         shape = self.main_shape()
         if shape is None or shapes_of(arguments) != shape.shapes or shape.function is None:
             return
@@ -247,12 +248,12 @@ class Step:
                     step, arguments, is_common, shape.shapes, count=count, name=f"{parts.name}_several"
                 )
             except (ValueError, TypeError, tf.errors.OpError):
-                return  # batches stay single, as they are in the script
+                return  # each call keeps running one batch, as in the script
 
         self._session.run_in_background(self, compile)
 
     def _run_several(self, several: SeveralRuns, common: list[Any]) -> Any:
-        """Run several steps, and return the results of the last one."""
+        """Run several steps in one call, and return the results of the last step."""
         parts = self._parts
         assert parts is not None
         ended: Exception | None = None
@@ -314,7 +315,7 @@ class Step:
             self._stay_whole(shape)
 
     def _follow_first(self) -> None:
-        """Adopt what rank 0 chose meanwhile, where it can be read: ranks wait for the slowest one."""
+        """Adopt newer decisions of rank 0 if they can be read, because all ranks wait for the slowest one."""
         for shape in list(self.shapes.values()):
             if shape.decision is None or shape.reason is not None:
                 continue
@@ -333,7 +334,7 @@ class Step:
         try:
             outputs = shape.function(*arguments)
         except tf.errors.OpError as error:
-            # XLA writes variables when all of the step has succeeded, so the step can be run again.
+            # XLA writes variables only after the whole step has succeeded, so the step can run again.
             shape.reason = f"XLA failed: {first_lines(error)}"
             self._session.note_fallback(self, shape.reason)
             return self._run_plain(parts, shape, arguments)
@@ -360,9 +361,10 @@ class Step:
             self._session.compile(self, shape, list(arguments), shape.key)
 
     def _stay_whole(self, shape: Shape) -> None:
-        """Go back to TensorFlow's own function, if plain was decided for the shape that comes most often.
+        """Return to TensorFlow's own function if plain was chosen for the most frequent shape.
 
-        Not if random ops count runs: the function's own ones do not know of the steps that others ran.
+        Functions with stateful random ops keep running in parts: the state of the original ops does not include the
+        runs of the parts.
         """
         assert self._parts is not None
         most = max(each.calls for each in self.shapes.values())
@@ -382,17 +384,17 @@ class Step:
 
 
 def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shapes of all arguments but variables and iterators."""
+    """Return the shapes of all arguments except variables and iterators."""
     return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
 
 
 def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the same arguments, tensors ``node:k``."""
+    """Return the tensor names ``node:k`` of the arguments that `shapes_of` includes."""
     named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
     return tuple(name for name, argument in named if argument.dtype != tf.resource)
 
 
 def first_lines(error: Exception) -> str:
-    """Return an error in one line of up to 400 characters."""
+    """Return an error message as one line of up to 400 characters."""
     text = " ".join(str(getattr(error, "message", error)).split())
     return text[:400]

@@ -1,4 +1,4 @@
-"""Paired times decide: the variants of a step take turns on real steps, until one is known to be the fastest."""
+"""Choose the fastest variant of a step from paired times of real steps, on which the variants alternate."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PLAIN = "plain"
 MIN_ROUNDS = 6
 MAX_ROUNDS = 24
 MIN_GAIN = 0.02
-"""A variant must be this much faster than plain: a tie is decided for plain, which needs no compilation next time."""
+"""Fraction by which a variant must be faster than plain. Plain wins ties, because it needs no compilation."""
 _CERTAIN = 2.5
-"""Standard errors between a mean and the gain that it must show for a decision before the last round."""
+"""Distance between a mean gain and the required gain, in standard errors, for a decision before the last round."""
 _LIKELY = 1.5
-"""The same after the last round: what is not even likely to be faster is not worth a risk."""
+"""The same distance after the last round. A variant with a smaller distance loses to plain."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """What one step took: seconds on the clock, and of this process's CPUs."""
+    """Wall time and CPU time of one step in this process, in seconds."""
 
     wall_s: float
     cpu_s: float
@@ -34,13 +34,13 @@ class Times:
 
 @dataclass
 class Trial:
-    """Rounds in which every variant runs one step; the order turns around from round to round.
+    """Rounds in which every variant runs one step. The order of variants is reversed in every other round.
 
     Attributes:
-        variants: The names, plain first.
-        times: The times of the finished rounds, by variant.
-        decision: The name of the winner, once it is known.
-        is_busy: Tells whether other processes took the CPUs meanwhile; then CPU time decides.
+        variants: Names of the variants, plain first.
+        times: Times of the finished rounds, by variant.
+        decision: Name of the chosen variant, or None while undecided.
+        is_busy: Returns whether other processes used the CPUs during the trial. If so, CPU times decide.
     """
 
     variants: tuple[str, ...]
@@ -56,13 +56,13 @@ class Trial:
         if self.decision is not None:
             return self.decision
         if not self._waiting:
-            # The first round is not counted: it meets cold caches.
+            # The first round does not count, because caches are cold.
             self._waiting = list(self.variants if self._round % 2 else reversed(self.variants))
             self._round += 1
         return self._waiting[0]
 
     def record(self, variant: str, times: Times) -> None:
-        """Note the times of the step that `next` named, and decide if that ended a round."""
+        """Record the times of the step that `next` returned. At the end of a round, try to decide."""
         if self.decision is not None or not self._waiting or variant != self._waiting[0]:
             return
         self._waiting.pop(0)
@@ -94,7 +94,7 @@ class Trial:
             self.decision = best if known[best][0] - _LIKELY * known[best][1] > margin else PLAIN
 
     def _gain(self, name: str) -> tuple[float, float]:
-        """Return the logarithm of plain's time over the variant's, and its standard error, from paired rounds."""
+        """Return the mean logarithm of (plain time / variant time) over the rounds, and its standard error."""
         pairs = zip(self.times[PLAIN], self.times[name])  # noqa: B905 - Python 3.9 has no strict
         logs = sorted(math.log(self._seconds(plain) / self._seconds(other)) for plain, other in pairs)
         trimmed = logs[len(logs) // 6 : len(logs) - len(logs) // 6]

@@ -1,5 +1,5 @@
-// TensorFlow's C interface of file systems, as far as it is used here, in the layout that all releases since 2.6 share.
-// Declared anew, so that nothing of TensorFlow is needed to build.
+// The parts of TensorFlow's C interface for file systems that the plugin uses, in the layout of all releases since 2.6.
+// Declared here, so that the build needs no TensorFlow headers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct TF_FileStatistics {
   bool is_directory;
 };
 
-// An open file or a file system: the pointer is the plugin's own.
+// An open file or a file system. The pointer belongs to the plugin.
 struct TF_Handle {
   void* plugin;
 };
@@ -63,7 +63,7 @@ struct TF_FilesystemOps {
   void* transactions_and_configuration[11];
 };
 
-// One interface of a scheme: its version as two numbers, its size, its functions.
+// One function table of a scheme: ABI and API version, size in bytes, functions.
 struct TF_Table {
   int abi;
   int api;

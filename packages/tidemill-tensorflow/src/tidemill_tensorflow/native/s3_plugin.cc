@@ -1,8 +1,8 @@
-// A file system scheme of TensorFlow whose work is done in Python (`plugin.py`).
+// A TensorFlow file system plugin that passes all calls to Python (`plugin.py`).
 //
-// TensorFlow calls from threads of its own, also while the interpreter ends. A thread that asks for the interpreter
-// then would be ended in the middle of TensorFlow's code, and the process with it. So every call passes a gate, which
-// Python closes as the last of its exit handlers: it waits for the calls that are inside, and refuses all later ones.
+// TensorFlow calls the plugin from its own threads, even while the interpreter exits. A thread that enters the
+// interpreter then would be terminated inside TensorFlow's code, and the process with it. So every call passes a gate.
+// Python's last exit handler closes the gate: it waits for running calls, and all later calls are refused.
 
 #include <dlfcn.h>
 
@@ -21,13 +21,13 @@
 
 namespace tidemill {
 
-// What a call in Python reports. A code of 0 is success.
+// The result of a call into Python. A code of 0 means success.
 struct Report {
   int code;
   char text[4096];
 };
 
-// The functions of Python, in the order of `plugin.Calls`.
+// Python's callbacks, in the order of `plugin._SIGNATURES`.
 struct Calls {
   std::int64_t (*open_reader)(const char* path, Report*);
   std::int64_t (*read)(std::int64_t file, std::uint64_t offset, std::uint64_t n, char* buffer, Report*);
@@ -53,7 +53,7 @@ static std::atomic<int> inside{0};
 static std::atomic<bool> closed{false};
 static void (*set_status)(TF_Status*, int, const char*);
 
-// A call into Python: the gate around it, its report as TensorFlow's status.
+// A call into Python: enters and leaves the gate, and converts the report to TensorFlow's status.
 class Call {
  public:
   explicit Call(TF_Status* status) : status_(status) {
@@ -120,7 +120,7 @@ static TF_RandomAccessFileOps reader_functions() {
     if (!call.admitted()) return std::int64_t{0};
     std::int64_t got = calls.read(number(file), offset, n, buffer, call.report());
     if (call.succeeded() && static_cast<std::uint64_t>(got) < n) {
-      call.report()->code = TF_OUT_OF_RANGE;  // TensorFlow's sign for the end of a file
+      call.report()->code = TF_OUT_OF_RANGE;  // TensorFlow's code for the end of a file
       std::strcpy(call.report()->text, "fewer bytes than asked for are left");
     }
     return got;
@@ -209,7 +209,7 @@ static TF_FilesystemOps filesystem_functions() {
   return ops;
 }
 
-// TensorFlow frees it, by plugin_memory_free.
+// TensorFlow frees the copied functions with plugin_memory_free.
 template <typename Functions>
 static TF_Table table(const Functions& functions) {
   auto* kept = static_cast<Functions*>(std::malloc(sizeof(Functions)));
@@ -221,7 +221,7 @@ static TF_Table table(const Functions& functions) {
 
 using namespace tidemill;
 
-// Before the library is registered with TensorFlow. Returns 0, or 1 if the process has no TensorFlow.
+// Must be called before the library is registered with TensorFlow. Returns 0, or 1 if the process has no TensorFlow.
 TIDEMILL_EXPORT int tidemill_s3_prepare(const char* name, const Calls* given) {
   std::strncpy(scheme, name, sizeof(scheme) - 1);
   calls = *given;
@@ -232,10 +232,10 @@ TIDEMILL_EXPORT int tidemill_s3_prepare(const char* name, const Calls* given) {
   return set_status ? 0 : 1;
 }
 
-// Adds an entry to the answer of `Calls::children`.
+// Appends a name to the result of `Calls::children`.
 TIDEMILL_EXPORT void tidemill_s3_add(std::vector<std::string>* names, const char* name) { names->emplace_back(name); }
 
-// Refuses all calls from now on. Returns how many are still inside after so many milliseconds.
+// Refuses all calls from now on, and waits for running ones. Returns how many still run after `patience_ms`.
 TIDEMILL_EXPORT int tidemill_s3_close(int patience_ms) {
   closed.store(true);
   auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
@@ -244,10 +244,10 @@ TIDEMILL_EXPORT int tidemill_s3_close(int patience_ms) {
   return inside.load();
 }
 
-// In a forked child: calls of other threads of the parent are not inside here.
+// Called in a forked child, which has none of the parent's other threads and therefore no running calls.
 TIDEMILL_EXPORT void tidemill_s3_forked() { inside.store(0); }
 
-// TensorFlow calls it by this name.
+// TensorFlow's entry point, which it finds by this name.
 TIDEMILL_EXPORT void TF_InitPlugin(TF_FilesystemPluginInfo* info) {
   info->plugin_memory_allocate = [](std::size_t size) { return std::calloc(1, size); };
   info->plugin_memory_free = [](void* memory) { std::free(memory); };

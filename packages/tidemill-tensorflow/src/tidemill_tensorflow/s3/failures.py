@@ -1,4 +1,4 @@
-"""What S3 answers, as TensorFlow's error codes."""
+"""Map the errors of S3 and boto3 to TensorFlow's error codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "as_filesystem_error",
 ]
 
-# Of tensorflow/c/tf_status.h; `tf.errors` has an exception for each.
+# The codes of tensorflow/c/tf_status.h. `tf.errors` has one exception class per code.
 CANCELLED = 1
 UNKNOWN = 2
 INVALID_ARGUMENT = 3
@@ -56,7 +56,7 @@ class FilesystemError(Exception):
 
     Attributes:
         code: TensorFlow's error code.
-        text: What went wrong, with the path.
+        text: The error message, with the path.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -67,12 +67,12 @@ class FilesystemError(Exception):
 
 @contextmanager
 def as_filesystem_error(subject: object) -> Iterator[None]:
-    """Raise what boto3 raises inside as `FilesystemError`, with S3's own words.
+    """Convert errors that boto3 raises in the block to `FilesystemError`, with S3's own code and message.
 
     Args:
-        subject: What the words are about: a path.
+        subject: The path that the error message names.
     """
-    # Imported here: a script that never touches S3 does not pay for it.
+    # Imported here, because a script that never uses S3 must not pay for this import.
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

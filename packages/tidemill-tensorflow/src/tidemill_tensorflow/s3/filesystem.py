@@ -1,4 +1,4 @@
-"""S3 as a file system: what TensorFlow asks of one, in requests of S3."""
+"""Implement TensorFlow's file system operations with S3 requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COPY_PART_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Status:
-    """What is at a path.
+    """Status of a path.
 
     Attributes:
-        length: Bytes; 0 of a directory.
-        mtime_ns: Last change, in nanoseconds since 1970; 0 of a directory.
+        length: Size in bytes; 0 for a directory.
+        mtime_ns: Time of the last change, in nanoseconds since 1970; 0 for a directory.
         is_directory: Whether keys begin with the path and a slash, or the path is a bucket.
     """
 
@@ -40,10 +40,10 @@ _DIRECTORY = Status(0, 0, is_directory=True)
 
 
 class S3Filesystem:
-    """The operations by path. Endpoint, region and keys come from where boto3 looks for them.
+    """File system operations by path. Endpoint, region and keys come from boto3's own configuration.
 
-    S3 has no directories: one is there as long as a key begins with its name. A directory that this process has made
-    counts as there, too, and is not written to S3.
+    S3 has no directories. A directory exists here while a key begins with its name and a slash, or after this process
+    has created it. Creating a directory writes nothing to S3.
     """
 
     def __init__(self) -> None:
@@ -52,28 +52,28 @@ class S3Filesystem:
         self._made: set[Location] = set()
 
     def open_reader(self, path: str) -> ObjectReader:
-        """Return a reader. Whether the object is there shows with the first read."""
+        """Return a reader. A missing object raises an error at the first read, not here."""
         return ObjectReader(self._client, Location.parse(path))
 
     def open_writer(self, path: str, *, append: bool) -> ObjectWriter:
-        """Return a writer, which begins with nothing or goes on behind what is there."""
+        """Return a writer of an empty object, or with ``append`` a writer that continues the existing object."""
         return ObjectWriter(self._client, Location.parse(path), append=append)
 
     def create_directory(self, path: str) -> None:
-        """Note that a directory is there.
+        """Create a directory, for this process only.
 
         Raises:
-            FilesystemError: There is no such bucket.
+            FilesystemError: The bucket does not exist.
         """
         location = Location.parse(path)
         self._bucket(location)
         self._made.add(location)
 
     def status(self, path: str) -> Status:
-        """Return what is at a path.
+        """Return the status of a path.
 
         Raises:
-            FilesystemError: Nothing, or it may not be looked at.
+            FilesystemError: The path does not exist, or S3 refuses access to it.
         """
         location = Location.parse(path)
         if not location.key:
@@ -91,10 +91,10 @@ class S3Filesystem:
         return Status(found["ContentLength"], int(found["LastModified"].timestamp() * 1e9), is_directory=False)
 
     def children(self, path: str) -> list[str]:
-        """Return the names in a directory, without those below them.
+        """Return the names of a directory's direct children.
 
         Raises:
-            FilesystemError: There is no such directory.
+            FilesystemError: The directory does not exist.
         """
         location = Location.parse(path)
         names: list[str] = []
@@ -109,7 +109,7 @@ class S3Filesystem:
         """Delete an object.
 
         Raises:
-            FilesystemError: The object does not exist, or it may not be deleted.
+            FilesystemError: The object does not exist, or S3 refuses to delete it.
         """
         location = Location.parse(path)
         if self.status(path).is_directory:
@@ -121,17 +121,17 @@ class S3Filesystem:
         """Delete an empty directory.
 
         Raises:
-            FilesystemError: It is not empty.
+            FilesystemError: The directory is not empty.
         """
         if self.children(path):
             raise FilesystemError(FAILED_PRECONDITION, f"{Location.parse(path)} is not empty")
         self._made.discard(Location.parse(path))
 
     def delete_recursively(self, path: str) -> None:
-        """Delete a directory with all that is in it.
+        """Delete a directory and everything in it.
 
         Raises:
-            FilesystemError: The directory does not exist, or one of its objects may not be deleted.
+            FilesystemError: The directory does not exist, or S3 refuses to delete one of its objects.
         """
         location = Location.parse(path)
         if not self.status(path).is_directory:
@@ -149,15 +149,15 @@ class S3Filesystem:
         """Copy an object inside S3.
 
         Raises:
-            FilesystemError: The object does not exist, or the copy is refused.
+            FilesystemError: The object does not exist, or S3 refuses the copy.
         """
         self._copy(Location.parse(source), Location.parse(target))
 
     def rename(self, source: str, target: str) -> None:
-        """Move an object, or all objects of a directory. S3 has no such operation: they are copied, then deleted.
+        """Move an object, or all objects of a directory. S3 cannot rename, so the objects are copied, then deleted.
 
         Raises:
-            FilesystemError: There is nothing, or a request is refused. Nothing is deleted before all is copied.
+            FilesystemError: The source does not exist, or S3 refuses a request. If a copy fails, nothing is deleted.
         """
         old, new = Location.parse(source), Location.parse(target)
         if not self.status(source).is_directory:
@@ -175,7 +175,7 @@ class S3Filesystem:
 
     @property
     def _client(self) -> Any:
-        """boto3's client of this process: a forked child must not use the connections of its parent."""
+        """boto3's client of this process. A forked child gets a new one, and not its parent's connections."""
         with self._lock:
             if self._process != os.getpid():
                 self._made_client = _make_client()
@@ -216,7 +216,10 @@ class S3Filesystem:
 
 
 def _copies() -> Any:
-    """One request an object, as long as S3 allows it: the service copies no bytes then, but those of parts it does."""
+    """Return copy settings with one request per object up to S3's limit.
+
+    For a whole object the service copies no bytes; for the parts of a multipart copy it does.
+    """
     from boto3.s3.transfer import TransferConfig  # imports as much as boto3 itself
 
     return TransferConfig(multipart_threshold=_WHOLE_COPY_BYTES + 1, multipart_chunksize=_COPY_PART_BYTES)
@@ -227,7 +230,7 @@ def _is_within(location: Location, directory: Location) -> bool:
 
 
 def _make_client() -> Any:
-    # Imported here: a script that never touches S3 does not pay for it.
+    # Imported here, because a script that never uses S3 must not pay for this import.
     import boto3
     from botocore.config import Config
 
@@ -235,7 +238,7 @@ def _make_client() -> Any:
         "max_pool_connections": _MAX_CONNECTIONS,
         "retries": {"mode": "standard", "max_attempts": 5},
     }
-    # The signature covers what is sent; older releases of botocore do not know these.
+    # No extra checksums, because the signature covers the request. Older botocore releases do not have these settings.
     checksums: dict[str, Any] = {
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",

@@ -1,4 +1,4 @@
-"""Paths as TensorFlow gives them, as bucket and key."""
+"""Parse ``s3://`` paths into bucket and key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SCHEME = "s3"
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A place in S3: an object, a directory (all keys that begin with a prefix), or a whole bucket.
+    """Location of an object, of a directory (all keys with a prefix), or of a bucket.
 
     Attributes:
         bucket: Name of the bucket.
-        key: Without a slash at its end; empty for the bucket itself.
+        key: Key without a trailing slash; empty for the bucket itself.
     """
 
     bucket: str
@@ -25,7 +25,7 @@ class Location:
 
     @classmethod
     def parse(cls, path: str) -> Location:
-        """Return the place of a path such as ``s3://bucket/prefix/key``.
+        """Return the location of a path such as ``s3://bucket/prefix/key``.
 
         Raises:
             FilesystemError: The path names no bucket.
@@ -38,16 +38,16 @@ class Location:
 
     @property
     def prefix(self) -> str:
-        """What the keys in this directory begin with."""
+        """Prefix of all keys in this directory; empty for a bucket."""
         return f"{self.key}/" if self.key else ""
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Bucket and key, as boto3 takes them."""
+        """Bucket and key as keyword arguments of boto3."""
         return {"Bucket": self.bucket, "Key": self.key}
 
     def child(self, key: str) -> Location:
-        """Return the place of another key of the same bucket."""
+        """Return the location of another key in the same bucket."""
         return Location(self.bucket, key)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The seam to TensorFlow: its C interface of file systems, answered in Python (`native/s3_plugin.cc`)."""
+"""Register ``s3://`` with TensorFlow: `native/s3_plugin.cc` passes TensorFlow's file system calls to Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SOURCES", "register"]
 
 SOURCES = NativeSources("s3", Path(__file__).resolve().parents[1] / "native")
 _PATIENCE_MS = 10_000
-"""How long the end of the interpreter waits for requests that are under way."""
+"""Time in milliseconds that the interpreter's exit waits for calls in progress."""
 _TEXT_BYTES = 4096
 
 
@@ -62,7 +62,7 @@ class _Calls(ctypes.Structure):
 
 
 class _Bridge:
-    """What the library calls, by name. Open files are numbers there."""
+    """Methods that the native library calls, by name. The library refers to open files by number."""
 
     def __init__(self, filesystem: S3Filesystem, add: Callable[[int, bytes], None]) -> None:
         self._filesystem = filesystem
@@ -131,12 +131,12 @@ class _Bridge:
 
 
 def register() -> None:
-    """Make ``s3://`` a file system of the TensorFlow that this process has imported, unless it has one.
+    """Register ``s3://`` with the imported TensorFlow, unless TensorFlow already has this scheme.
 
     Raises:
-        CompileError: The library is neither in the wheel nor can it be compiled.
-        OSError: The library cannot be written or loaded.
-        tf.errors.OpError: TensorFlow refuses it.
+        CompileError: The native library is not in the wheel, and cannot be compiled.
+        OSError: The native library cannot be written or loaded.
+        tf.errors.OpError: TensorFlow refuses the native library.
     """
     import tensorflow as tf
 
@@ -145,7 +145,7 @@ def register() -> None:
 
     path, _ = find_library(SOURCES)
     library = ctypes.CDLL(str(path))
-    # With the interpreter's lock held: it is called once for each name of a directory.
+    # PyDLL keeps the interpreter's lock, which saves time because `add` is called once per name of a directory.
     add = ctypes.PyDLL(str(path)).tidemill_s3_add
     add.argtypes, add.restype = (ctypes.c_void_p, ctypes.c_char_p), None
     bridge = _Bridge(S3Filesystem(), add)
@@ -158,11 +158,11 @@ def register() -> None:
 
 
 _registered: list[tuple[ctypes.CDLL, _Calls]] = []
-"""TensorFlow calls these until the process ends."""
+"""Libraries and callbacks, kept because TensorFlow calls them until the process ends."""
 
 
-# Exit handlers run backwards: if this module is imported before TensorFlow, those of TensorFlow and of the script,
-# which may still write, run before this one.
+# Exit handlers run in reverse order. If this module is imported before TensorFlow, this handler runs after the handlers
+# of TensorFlow and of the script, which may still write files.
 @atexit.register
 def _close() -> None:
     for library, _ in _registered:
@@ -174,7 +174,7 @@ def _memory(address: int, count: int) -> memoryview:
 
 
 def _reporting(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The function as C calls it: what it raises goes into the report, which is the last argument."""
+    """Return the function for calls from C: an exception is stored in the report, which is the last argument."""
 
     def call(*arguments: Any) -> int | None:
         report = arguments[-1].contents
@@ -184,7 +184,7 @@ def _reporting(function: Callable[..., int | None]) -> Callable[..., int | None]
             report.code, text = error.code, error.text
         except KeyboardInterrupt:
             report.code, text = CANCELLED, "interrupted"
-        except BaseException as error:  # noqa: BLE001 - nothing may pass into C: TensorFlow raises it from the report
+        except BaseException as error:  # noqa: BLE001 - C cannot handle it; TensorFlow raises the reported error
             report.code, text = INTERNAL, f"{type(error).__name__}: {error}"
         report.text = text.encode(errors="replace")[: _TEXT_BYTES - 1]
         return 0

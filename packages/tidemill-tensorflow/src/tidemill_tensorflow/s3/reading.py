@@ -1,4 +1,4 @@
-"""Reading an object: ranged requests, with more and more read ahead while the reader goes on without a jump."""
+"""Read an object by ranged requests, with a growing read-ahead while reads are sequential."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["ObjectReader"]
 
 MIN_AHEAD = 256 * 1024
 MAX_AHEAD = 8 * 1024 * 1024
-"""Bytes of a read-ahead request: at first, and at most."""
+"""Size of a read-ahead request, in bytes: the first one, and the largest one."""
 _CHUNK = 1024 * 1024
 _ATTEMPTS = 5
 _NOTHING = memoryview(b"")
 
 
 class ObjectReader:
-    """One open object. TensorFlow reads from several threads at once.
+    """Open object. TensorFlow reads it from several threads at once.
 
-    The object is pinned by its ETag with the first request: a reader never sees half of an old and half of a new one.
+    Requests after the first one require the same ETag, so that a reader never mixes an old object with a new one.
     """
 
     def __init__(self, client: Any, location: Location) -> None:
@@ -36,10 +36,10 @@ class ObjectReader:
         self._ahead = MIN_AHEAD
 
     def read_into(self, offset: int, target: memoryview) -> int:
-        """Fill `target` from `offset` on, and return how many bytes there were: fewer only at the end.
+        """Read bytes from `offset` into `target`, and return their number: less than its size only at the end.
 
         Raises:
-            FilesystemError: There is no such object, it was replaced after the first read, or S3 does not answer.
+            FilesystemError: The object does not exist, was replaced after the first read, or S3 does not answer.
         """
         if len(target) > MAX_AHEAD:
             return self._fetch(offset, target)
@@ -51,7 +51,7 @@ class ObjectReader:
             return done
 
     def discard(self) -> None:
-        """Forget what was read ahead."""
+        """Discard the bytes that were read ahead."""
         self._window = _NOTHING
 
     def _is_end(self, offset: int) -> bool:
@@ -66,7 +66,7 @@ class ObjectReader:
         return len(found)
 
     def _move_window(self, offset: int, wanted: int) -> None:
-        """Fetch the window that begins at `offset`: a larger one if it follows the last one directly."""
+        """Fetch the read-ahead window at `offset`. The window doubles if it directly follows the last one."""
         goes_on = len(self._window) > 0 and offset == self._window_start + len(self._window)
         self._ahead = min(2 * self._ahead, MAX_AHEAD) if goes_on else MIN_AHEAD
         length = max(wanted, self._ahead)
@@ -76,7 +76,7 @@ class ObjectReader:
         self._window, self._window_start = room[: self._fetch(offset, room)], offset
 
     def _fetch(self, offset: int, target: memoryview) -> int:
-        """Read from S3 into `target`; continue after a broken connection at the last byte."""
+        """Read from S3 into `target`. After a broken connection, continue behind the last byte received."""
         done = 0
         for attempt in range(_ATTEMPTS):
             try:
@@ -90,7 +90,7 @@ class ObjectReader:
         return done
 
     def _pieces(self, offset: int, length: int) -> Any:
-        """The bytes of a range as they arrive; nothing behind the end."""
+        """Yield the bytes of a range as they arrive; nothing if the range is behind the end of the object."""
         if length <= 0 or self._is_end(offset):
             return
         parameters = {**self._location.parameters, "Range": f"bytes={offset}-{offset + length - 1}"}

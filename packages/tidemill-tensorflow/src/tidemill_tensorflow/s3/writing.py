@@ -1,4 +1,4 @@
-"""Writing an object: parts are uploaded while the script goes on, and the object appears whole or not at all."""
+"""Write an object: parts are uploaded while the script continues, and the object becomes visible only as a whole."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tidemill_tensorflow.s3.location import Location
 __all__ = ["ObjectWriter"]
 
 PART_SIZE = 16 * 1024 * 1024
-"""Bytes of the first parts of a multipart upload; an object that is not larger is put by one request."""
+"""Size in bytes of the first 1,000 parts of a multipart upload. Smaller objects are written by one request."""
 _PARTS_PER_SIZE = 1000
-"""After so many parts they get larger by `PART_SIZE`: S3 takes 10,000 of them, so an object may have 880 GB."""
+"""Number of parts after which parts grow by `PART_SIZE`. S3 allows 10,000 parts, so an object may have 880 GB."""
 _MAX_COPY = 4 * 1024 * 1024 * 1024
 _UPLOADS_AT_ONCE = 2
 
 
 class ObjectWriter:
-    """One object that is being written.
+    """Object that is being written.
 
-    What was flushed is an object that others can read. Writing more after that keeps it until the next flush or the
-    close, which replace it: a large one is not sent again, the service copies it.
+    A flush makes all bytes so far a readable object. The next flush or the close replaces that object. Flushed bytes of
+    a large object are not sent again; the service copies them.
 
-    One thread writes at a time: TensorFlow sees to that.
+    TensorFlow ensures that only one thread writes at a time.
     """
 
     def __init__(self, client: Any, location: Location, *, append: bool) -> None:
         """Begin with an empty object, or with the existing content.
 
         Raises:
-            FilesystemError: What is there cannot be read.
+            FilesystemError: The existing object cannot be read.
         """
         self._client = client
         self._location = location
@@ -40,20 +40,20 @@ class ObjectWriter:
         self._upload: _MultipartUpload | None = None
         self._position = 0
         self._published: int | None = None
-        """Length of the object that others can see, None if there is none of this writer's."""
+        """Length of the object at the last flush; None if this writer has not flushed yet."""
         if append:
             self._take_over()
 
     @property
     def position(self) -> int:
-        """How many bytes the object has so far."""
+        """Number of bytes written so far, including existing content."""
         return self._position
 
     def append(self, data: memoryview) -> None:
-        """Add bytes.
+        """Append bytes.
 
         Raises:
-            FilesystemError: An upload failed, of these or of earlier bytes.
+            FilesystemError: The upload of these bytes or of earlier ones failed.
         """
         while data:
             size = self._part_size
@@ -65,7 +65,7 @@ class ObjectWriter:
                 self._send_part()
 
     def flush(self) -> None:
-        """Make everything so far an object that others can read.
+        """Make all bytes so far a readable object.
 
         Raises:
             FilesystemError: An upload failed.
@@ -84,7 +84,7 @@ class ObjectWriter:
         self._published = self._position
 
     def close(self) -> None:
-        """Write the rest. If that fails, the object stays as it was."""
+        """Write the remaining bytes. If that fails, the object stays as it was."""
         try:
             self.flush()
         except BaseException:
@@ -92,7 +92,7 @@ class ObjectWriter:
             raise
 
     def discard(self) -> None:
-        """Discard the data that was not flushed."""
+        """Discard the bytes that were not flushed."""
         self._buffer = bytearray()
         if self._upload is not None:
             upload, self._upload = self._upload, None
@@ -100,7 +100,7 @@ class ObjectWriter:
 
     @property
     def _continues_large_object(self) -> bool:
-        """Whether the beginning of the object is only in S3, not in the buffer."""
+        """Whether the first bytes of the object are in S3, and no longer in the buffer."""
         return self._position > len(self._buffer)
 
     @property
@@ -117,7 +117,7 @@ class ObjectWriter:
         self._upload.send(data)
 
     def _take_over(self) -> None:
-        """Go on behind the last byte of the object that is there."""
+        """Continue behind the last byte of the existing object, if there is one."""
         try:
             with as_filesystem_error(self._location):
                 found = self._client.head_object(**self._location.parameters)
@@ -133,7 +133,7 @@ class ObjectWriter:
 
 
 class _MultipartUpload:
-    """One multipart upload. Two parts are on their way while the next is filled."""
+    """Multipart upload. Two parts are uploaded while the next part is filled."""
 
     def __init__(self, client: Any, location: Location) -> None:
         self._client = client
@@ -145,30 +145,30 @@ class _MultipartUpload:
 
     @property
     def parts(self) -> int:
-        """How many parts were begun."""
+        """Number of parts whose upload has begun."""
         return len(self._sent)
 
     def copy(self, length: int) -> None:
-        """Make the first bytes of the object that is there the first parts of the new one."""
+        """Copy the first bytes of the existing object into the first parts of the new object."""
         for start in range(0, length, _MAX_COPY):
             last = min(start + _MAX_COPY, length) - 1
             self._submit(self._copy_part, f"bytes={start}-{last}")
 
     def send(self, data: bytearray) -> None:
-        """Begin to upload the next part, as soon as there is room for it.
+        """Start the upload of the next part; first wait until fewer than two uploads are running.
 
         Raises:
-            FilesystemError: An earlier part could not be uploaded.
+            FilesystemError: The upload of an earlier part failed.
         """
         if self.parts >= _UPLOADS_AT_ONCE:
             self._sent[-_UPLOADS_AT_ONCE].result()
         self._submit(self._send_part, data)
 
     def complete(self) -> None:
-        """Make the parts one object.
+        """Complete the upload, which makes one object of the parts.
 
         Raises:
-            FilesystemError: A part could not be uploaded, or S3 refuses. Nothing is left of the upload then.
+            FilesystemError: The upload of a part failed, or S3 refuses. All parts are then removed.
         """
         try:
             parts = [{"PartNumber": number, "ETag": sent.result()} for number, sent in enumerate(self._sent, 1)]
@@ -180,7 +180,7 @@ class _MultipartUpload:
         self._pool.shutdown()
 
     def abort(self) -> None:
-        """Remove what was uploaded. If that fails, say so: nothing else will remove the parts."""
+        """Remove the uploaded parts. If that fails, log it, because nothing else removes them."""
         self._pool.shutdown(wait=True)
         try:
             with as_filesystem_error(self._location):
@@ -188,7 +188,7 @@ class _MultipartUpload:
         except FilesystemError as error:
             if error.code == NOT_FOUND:  # removed by someone else
                 return
-            # A line, not an error: the caller is about to learn of the failure that made the upload end.
+            # Logged, not raised: the caller raises the error that ended the upload.
             sys.stderr.write(
                 f"tidemill: the unfinished upload {self._id} of {self._location} stays in S3 and takes space there:"
                 f" {error}. Remove it with AbortMultipartUpload\n"

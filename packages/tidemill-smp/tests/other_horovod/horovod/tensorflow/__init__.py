@@ -1,4 +1,4 @@
-"""An imitation of `horovod.tensorflow` after its public documentation, to test a Horovod other than tidemill-horovod.
+"""Imitation of `horovod.tensorflow` by its public documentation, to test a Horovod other than tidemill-horovod.
 
 It is as strict as Horovod: `init` requires the ranks of the group as a list, None cannot be reduced, and variables are
 tf.Variables. Its arrays use the data-parallel group of `smp`. `handed_in` records the arguments of its calls.
@@ -17,7 +17,7 @@ _ranks: list[int] | None = None
 
 
 class Compression:
-    """How tensors travel."""
+    """Formats in which tensors are sent."""
 
     none = "none"
 
