@@ -12,9 +12,13 @@ def test_the_gpus_are_those_that_are_visible(visible, count):
     assert Devices.present({"CUDA_VISIBLE_DEVICES": visible}).num_gpus == count
 
 
-def test_without_the_variable_nvidia_smi_counts_them(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 2), ("1", 1), ("0,1", 2), ("", 0), ("-1", 0), ("0,-1,1", 1), ("0,1,2", 2)]
+)
+def test_gpus_that_are_hidden_from_cuda_or_not_there_are_not_counted(visible, count, tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'GPU 0: Tide (UUID: GPU-a)'\necho 'GPU 1: Tide (UUID: GPU-b)'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert Devices.present({}).num_gpus == 2
+    variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert Devices.present(variables).num_gpus == count

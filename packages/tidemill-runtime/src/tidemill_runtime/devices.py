@@ -27,20 +27,23 @@ class Devices:
 
     @classmethod
     def present(cls, variables: Mapping[str, str]) -> Devices:
-        """Count the CPUs of the affinity mask, GPUs, and Neuron cores.
+        """Count CPUs of the affinity mask, GPUs and Neuron cores.
 
         Args:
-            variables: The container's environment. CUDA_VISIBLE_DEVICES in it names the GPUs; if unset,
-                nvidia-smi does.
+            variables: The container's environment. CUDA_VISIBLE_DEVICES hides GPUs of those that nvidia-smi lists;
+                without nvidia-smi, the GPUs are those that it names.
         """
         return cls(len(os.sched_getaffinity(0)), _count_gpus(variables.get("CUDA_VISIBLE_DEVICES")), _count_neurons())
 
 
 def _count_gpus(visible: str | None) -> int:
-    if visible is not None:
-        names = [name.strip() for name in visible.split(",")]
-        return len(names[: names.index("-1")] if "-1" in names else [name for name in names if name])
-    return sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
+    listed = sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
+    if visible is None:
+        return listed
+    names = [name.strip() for name in visible.split(",")]
+    # CUDA ignores -1 and what follows it.
+    shown = sum(bool(name) for name in (names[: names.index("-1")] if "-1" in names else names))
+    return min(shown, listed) if listed else shown
 
 
 def _count_neurons() -> int:
