@@ -283,6 +283,8 @@ def conversation(chance: random.Random) -> list[bytes]:
 def damaged(data: bytes, chance: random.Random) -> bytes:
     made = bytearray(data)
     for _ in range(chance.choice((0, 1, 1, 3))):
+        if not made:  # a short frame was cut away
+            break
         at = chance.randrange(len(made))
         if chance.random() < 0.7:
             made[at] ^= 1 << chance.randrange(8)
