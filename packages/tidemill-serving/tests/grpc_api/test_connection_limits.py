@@ -72,6 +72,9 @@ class Transport:
         self.is_open = True
         self.reads = True
 
+    def is_closing(self) -> bool:
+        return not self.is_open
+
     def write(self, data: bytes) -> None:
         assert self.is_open
         self.written += data

@@ -61,7 +61,8 @@ class Sender:
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
-            self._transport.write(data)
+            if not self._transport.is_closing():  # an answer may be queued in the turn that ends the connection
+                self._transport.write(data)
 
     def answer(self, call: Call, message: bytes) -> None:
         """Send a message as the answer of a call."""
