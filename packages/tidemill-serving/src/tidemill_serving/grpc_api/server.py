@@ -50,6 +50,7 @@ _RUNNING: dict[str, tuple[str, Callable[[Any, Servable, Run], Any]]] = {
     "Regress": ("RegressionRequest", regress),
     "MultiInference": ("MultiInferenceRequest", multi_inference),
 }
+_CLOCK_S = 0.001  # how finely the event loop's clock counts: less time than this is none
 _TOO_LATE = "the model did not answer within the deadline of the call"
 
 
@@ -250,7 +251,7 @@ class GrpcServer:
 
     def _called(self, method: _Answer, call: Call) -> bytes:
         left_s = self._left_s(call)
-        if left_s <= 0:
+        if left_s <= _CLOCK_S:
             raise TimeoutError
         message = call.message(limit_bytes=self._settings.limits.body_bytes)
         return bytes(method(message, left_s).SerializeToString())
