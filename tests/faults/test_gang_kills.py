@@ -127,7 +127,8 @@ class Gang:
         self._check_nothing_left(directory)
 
     def _check_nothing_left(self, directory: Path) -> None:
-        assert not self._processes_of(self.job_id)
+        # A shim may still be exiting when the service reads its result.
+        self._wait_until(lambda: not self._processes_of(self.job_id), "the end of the job's processes")
         assert not list(directory.glob("network.*")), "no network is told of"
         assert not list(directory.rglob("*.tmp")), "nothing half written is left"
         assert not users_of_mounts(str(directory))

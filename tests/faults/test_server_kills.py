@@ -77,6 +77,11 @@ def processes_of(name: str) -> list[str]:
     return found
 
 
+def wait_for_no_process(victim: Victim, name: str) -> None:
+    """Wait until no process of the job is left: a shim may still be exiting when the service reads its result."""
+    victim.jobs.wait_until(lambda: not processes_of(name), lambda: f"the end of {processes_of(name)}")
+
+
 def model_servers(victim: Victim) -> list[int]:
     """Return the processes of the only endpoint's model server; other tests on this machine may have others."""
     [directory] = InstanceDirectory.all_below(victim.service.state_dir)
@@ -103,7 +108,7 @@ def check_finished(victim: Victim, name: str, status: str = "Completed") -> None
     ends = [t["Status"] for t in job["SecondaryStatusTransitions"] if t["Status"] in ("Completed", "Failed", "Stopped")]
     assert len(ends) == 1
     directory = victim.state_dir / "jobs" / job_directory(victim, name)
-    assert not processes_of(directory.name)
+    wait_for_no_process(victim, directory.name)
     victim.jobs.wait_until((directory / "published.json").exists, "the clean-up")
     assert not list(directory.rglob("*.tmp")), "nothing half written is left"
 
@@ -142,7 +147,7 @@ def kill_while_stopping(victim: Victim, point: str) -> None:
     victim.revive()
     job = victim.jobs.wait(name)
     assert job["TrainingJobStatus"] == "Stopped"
-    assert not processes_of(job_directory(victim, name))
+    wait_for_no_process(victim, job_directory(victim, name))
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
