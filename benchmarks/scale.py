@@ -77,6 +77,12 @@ class Connection:
         self._address = urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
     async def ask(self, request: bytes) -> dict[str, Any]:
         """Send a request, and return the JSON of the answer."""
         if self._streams is None:
@@ -136,10 +142,10 @@ async def hollow_agent(data: bytes, url: str, counts: dict[str, int]) -> None:
             counts["reports"] += 1
         except (OSError, EOFError, RuntimeError) as error:
             counts["failed"] += 1
+            connection.close()
             if "409" in str(error)[:20]:
                 counts["over"] = counts.get("over", 0) + 1
                 return
-            connection = Connection(url)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
 

@@ -41,6 +41,9 @@ __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
+_LAUNCHES_AT_ONCE = 4
+"""Launches at the same time: fewer than the threads of `asyncio.to_thread`, so that reports of agents find a free one."""
+
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
 _BUSY_S = 10.0
 _KEY_MARGIN_S = 3600.0
@@ -95,6 +98,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
+        self._launching = asyncio.Semaphore(_LAUNCHES_AT_ONCE)
 
     def _runs(self, job: TrainingJob) -> bool:
         return any(self._launched(ref) for ref in instances_of(job))
@@ -286,13 +290,14 @@ class TrainingDriver(JobDriver[TrainingJob]):
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
         keys = await self._credentials.issue(job, lifetime_s=runtime_s + _KEY_MARGIN_S)
         variables = {**self._service_variables, **keys.variables}
-        specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
-        left_s = run_time_left_s(job, self._clock.now_ms())
-        if job.attempt > 1:
-            specs = tuple(replace(spec, max_runtime_s=max(1.0, left_s)) for spec in specs)
-        faults.point("control.launch.before")
-        await asyncio.to_thread(self._executor.launch, specs)
-        faults.point("control.launch.after")
+        async with self._launching:
+            specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
+            left_s = run_time_left_s(job, self._clock.now_ms())
+            if job.attempt > 1:
+                specs = tuple(replace(spec, max_runtime_s=max(1.0, left_s)) for spec in specs)
+            faults.point("control.launch.before")
+            await asyncio.to_thread(self._executor.launch, specs)
+            faults.point("control.launch.after")
         await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     def _launched(self, ref: InstanceRef) -> bool:
