@@ -41,11 +41,9 @@ __all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
-_LAUNCHES_AT_ONCE = 4
-"""Launches at the same time: fewer than the threads of `asyncio.to_thread`, so that reports of agents find a free one."""
-
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
 _BUSY_S = 10.0
+_LAUNCHES_AT_ONCE = 4  # fewer than the threads of asyncio.to_thread, so that reports of agents find a free one
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
 _OURS = "InternalServerError"
