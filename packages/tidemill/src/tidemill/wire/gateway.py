@@ -8,6 +8,7 @@ failure without details.
 import asyncio
 import hashlib
 import hmac
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class Gateway:
         clock: Clock for the age of signatures.
         is_certain: Returns whether no other service can have taken over. Default: none can.
         limits: Maximum sizes of bodies.
+        health: Members of the answer to ``GET /healthz``. Default: that request is one for a bucket.
         strict_region: Whether to refuse signatures made for another region.
     """
 
@@ -79,6 +81,7 @@ class Gateway:
         clock: Clock | None = None,
         is_certain: Callable[[], bool] | None = None,
         limits: BodyLimits | None = None,
+        health: Mapping[str, str] | None = None,
         strict_region: bool = False,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
@@ -88,6 +91,7 @@ class Gateway:
         self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
         self._is_certain = is_certain
         self._limits = limits or BodyLimits()
+        self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers: dict[str, RestRouter] = {}
 
     @property
@@ -110,6 +114,10 @@ class Gateway:
         if scope["type"] != "http":
             raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
         request = Request(scope)
+        if self._health is not None and _asks_for_health(scope):
+            reply = HttpReply(200, [(b"content-type", b"application/json")], self._health)
+            await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=False)
+            return
         state = _RequestState(request, receive, str(uuid.uuid4()))
         reply = await self._reply(state)
         is_s3 = state.match.service == "s3"
@@ -323,6 +331,19 @@ class _RequestState:
     @body_is_read.setter
     def body_is_read(self, value: bool) -> None:
         self._body_is_read = value
+
+
+def _asks_for_health(scope: Mapping[str, Any]) -> bool:
+    """Return whether this is ``GET /healthz``, the one request that need not be signed.
+
+    It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.
+    """
+    return (
+        scope.get("path") == "/healthz"
+        and scope.get("method") in ("GET", "HEAD")
+        and not scope.get("query_string")
+        and not any(name == b"authorization" for name, _ in scope["headers"])
+    )
 
 
 def _hide_chunking(request: Request, stream: BodyStream) -> None:
