@@ -8,11 +8,10 @@ from sqlalchemy.exc import DBAPIError
 
 from tidemill.core import faults
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.pooled import NotCommitted, PooledDatabase, reason_of
+from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, reason_of
 from tidemill.store.database.revisions import bring_up_to_date
 from tidemill.store.database.sqlite import engine as sqlite
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
-from tidemill.store.database.writer import PendingWork
 
 __all__ = ["SqliteDatabase"]
 
