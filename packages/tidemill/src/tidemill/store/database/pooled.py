@@ -1,8 +1,8 @@
 """Base of databases with one writer thread and many readers, whose connections come from SQLAlchemy engines.
 
-The writer runs all works that wait as one group in one transaction, each in its own savepoint, and commits once. So many
-durable writes cost one fsync. The database defines what a commit is and what happens if it fails. A reader borrows an
-idle connection, or opens one, for one transaction.
+The writer runs all works that wait as one group: in one transaction, each in its own savepoint, with one commit. So
+many durable writes cost one fsync. The database defines what a commit is and what happens if it fails. A reader borrows
+an idle connection, or opens one, for one transaction.
 """
 
 import asyncio
