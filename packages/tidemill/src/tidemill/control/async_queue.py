@@ -24,8 +24,7 @@ from tidemill.core.hosting import Endpoint
 from tidemill.core.names import S3Uri
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError, ServiceUnavailable
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Query, RecordStore
 

@@ -19,9 +19,9 @@ from tidemill.services.s3.conditions import copy_precondition, write_preconditio
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.listing import encoder_of
 from tidemill.services.s3.ranges import copy_range
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes, PartInfo, UploadInfo
+from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
+from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
 from tidemill.wire.bodies.checksums import Checksum
 from tidemill.wire.exchange import Context, Handler, Reply

@@ -8,7 +8,7 @@ from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.checksums import checksum_members
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
-from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 

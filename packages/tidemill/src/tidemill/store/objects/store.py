@@ -23,9 +23,8 @@ from tidemill.store.objects.commits import Commits, Work
 from tidemill.store.objects.contents import Contents, Elsewhere
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
-from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
-from tidemill.store.objects.rows import ListedObject, ObjectAttributes, ObjectInfo
 
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
 
