@@ -19,8 +19,7 @@ from tidemill.errors import AwsError
 from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.commits import Commits, Work
-from tidemill.store.objects.contents import Contents, Elsewhere
+from tidemill.store.objects.contents import Commits, Contents, Elsewhere, Work
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
 from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
