@@ -67,7 +67,7 @@ class MultipartOperations:
         upload = self._open(request)
         body = request["Body"]
         async with self._objects.contents.disk.receive(body, size_bytes=body.size_bytes or 0) as content:
-            checksums = checksum_members(body.checksums)
+            checksums = dict(body.checksums)
             if upload.algorithm and member_of(upload.algorithm) not in checksums:
                 raise AwsError(
                     f"the upload was begun with ChecksumAlgorithm={upload.algorithm}, but this part carries"
