@@ -9,8 +9,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
 from tidemill.wire.bodies.body import BodyStream
-from tidemill.wire.protocols import strict_json
-from tidemill.wire.protocols.parse_json import compile_json
+from tidemill.wire.protocols.parse_json import compile_json, load_json
 from tidemill.wire.protocols.parse_xml import compile_xml, parse_document, parse_scalar
 from tidemill.wire.request import Request
 
@@ -81,7 +80,7 @@ def _structure_reader(shape: StructureShape, form: str) -> _FromBody:
         from_xml = compile_xml(shape)
         return lambda body, unknown: from_xml(parse_document(body)) if body else {}
     from_json = compile_json(shape)
-    return lambda body, unknown: from_json(strict_json.loads(body), None, unknown) if body else {}
+    return lambda body, unknown: from_json(load_json(body), None, unknown) if body else {}
 
 
 def _query_reader(name: str, member: Shape, code: str) -> _FromHead:
