@@ -13,7 +13,7 @@ from tidemill.wire.match import RestRouter
 from tidemill.wire.operations import operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
-from tidemill.wire.protocols.parse_xml import parse_document, parse_scalar
+from tidemill.wire.protocols.parse_rest import parse_document, parse_scalar
 from tidemill.wire.protocols.serialize_xml import escape
 from tidemill.wire.reply import header_pairs
 from tidemill.wire.request import Request
