@@ -21,13 +21,12 @@ from tidemill.errors import AwsError, ServiceUnavailable, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
-from tidemill.wire.guard import Guard
 from tidemill.wire.match import Match, RestRouter, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
 from tidemill.wire.reply import HttpReply, Send, header_pairs, send_reply
-from tidemill.wire.request import Request
+from tidemill.wire.request import Guard, Request
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 from tidemill.wire.validation.validate import refuse_invalid
