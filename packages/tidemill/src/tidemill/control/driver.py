@@ -17,7 +17,7 @@ from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
 from tidemill.control.gpus import GpusMissing, plan_gpus
-from tidemill.control.job_driver import JobDriver
+from tidemill.control.work_queue import JobDriver
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher

@@ -16,7 +16,7 @@ import structlog
 from tidemill.control.channels import Channels
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.job_driver import JobDriver
+from tidemill.control.work_queue import JobDriver
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
 from tidemill.control.slots import Slots
