@@ -24,12 +24,11 @@ from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
 from tidemill.server.asgi import LIMITS, AsgiApp, AsgiServer
-from tidemill.server.descriptors import connections_allowed, make_room_for_agents
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
 from tidemill.server.keys import Keys
-from tidemill.server.listener import listener_url, listening, moved_port
+from tidemill.server.listener import connections_allowed, listener_url, listening, make_room_for_agents, moved_port
 from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
