@@ -17,11 +17,11 @@ from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
 from tidemill.control.gpus import GpusMissing, plan_gpus
-from tidemill.control.work_queue import JobDriver
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.control.slots import Slots
+from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.retries import (

@@ -16,7 +16,6 @@ import structlog
 from tidemill.control.channels import Channels
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.work_queue import JobDriver
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
 from tidemill.control.slots import Slots
@@ -27,6 +26,7 @@ from tidemill.control.transform.processing import Processing
 from tidemill.control.transform.records import splitter
 from tidemill.control.transform.rights import Rights
 from tidemill.control.transform.run import Transformed, TransformRun
+from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.remotes import RemoteS3
