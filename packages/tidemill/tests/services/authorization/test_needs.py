@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.core.actions import ACTIONS
 from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.policy_document import ACTIONS
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
 from tidemill.server.app import Application
