@@ -14,8 +14,8 @@ from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, select_training
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode
-from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import S3Uri
+from tidemill.core.training import instance_groups
 from tidemill.errors import ValidationException
 
 __all__ = [
