@@ -82,7 +82,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         ConfigurationError: Host, port, state directory or keys cannot be used, or the application cannot start.
     """
     stop = StopSignal()
-    with _Ready(ready_fd) as ready, stop.noticed():
+    with _Ready(ready_fd) as ready, stop.handled():
         # Only the owner may access files created from here on.
         os.umask(0o077)
         if settings.executor != "local":
@@ -166,7 +166,7 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.say, address)))
+                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.announce, address)))
             if lead is None:
                 return
             end_predecessor(state, lead)
@@ -246,7 +246,7 @@ def _serve_locked(
         if sockets.public is not None:
             _log.info("service.public", url=sockets.public_url, tls=sockets.tls is not None)
         _log.info("service.started", url=url, pid=record.pid, state_dir=str(state.root), region=settings.region)
-        ready.say(url)
+        ready.announce(url)
 
     def ending() -> None:
         # Removed first, so that clients no longer find this service.
@@ -308,7 +308,7 @@ class _Ready:
     def __exit__(self, *_exception: object) -> None:
         self._close()
 
-    def say(self, url: str) -> None:
+    def announce(self, url: str) -> None:
         if self._fd is not None:
             # The service also runs if the parent has exited.
             with contextlib.suppress(BrokenPipeError):

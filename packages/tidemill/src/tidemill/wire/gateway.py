@@ -33,8 +33,8 @@ from tidemill.wire.validation.validate import refuse_invalid
 
 __all__ = ["BodyLimits", "Gateway"]
 
-_LOOKS = 20
-_LOOK_S = 0.1
+_CERTAINTY_CHECKS = 20
+_CERTAINTY_PAUSE_S = 0.1
 
 _log = structlog.get_logger("tidemill.wire")
 
@@ -113,7 +113,7 @@ class Gateway:
         if scope["type"] != "http":
             raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
         request = Request(scope)
-        if self._health is not None and _asks_for_health(scope):
+        if self._health is not None and _is_health_check(scope):
             reply = HttpReply(200, [(b"content-type", b"application/json")], self._health)
             await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=False)
             return
@@ -164,10 +164,10 @@ class Gateway:
         """Wait a moment for the database: after a restart it is often back before the client would retry."""
         if self._is_certain is None:
             return
-        for _ in range(_LOOKS):
+        for _ in range(_CERTAINTY_CHECKS):
             if self._is_certain():
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CERTAINTY_PAUSE_S)
         raise ServiceUnavailable(
             "the database cannot be used now, and another service may have taken over; try again in a moment"
         )
@@ -332,7 +332,7 @@ class _RequestState:
         self._body_is_read = value
 
 
-def _asks_for_health(scope: Mapping[str, Any]) -> bool:
+def _is_health_check(scope: Mapping[str, Any]) -> bool:
     """Return whether this is ``GET /healthz``, the one request that need not be signed.
 
     It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.

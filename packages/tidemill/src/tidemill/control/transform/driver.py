@@ -141,7 +141,7 @@ class TransformDriver(JobDriver[TransformJob]):
             while not place.done():
                 self._raise_if_stopping(job.name)
                 await self._queue.wait(job.name, place, timeout_s=_LOOK_S)
-                self._slots.look()
+                self._slots.grant_waiting()
         except BaseException:
             if place.done() and not place.cancelled():
                 self._slots.release(count)
@@ -185,9 +185,9 @@ class TransformDriver(JobDriver[TransformJob]):
                 log=log,
             )
             try:
-                await self._watched(job, self._answering(job, servers))
+                await self._watched(job, self._wait_until_healthy(job, servers))
                 await self._started(job)
-                _judge(await self._watched(job, run.run()), job)
+                _raise_if_incomplete(await self._watched(job, run.run()), job)
             finally:
                 for server in servers:
                     server.close()
@@ -200,7 +200,7 @@ class TransformDriver(JobDriver[TransformJob]):
             note=lambda line: log.write(line.encode()),
         )
 
-    async def _answering(self, job: TransformJob, servers: list[ModelServer]) -> None:
+    async def _wait_until_healthy(self, job: TransformJob, servers: list[ModelServer]) -> None:
         """Wait until every server has loaded the model."""
         deadline_s = self._clock.monotonic_s() + _HEALTHY_WITHIN_S
         waiting = list(servers)
@@ -305,7 +305,7 @@ def _assembly(job: TransformJob) -> Assembly:
     )
 
 
-def _judge(transformed: Transformed, job: TransformJob) -> None:
+def _raise_if_incomplete(transformed: Transformed, job: TransformJob) -> None:
     """Raise unless every object has a result."""
     if not transformed.failed:
         return

@@ -456,14 +456,14 @@ class ObjectStore:
         Raises:
             NoSuchBucket: There is no such bucket.
         """
-        doomed = tuple(keys)
+        named_keys = tuple(keys)
 
         def work(connection: Connection) -> list[str]:
             object_index.require_bucket(connection, bucket)
             if precondition is not None:
-                for key in doomed:
+                for key in named_keys:
                     precondition(object_index.get_object(connection, bucket, key))
-            removed = (object_index.delete_object(connection, bucket, key) for key in doomed)
+            removed = (object_index.delete_object(connection, bucket, key) for key in named_keys)
             return [content_id for content_id in removed if content_id is not None]
 
         await self.commits.releasing(work)
