@@ -12,7 +12,6 @@ from collections.abc import Generator
 from urllib.parse import urlsplit
 
 from tidemill.errors import ConfigurationError
-from tidemill.server.asgi import LIMITS
 
 __all__ = ["connections_allowed", "listener_url", "listening", "make_room_for_agents", "moved_port"]
 
@@ -77,11 +76,11 @@ def make_room_for_agents() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def connections_allowed() -> int:
-    """Return how many connections the limit of descriptors leaves room for, but never fewer than `LIMITS` says."""
+def connections_allowed(*, at_least: int) -> int:
+    """Return how many connections the limit of descriptors leaves room for, but never fewer than ``at_least``."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = AGENTS_MAX if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
-    return max(LIMITS.connections, min(AGENTS_MAX, free))
+    return max(at_least, min(AGENTS_MAX, free))
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -255,7 +255,9 @@ def _serve_locked(
         app.end_waits()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        limits = LIMITS if settings.executor == "local" else replace(LIMITS, connections=connections_allowed())
+        limits = LIMITS
+        if settings.executor != "local":
+            limits = replace(LIMITS, connections=connections_allowed(at_least=LIMITS.connections))
         runner.run(_serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending))
     _log.info("service.ended", url=url)
 
