@@ -34,7 +34,7 @@ from botocore.credentials import Credentials
 from sqlalchemy import insert
 
 from control_plane import cpu_s
-from tidemill.control.resources import job_record
+from tidemill.control.jobs import job_record
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.instance.assignment import Assignment
 from tidemill.store.database.schema import metadata, records

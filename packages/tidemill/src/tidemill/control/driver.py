@@ -17,11 +17,11 @@ from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
 from tidemill.control.gpus import GpusMissing, plan_gpus
-from tidemill.control.job_driver import JobDriver
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.control.slots import Slots
+from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.retries import (
@@ -186,7 +186,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if self._job(name).stop_requested:
                 break
             await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
-            self._slots.look()
+            self._slots.grant_waiting()
         return not self._job(name).stop_requested
 
     async def _give_up(self, place: asyncio.Task[None], count: int, gpus: int) -> None:
@@ -305,7 +305,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     async def _follow(self, name: str, refs: Sequence[InstanceRef]) -> Gang:
         """Follow the instances until all have ended. Return their final reports."""
-        told: dict[InstanceRef, StopReason] = {}
+        requested: dict[InstanceRef, StopReason] = {}
         while True:
             statuses = await asyncio.to_thread(lambda: [self._executor.observe(ref) for ref in refs])
             if any(status.attempt < ref.attempt for status, ref in zip(statuses, refs, strict=True)):
@@ -318,7 +318,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
                 return gang
             reason = StopReason.INTERRUPTED if job.interrupted else None
             reason = StopReason.STOPPED if job.stop_requested else reason
-            if await self._stop(refs, statuses, gang.peers_must_stop or reason, told):
+            if await self._stop(refs, statuses, gang.peers_must_stop or reason, requested):
                 continue
             await self._queue.wait(name, timeout_s=_LOOK_S)
 
@@ -327,18 +327,18 @@ class TrainingDriver(JobDriver[TrainingJob]):
         refs: Sequence[InstanceRef],
         statuses: Sequence[InstanceStatus],
         reason: StopReason | None,
-        told: dict[InstanceRef, StopReason],
+        requested: dict[InstanceRef, StopReason],
     ) -> bool:
-        """Stop the running instances that are not in ``told`` yet. Return whether there were any."""
+        """Stop the running instances that are not in ``requested`` yet. Return whether there were any."""
         if reason is None:
             return False
-        untold = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in told]
-        for ref in untold:
+        due = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in requested]
+        for ref in due:
             await asyncio.to_thread(self._executor.stop, ref, reason=reason)
-            told[ref] = reason
-        if untold:
+            requested[ref] = reason
+        if due:
             faults.point("control.stop_told")
-        return bool(untold)
+        return bool(due)
 
     async def _note_phases(self, job: TrainingJob, phases: Sequence[Phase]) -> TrainingJob:
         """Add the transitions that follow from the instances' reports."""

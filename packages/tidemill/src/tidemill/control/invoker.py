@@ -158,7 +158,7 @@ class Invoker:
 
     async def _send(self, request: bytes, *, timeout_s: float) -> Answer:
         async with asyncio.timeout(timeout_s):
-            while (kept := self._kept()) is not None:
+            while (kept := self._idle_connection()) is not None:
                 # Do not repeat a request that the server may have received: the request may have killed the server.
                 try:
                     return await self._exchange(kept, request)
@@ -171,7 +171,7 @@ class Invoker:
                 raise _unreachable(error, sent=False) from error
             return await self._exchange(connection, request)
 
-    def _kept(self) -> _Connection | None:
+    def _idle_connection(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.stale:
