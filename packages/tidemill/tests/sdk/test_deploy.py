@@ -13,6 +13,7 @@ from tidemill.errors import EndpointFailed
 from tidemill.sdk import DataCaptureConfig, Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
 from tidemill.sdk import serializers as s
 from tidemill.sdk.endpoint import new_variants
+from tidemill.sdk.tensorflow_serializers import tf_deserializer, tf_json_deserializer
 
 PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -196,6 +197,32 @@ def test_method_model_and_version_travel_as_custom_attributes(aws: Any, session:
     assert sent == [f"tfs-method=classify,{model}", f"tfs-method=regress,{model}", f"c=d,{model}"]
     with pytest.raises(ValueError, match=r"classify takes JSON.*'text/csv'"):
         TensorFlowPredictor("digits", session, s.CSVSerializer()).classify([])
+
+
+def test_a_plain_predictor_sends_and_returns_bytes_until_its_attributes_change(aws: Any, session: Session) -> None:
+    predictor = Predictor("digits", session)
+    aws.reply = ("text/csv", b"1,2\n")
+    assert predictor.predict(b"[1]") == b"1,2\n"
+    predictor.content_type = predictor.accept = "text/csv"
+    predictor.serializer = predictor.deserializer = None
+    assert predictor.predict("3,4") == b"1,2\n"
+    predictor.serializer, predictor.deserializer = s.csv_serializer, s.csv_deserializer
+    predictor.content_type = predictor.accept = None
+    assert predictor.predict([5, 6]) == [["1", "2"]]
+    sent = [(body, headers["Content-Type"], headers["Accept"]) for _, headers, body in aws.invocations]
+    assert sent == [
+        (b"[1]", "application/octet-stream", "*/*"),
+        (b"3,4", "text/csv", "text/csv"),
+        (b"5,6", "text/csv", "text/csv"),
+    ]
+
+
+def test_messages_of_tensorflow_serving_need_their_package() -> None:
+    """With the package: tests of `tidemill-serving`, against a server."""
+    assert tf_json_deserializer.deserialize(io.BytesIO(b"[1]")) == [1]
+    for deserializer in (tf_json_deserializer, tf_deserializer):
+        with pytest.raises(ImportError, match="install tensorflow-serving-api, or use json_deserializer"):
+            deserializer.deserialize(io.BytesIO(b"{}"), "application/json")
 
 
 def test_serializers_may_be_objects_or_functions(aws: Any, session: Session) -> None:

@@ -44,6 +44,10 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.async_inference.async_inference_config": {"AsyncInferenceConfig": _ASYNC["AsyncInferenceConfig"]},
     "sagemaker.async_inference.async_inference_response": {"AsyncInferenceResponse": _ASYNC["AsyncInferenceResponse"]},
     "sagemaker.async_inference.waiter_config": {"WaiterConfig": _ASYNC["WaiterConfig"]},
+    "sagemaker.content_types": {
+        name: f"tidemill.sdk.content_types:{name}"
+        for name in ("CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM")
+    },
     "sagemaker.deserializers": {
         name: f"tidemill.sdk.serializers:{name}"
         for name in (
@@ -72,6 +76,13 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.tensorflow": {**_ESTIMATOR, **_MODEL, **_COMPILER},
     "sagemaker.tensorflow.estimator": _ESTIMATOR,
     "sagemaker.tensorflow.model": _MODEL,
+    "sagemaker.tensorflow.predictor": {
+        name: f"tidemill.sdk.tensorflow_serializers:{name}"
+        for name in (
+            *("tf_csv_serializer", "tf_deserializer", "tf_json_deserializer", "tf_json_serializer"),
+            "tf_serializer",
+        )
+    },
     "sagemaker.tensorflow.serving": {
         "Model": "tidemill.sdk:TensorFlowModel",
         "Predictor": "tidemill.sdk:TensorFlowPredictor",

@@ -12,7 +12,7 @@ from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import new_variants, wait_in_service
 from tidemill.sdk.markup import table
 from tidemill.sdk.naming import base_of, timestamped
-from tidemill.sdk.serializers import JSONDeserializer, JSONSerializer
+from tidemill.sdk.serializers import BytesDeserializer, IdentitySerializer, JSONDeserializer, JSONSerializer, serialized
 from tidemill.sdk.session import Session
 
 __all__ = ["Predictor", "TensorFlowPredictor", "joined"]
@@ -25,12 +25,14 @@ class Predictor:
         endpoint_name: Name of the endpoint.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.
-        serializer: Serializes request bodies. Default: JSON.
-        deserializer: Parses answers. Default: JSON.
+        serializer: Serializes request bodies. Default: bytes and text are sent unchanged.
+        deserializer: Parses answers. Default: `predict` returns the bytes of an answer.
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
 
     Attributes:
+        serializer: May be replaced; None, as in version 1 of AWS's SDK, sends bodies unchanged.
+        deserializer: May be replaced; None returns the bytes of answers.
         model_attributes: CustomAttributes of every request; None for none.
     """
 
@@ -45,8 +47,8 @@ class Predictor:
     ) -> None:
         self.endpoint_name = endpoint_name
         self.sagemaker_session = Session.adopt(sagemaker_session)
-        self.serializer = JSONSerializer() if serializer is None else serializer
-        self.deserializer = JSONDeserializer() if deserializer is None else deserializer
+        self.serializer = IdentitySerializer() if serializer is None else serializer
+        self.deserializer = BytesDeserializer() if deserializer is None else deserializer
         self.model_attributes: str | None = None
         self._content_type = content_type
         self._accept = accept
@@ -58,15 +60,23 @@ class Predictor:
 
     @property
     def content_type(self) -> str:
-        """MIME type of requests."""
+        """MIME type of requests; it may be set, and None means the serializer's."""
         own = getattr(self.serializer, "CONTENT_TYPE", None) or getattr(self.serializer, "content_type", None)
         return self._content_type or own or "application/octet-stream"
 
+    @content_type.setter
+    def content_type(self, value: str | None) -> None:
+        self._content_type = value
+
     @property
     def accept(self) -> str:
-        """MIME types accepted as answers."""
+        """MIME types accepted as answers; they may be set, and None means the deserializer's."""
         own = getattr(self.deserializer, "ACCEPT", None) or getattr(self.deserializer, "accept", None) or "*/*"
         return self._accept or (own if isinstance(own, str) else ", ".join(own))
+
+    @accept.setter
+    def accept(self, value: str | None) -> None:
+        self._accept = value
 
     def predict(
         self,
@@ -100,9 +110,8 @@ class Predictor:
             InferenceId=inference_id,
             CustomAttributes=joined(request.get("CustomAttributes"), custom_attributes, self.model_attributes),
         )
-        serialize = getattr(self.serializer, "serialize", self.serializer)
         reply = self.sagemaker_session.sagemaker_runtime_client.invoke_endpoint(
-            **request, EndpointName=self.endpoint_name, Body=serialize(data)
+            **request, EndpointName=self.endpoint_name, Body=serialized(self.serializer, data)
         )
         return self.deserialize(reply)
 
@@ -191,9 +200,11 @@ class Predictor:
         Returns:
             The result of the deserializer.
         """
-        body = io.BytesIO(reply["Body"].read())
+        content = reply["Body"].read()
+        if self.deserializer is None:
+            return content
         deserialize = getattr(self.deserializer, "deserialize", self.deserializer)
-        return deserialize(body, reply.get("ContentType", ""))
+        return deserialize(io.BytesIO(content), reply.get("ContentType", ""))
 
 
 class TensorFlowPredictor(Predictor):
@@ -232,7 +243,14 @@ class TensorFlowPredictor(Predictor):
         refusal = argument_refusal("TensorFlowPredictor", "component_name", component_name)
         if refusal is not None:
             raise ValueError(refusal)
-        super().__init__(endpoint_name, sagemaker_session, serializer, deserializer, content_type, accept)
+        super().__init__(
+            endpoint_name,
+            sagemaker_session,
+            JSONSerializer() if serializer is None else serializer,
+            JSONDeserializer() if deserializer is None else deserializer,
+            content_type,
+            accept,
+        )
         self.model_attributes = joined(
             f"tfs-model-name={model_name}" if model_name else None,
             f"tfs-model-version={model_version}" if model_version else None,

@@ -39,6 +39,7 @@ __all__ = [
     "json_serializer",
     "npy_serializer",
     "numpy_deserializer",
+    "serialized",
 ]
 
 
@@ -337,6 +338,18 @@ class StreamDeserializer(_Deserializer):
     def deserialize(self, stream: Any, content_type: str = "") -> tuple[Any, str]:
         """Return ``(stream, content_type)``."""
         return stream, content_type
+
+
+def serialized(serializer: Any, data: Any) -> Any:
+    """Return the request body for a value.
+
+    Args:
+        serializer: A serializer; a function, as in version 1 of AWS's SDK; or None, which leaves the value unchanged.
+        data: The value.
+    """
+    if serializer is None:
+        return data
+    return getattr(serializer, "serialize", serializer)(data)
 
 
 json_serializer = JSONSerializer()

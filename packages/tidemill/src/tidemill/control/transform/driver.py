@@ -187,7 +187,7 @@ class TransformDriver(JobDriver[TransformJob]):
             try:
                 await self._watched(job, self._answering(job, servers))
                 await self._started(job)
-                _judge(await self._watched(job, run.run()), job)
+                _raise_if_failed(await self._watched(job, run.run()), job)
             finally:
                 for server in servers:
                     server.close()
@@ -305,7 +305,7 @@ def _assembly(job: TransformJob) -> Assembly:
     )
 
 
-def _judge(transformed: Transformed, job: TransformJob) -> None:
+def _raise_if_failed(transformed: Transformed, job: TransformJob) -> None:
     """Raise unless every object has a result."""
     if not transformed.failed:
         return
