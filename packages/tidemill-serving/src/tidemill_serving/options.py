@@ -1,6 +1,7 @@
 """Options of the server, read from its command line and from SageMaker's environment variables."""
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +27,22 @@ _OP_LIBRARIES = "TIDEMILL_SERVING_OP_LIBRARIES"
 _MOST_WORKERS = 4  # default limit: each worker may import TensorFlow
 _HANDLER_TIMEOUT_S = 60
 _LOAD_TIMEOUT_S = 300
+_MODEL_TIMEOUT_S, _ACCELERATED_TIMEOUT_S = 10, 30
+_WAIT_TIME = "SAGEMAKER_TFS_WAIT_TIME_SECONDS"
 _GRPC_PORT = "TIDEMILL_GRPC_PORT"
 _NO_BUCKET = "the server gets no keys for S3: put the script into code/ of each model, or into code/ beside the models"
 _REFUSED = {
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": _NO_BUCKET,
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX": _NO_BUCKET,
+}
+_NO_NGINX, _NO_GUNICORN = "the server has no nginx", "the server has no gunicorn"
+_WITHOUT_EFFECT = {
+    "SAGEMAKER_GUNICORN_LOGLEVEL": _NO_GUNICORN,
+    "SAGEMAKER_GUNICORN_WORKER_CLASS": _NO_GUNICORN,
+    "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": _NO_NGINX,
+    "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN": "TensorFlow takes GPU memory as it needs it",
+    "SAGEMAKER_TFS_INSTANCE_COUNT": "one process serves the models",
+    "SAGEMAKER_TFS_NGINX_LOGLEVEL": _NO_NGINX,
 }
 
 
@@ -90,6 +102,9 @@ class Options:
         monitoring_config: TF Serving's monitoring configuration file, which enables metrics and sets their path; None
             serves metrics at the default path.
         load_timeout_s: Maximum seconds for loading a model on request.
+        start_timeout_s: Maximum seconds for loading the models at the start; None sets no limit.
+        model_timeout_s: Maximum seconds that the model of a ``python`` endpoint takes for a call.
+        without_effect: Variables of SageMaker's container that are set but have no effect, with the reasons.
         archives: Directory of the archives that load requests may name; None refuses all archives.
         overlay_request: File for the packages that the user's code needs, for a starter that installs them.
     """
@@ -121,6 +136,9 @@ class Options:
     cors: bool = False
     monitoring_config: Path | None = None
     load_timeout_s: float = 300.0
+    start_timeout_s: float | None = None
+    model_timeout_s: float = _MODEL_TIMEOUT_S
+    without_effect: Mapping[str, str] = field(default_factory=dict)
     archives: Path | None = None
 
 
@@ -170,7 +188,10 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         archives=given.archives,
         cors=given.rest_api_enable_cors_support,
         monitoring_config=given.monitoring_config_file,
-        load_timeout_s=_number(environment, "SAGEMAKER_TFS_WAIT_TIME_SECONDS", default=_LOAD_TIMEOUT_S, minimum=1),
+        load_timeout_s=_number(environment, _WAIT_TIME, default=_LOAD_TIMEOUT_S, minimum=1),
+        start_timeout_s=_number(environment, _WAIT_TIME, default=0, minimum=1) or None,
+        model_timeout_s=_model_timeout_s(environment),
+        without_effect={name: reason for name, reason in _WITHOUT_EFFECT.items() if environment.get(name)},
     )
 
 
@@ -228,6 +249,21 @@ def _pool_size(environment: Mapping[str, str], *, multi_model: bool, kind: str) 
         threads=_number(environment, "SAGEMAKER_GUNICORN_THREADS", default=1, minimum=1),
         timeout_s=_number(environment, "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", default=_HANDLER_TIMEOUT_S, minimum=1),
     )
+
+
+def _model_timeout_s(environment: Mapping[str, str]) -> float:
+    name = "SAGEMAKER_TFS_GRPC_REQUEST_TIMEOUT"
+    text = environment.get(name, "")
+    if not text:
+        accelerated = _switch(environment, "SAGEMAKER_INFERENCE_ACCELERATOR_PRESENT")
+        return _ACCELERATED_TIMEOUT_S if accelerated else _MODEL_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if 0 < seconds < math.inf:
+        return seconds
+    raise StartFailed(f"{name}={text!r} is not a number of seconds above 0")
 
 
 def _paths(environment: Mapping[str, str], name: str) -> list[Path]:

@@ -256,11 +256,15 @@ def write_records(file: Path, records: list[bytes]) -> None:
 
 
 def warmup_log(values: list[float]) -> bytes:
+    tensor = tensor_pb2.TensorProto(dtype=1, float_val=values)
+    tensor.tensor_shape.dim.add(size=len(values))
+    return warmup_record("x", tensor)
+
+
+def warmup_record(name: str, tensor: tensor_pb2.TensorProto) -> bytes:
     log = prediction_log_pb2.PredictionLog()
     log.predict_log.request.model_spec.name = "as it was called elsewhere"
-    tensor = log.predict_log.request.inputs["x"]
-    tensor.CopyFrom(tensor_pb2.TensorProto(dtype=1, float_val=values))
-    tensor.tensor_shape.dim.add(size=len(values))
+    log.predict_log.request.inputs[name].CopyFrom(tensor)
     return log.SerializeToString()
 
 
@@ -287,3 +291,13 @@ def test_a_version_is_warmed_up_with_the_requests_it_brings(managed: Any, models
     (base / ".6").rename(base / "6")
     until(lambda: states(server, "checked").get(6) == "AVAILABLE")
     assert server.line("model.warmed_up", "version=6", "requests=3")
+
+
+def test_models_that_are_not_loaded_in_time_fail_the_start(start: Any, models: Path, tmp_path: Path) -> None:
+    version = tmp_path / "spin" / "1"
+    shutil.copytree(models / "spin" / "1", version)
+    turns = tensor_pb2.TensorProto(dtype=3, int_val=[1_000_000])
+    write_records(version / "assets.extra/tf_serving_warmup_requests", [warmup_record("turns", turns)])
+    with pytest.raises(AssertionError, match="exit status 1") as failure:
+        start(tmp_path, environment={"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "1"})
+    assert "the models were not loaded within 1 s: allow more by SAGEMAKER_TFS_WAIT_TIME" in str(failure.value)

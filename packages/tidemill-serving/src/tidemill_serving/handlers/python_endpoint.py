@@ -43,7 +43,9 @@ class PythonScript:
         self._model = GenericModel(setup)
         self._transform: Callable[[Any, str, str], Any] = found.get("transform_fn") or self._steps
         self._input = found.get("input_fn") or self._default_input
-        self._predict = self._own_predict(found["predict_fn"], module, setup) if "predict_fn" in found else self._ask
+        self._predict = (
+            self._own_predict(found["predict_fn"], module, setup) if "predict_fn" in found else self._model.call
+        )
         self._output = found.get("output_fn") or default_output
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
@@ -61,10 +63,7 @@ class PythonScript:
         return self._output(self._predict(self._input(data, content_type)), accept)
 
     def _default_input(self, data: Any, content_type: str) -> Any:
-        return default_input(data, content_type, classifies=self._model.classifies)
-
-    def _ask(self, value: Any) -> Any:
-        return self._model.ask(value)
+        return default_input(data, content_type, request_kind=self._model.request_kind)
 
     def _own_predict(
         self, predict: Callable[[Any, Any], Any], module: ModuleType, setup: WorkerSetup

@@ -45,6 +45,7 @@ def read_batching_file(path: Path) -> BatchingParameters:
         pad_variable_length=given.pad_variable_length_inputs,
         split_large=split,
         max_execution_size=execution,
+        thread_pool_name=given.thread_pool_name.value or "batch_threads",
     )
 
 
