@@ -7,7 +7,9 @@ values generated from fixed seeds. Several clients send at the same time, so tha
 import base64
 import itertools
 import json
+import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,6 +23,7 @@ import pytest
 Server = Any  # a ServerProcess of conftest.py
 Value = Any
 CLIENTS = 4
+FUZZ_S = float(os.environ.get("FUZZ_S", "0"))
 FLOAT_TYPES: dict[str, Any] = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
@@ -321,9 +324,14 @@ def damaged(body: bytes, source: random.Random) -> bytes:
 
 
 def test_damaged_bodies_are_answered_or_refused_on_every_route(server: Server) -> None:
+    """They are damaged at random for ``FUZZ_S`` seconds, but at least 600 times by each client."""
+    end_s = time.monotonic() + FUZZ_S
+
     def client(connection: HTTPConnection, seed: int) -> None:
         source = random.Random(seed)
-        for _ in range(600):
+        turns = 0
+        while turns < 600 or time.monotonic() < end_s:
+            turns += 1
             body = damaged(source.choice(BODIES), source)
             post(
                 connection,

@@ -1,8 +1,12 @@
 """The Python-based kind of endpoint: scripts with ``input_fn`` and similar functions, and the defaults."""
 
+import base64
 import importlib
 import io
 import json
+import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, predict_pb2, regression_pb2
 
+FUZZ_S = float(os.environ.get("FUZZ_S", "0"))
 SDK = Path(__file__).parents[3] / "tidemill/src"
 Server = Any  # a ServerProcess of conftest.py
 Serve = Callable[..., Server]
@@ -90,6 +95,12 @@ def plain(serve: Serve) -> Server:
     return serve("half_plus")
 
 
+@pytest.fixture(scope="module")
+def mixed(serve: Serve) -> Server:
+    return serve("mixed")
+
+
+MIXED = {"counts": [[1, 2]], "flag": [True], "name": ["é"]}
 FLOATS = {"dtype": "DT_FLOAT", "tensorShape": {"dim": [{"size": "3"}]}, "floatVal": [3.5, 4.0, 5.5]}
 
 
@@ -176,14 +187,68 @@ def test_a_value_that_is_no_message_is_refused_or_plain_json(sdk: Any) -> None:
         ("a,b", "text/csv", "*/*", 400, "is no list of numbers"),
         ("", "text/csv", "*/*", 400, "is no list of numbers"),
         ("\x08", "application/octet-stream", "*/*", 400, "the body is no PredictRequest"),
+        (b"\xff", "text/csv", "*/*", 400, "the body of type text/csv is no UTF-8 text"),
+        ("[" * 100_000, "application/json", "*/*", 400, "the body is no JSON: maximum recursion depth exceeded"),
+        ("[[1], [2, 3]]", "application/json", "*/*", 400, "input x: setting an array element with a sequence"),
     ],
 )
 def test_a_bad_request_says_what_is_wrong(
-    plain: Server, body: str, content_type: str, accept: str, status: int, text: str
+    plain: Server, body: str | bytes, content_type: str, accept: str, status: int, text: str
 ) -> None:
     answer = plain.invoke(body, content_type, Accept=accept)
     assert answer.status == status, answer.body
     assert text in answer.error
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"counts": [[1.5]]}, "input counts: [[1.5]] cannot be converted without loss; expected values of type int64"),
+        ({"counts": [[10**30]]}, "; expected values of type int64"),
+        ({"flag": ["a"]}, "input flag: ['a'] cannot be converted without loss; expected values of type bool"),
+        ({"name": [5]}, "input name: 5 is no text; expected values of type string"),
+        ({"name": [["a"], ["b", "c"]]}, "is no text; expected values of type string"),
+        ({"name": ["\ud800"]}, "surrogates not allowed; expected values of type string"),
+    ],
+)
+def test_a_value_that_its_input_cannot_hold_is_refused(mixed: Server, wrong: dict[str, Any], text: str) -> None:
+    answer = mixed.invoke(json.dumps({**MIXED, **wrong}))
+    assert (answer.status, text in answer.error) == (400, True), answer.body
+
+
+def test_values_of_several_types_come_back(mixed: Server) -> None:
+    outputs = mixed.invoke(json.dumps(MIXED)).json["outputs"]
+    assert outputs["counts"]["int64Val"] == ["1", "2"]
+    assert outputs["flag"]["boolVal"] == [True]
+    assert outputs["name"]["stringVal"] == [base64.b64encode("é".encode()).decode()]
+
+
+def test_damaged_bodies_are_answered_or_refused(mixed: Server) -> None:
+    """They are damaged at random for ``FUZZ_S`` seconds, but at least 200 times."""
+    request = predict_pb2.PredictRequest()
+    for name, tensor in (
+        ("counts", tensor_pb2.TensorProto(dtype=9, int64_val=[1, 2], tensor_shape={"dim": [{"size": 1}, {"size": 2}]})),
+        ("flag", tensor_pb2.TensorProto(dtype=10, bool_val=[True], tensor_shape={"dim": [{"size": 1}]})),
+        ("name", tensor_pb2.TensorProto(dtype=7, string_val=[b"a"], tensor_shape={"dim": [{"size": 1}]})),
+    ):
+        request.inputs[name].CopyFrom(tensor)
+    bodies = (
+        (request.SerializeToString(), "application/octet-stream"),
+        (json.dumps(MIXED).encode(), "application/json"),
+        (b'{"counts": {"dtype": "DT_INT64", "int64Val": ["1"]}, "flag": [true], "name": "a"}', "application/json"),
+        (b"1,2.5,-3e2\n", "text/csv"),
+    )
+    chance = random.Random(13)
+    end_s, turns = time.monotonic() + FUZZ_S, 0
+    while turns < 200 or time.monotonic() < end_s:
+        body, content_type = chance.choice(bodies)
+        changed = bytearray(body)
+        for _ in range(chance.randint(0, 3)):
+            place = chance.randrange(len(changed) + 1)
+            changed[place : place + chance.randint(0, 4)] = chance.choice((b"", chance.randbytes(2), b'"', b"[", b"9"))
+        answer = mixed.invoke(bytes(changed), content_type)
+        assert answer.status in (200, 400), (changed, content_type, answer.body)
+        turns += 1
 
 
 def test_a_model_that_classifies_gets_examples(serve: Serve, sdk: Any) -> None:
@@ -198,6 +263,7 @@ def test_a_model_that_classifies_gets_examples(serve: Serve, sdk: Any) -> None:
     assert classes('[{"inputs": [0.25, 0.5]}, {"inputs": [0.5, 1.5]}]')[0] == one
     mixed = server.invoke('{"inputs": [0.5, "a"]}')
     assert (mixed.status, "of different kinds" in mixed.error) == (400, True)
+    assert server.invoke(f"[{10**20}]").status == 400
     for deserializer in (sdk.tf_deserializer, sdk.tf_json_deserializer):
         response = exchange(server, sdk.tf_json_serializer, deserializer, [0.5, 0.5])
         assert type(response) is classification_pb2.ClassificationResponse

@@ -10,6 +10,7 @@ from typing import Any
 import grpc  # pyrefly: ignore[missing-import]  # comes with TensorFlow
 import numpy as np
 
+from tidemill_serving.engine import Array
 from tidemill_serving.engine.element_types import element_type
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.handlers.context import UNLIMITED
@@ -119,10 +120,30 @@ def _tensor(name: str, value: Any, number: int) -> Any:
     if hasattr(value, "numpy"):  # a tensor
         value = value.numpy()
     try:
-        array = np.asarray(value, dtype=object if type_name == "string" else _numpy_type(type_name))
-    except (TypeError, ValueError) as error:
+        array = _strings(value) if type_name == "string" else _numbers(value, _numpy_type(type_name))
+    except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"input {name}: {error}; expected values of type {type_name}") from error
     return tensor_of(array, type_name)
+
+
+def _strings(value: Any) -> Array:
+    array = np.asarray(value, dtype=object)
+    strings = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    for each in strings:
+        if not isinstance(each, bytes):
+            raise TypeError(f"{each!r:.200} is no text")
+    array = np.empty(array.shape, dtype=object)
+    for index, each in enumerate(strings):
+        array.flat[index] = each
+    return array
+
+
+def _numbers(value: Any, dtype: "np.dtype[Any]") -> Array:
+    array = np.asarray(value, dtype=dtype)
+    # NumPy converts lists without a word; an array has a type that the user chose, and is cast as TensorFlow does.
+    if dtype.kind in "iub" and not hasattr(value, "dtype") and not np.array_equal(array, np.asarray(value)):
+        raise ValueError(f"{value!r:.200} cannot be converted without loss")
+    return array
 
 
 def _numpy_type(type_name: str) -> Any:
@@ -167,5 +188,5 @@ def _fill_feature(feature: Any, name: str, given: Any) -> None:
         raise invalid(f"feature {name}: expected numbers or text, but got {type(first).__name__}")
     try:
         fill(values)
-    except TypeError as error:
-        raise invalid(f"feature {name}: its values are of different kinds: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"feature {name}: its values are of different kinds or too large: {error}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidemill_serving.errors import invalid
 from tidemill_serving.handlers.answers import Answered, checked_body
 from tidemill_serving.handlers.generic_model import GenericModel
 from tidemill_serving.handlers.python_input import default_input
@@ -52,7 +53,7 @@ class PythonScript:
         """Handle one request; exceptions of the user's functions propagate."""
         content_type = request.get("content_type") or _DEFAULT_TYPE
         accept = request.get("accept") or _DEFAULT_TYPE
-        data: Any = body.decode() if content_type.startswith(_TEXT_TYPES) else body
+        data: Any = _text(body, content_type) if content_type.startswith(_TEXT_TYPES) else body
         result = self._transform(data, content_type, accept)
         if isinstance(result, tuple) and len(result) == 2:  # (body, content type), as in other SageMaker containers
             result, accept = result[0], str(result[1])
@@ -73,3 +74,10 @@ class PythonScript:
             raise BadScript(f"{setup.script} has predict_fn(data, model) but no model_fn(model_dir) to load the model")
         model = model_fn(setup.model_dir)
         return lambda value: predict(value, model)
+
+
+def _text(body: bytes, content_type: str) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise invalid(f"the body of type {content_type} is no UTF-8 text: {error}") from error

@@ -42,7 +42,7 @@ def _from_json(text: str) -> Any:
     json_format = importlib.import_module("google.protobuf.json_format")
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(f"the body is no JSON: {error}") from error
     if isinstance(document, dict) and "dtype" in document:
         try:
