@@ -119,6 +119,11 @@ def test_a_new_version_takes_over_and_a_broken_one_leaves_the_old_serving(
     shutil.rmtree(base / "3")  # back to the previous version, since the broken one is not retried
     shutil.rmtree(base / "2")
     until(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
+    shutil.rmtree(base / "1")
+    until(lambda: server.predict("half", {"instances": [2.0]}).status == 404)
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=DEADLINE_S)
+    assert health == b"\x08\x02"  # NOT_SERVING
 
 
 def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> dict[int, int]:
