@@ -17,8 +17,8 @@ def check_health(request: Any, registry: Registry) -> Any:
     """Answer a HealthCheckRequest: SERVING if each model has a loaded version.
 
     Args:
-        request: ``service`` is empty, the name of a service of TF Serving, or the name of a model, which limits the check
-            to this model.
+        request: ``service`` is empty, the name of a service of TF Serving, or the name of a model, which limits the
+            check to this model.
         registry: The models.
 
     Raises:
