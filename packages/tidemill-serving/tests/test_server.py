@@ -541,6 +541,7 @@ def test_the_log_tells_what_was_loaded(start: Any, models: Path) -> None:
         ({"SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": "mine"}, (), "the server gets no keys for S3"),
         ({"SAGEMAKER_SAFE_PORT_RANGE": "9000"}, (), "SAGEMAKER_SAFE_PORT_RANGE='9000' is not a range of ports"),
         ({}, ("--host", "203.0.113.1"), "cannot listen on 203.0.113.1"),
+        ({}, ("--tensorflow-inter-op-parallelism=-1",), "--tensorflow-inter-op-parallelism -1: expected at least 0"),
     ],
 )
 def test_a_setting_that_cannot_be_followed_fails_the_start(

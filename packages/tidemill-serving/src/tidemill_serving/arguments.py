@@ -46,6 +46,10 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * (os.cpu_count() or 1), help=threads)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
+    inter = "operations of a model that run at the same time; 0: TensorFlow chooses (default: the container's variable)"
+    _add(parser, "--tensorflow-inter-op-parallelism", type=int, help=inter)
+    intra = "threads inside an operation; 0: TensorFlow chooses (default: the container's variable)"
+    _add(parser, "--tensorflow-intra-op-parallelism", type=int, help=intra)
     engine = f"how models are run (default: the environment variable {ENGINE_VARIABLE}, else auto)"
     parser.add_argument("--engine", choices=ENGINE_NAMES, help=engine)
     parser.add_argument(

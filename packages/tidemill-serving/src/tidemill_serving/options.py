@@ -169,10 +169,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         tensor_content=given.enable_serialization_as_tensor_content,
         engine=given.engine or environment.get(ENGINE_VARIABLE) or "auto",
         op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),
-        parallelism=Parallelism(
-            inter_op=_number(environment, "SAGEMAKER_TFS_INTER_OP_PARALLELISM", default=0, minimum=0),
-            intra_op=_number(environment, "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", default=0, minimum=0),
-        ),
+        parallelism=_parallelism(given, environment),
         max_rows=_max_rows(environment),
         batching=_batching(environment),
         batching_file=_batching_file(given),
@@ -220,6 +217,20 @@ def _limits(given: argparse.Namespace) -> Limits:
     if given.rest_api_timeout_in_ms < 1:
         raise StartFailed(f"--rest-api-timeout-in-ms {given.rest_api_timeout_in_ms}: expected at least 1")
     return Limits(body_bytes=given.max_body_bytes, answer_timeout_s=given.rest_api_timeout_in_ms / 1000)
+
+
+def _parallelism(given: argparse.Namespace, environment: Mapping[str, str]) -> Parallelism:
+    """Return the thread counts: those of the command line, else those of the environment."""
+    counts: dict[str, int] = {}
+    for kind in ("inter_op", "intra_op"):
+        count = getattr(given, f"tensorflow_{kind}_parallelism")
+        if count is None:
+            count = _number(environment, f"SAGEMAKER_TFS_{kind.upper()}_PARALLELISM", default=0, minimum=0)
+        elif count < 0:
+            option = f"--tensorflow-{kind.replace('_', '-')}-parallelism"
+            raise StartFailed(f"{option} {count}: expected at least 0")
+        counts[kind] = count
+    return Parallelism(**counts)
 
 
 def _batching_file(given: argparse.Namespace) -> Path | None:
