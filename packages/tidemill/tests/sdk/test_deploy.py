@@ -254,6 +254,26 @@ def test_each_serializer_makes_its_body(serializer: Any, data: Any, body: Any) -
     assert serializer.serialize(data) == body
 
 
+def test_a_client_may_derive_serializers_from_the_base_classes(aws: Any, session: Session) -> None:
+    class Image(s.SimpleBaseSerializer):
+        def serialize(self, data: str) -> bytes:
+            return f"image {data}".encode()
+
+    class Upper(s.BaseDeserializer):
+        ACCEPT = "text/mine"
+
+        def deserialize(self, stream: Any, content_type: str = "") -> str:
+            return stream.read().decode().upper()
+
+    aws.reply = ("text/mine", b"cat")
+    assert Predictor("digits", session, Image("image/png"), Upper()).predict("x") == "CAT"
+    ((_, headers, body),) = aws.invocations
+    assert (body, headers["Content-Type"], headers["Accept"]) == (b"image x", "image/png", "text/mine")
+    assert Image().CONTENT_TYPE == "application/json"
+    with pytest.raises(TypeError, match="abstract"):
+        s.SimpleBaseSerializer()
+
+
 def test_each_deserializer_reads_its_body() -> None:
     assert s.json_deserializer(io.BytesIO(b"[1]"), "application/json") == [1]
     assert s.StringDeserializer().deserialize(io.BytesIO("é".encode())) == "é"

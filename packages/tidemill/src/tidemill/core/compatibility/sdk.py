@@ -273,6 +273,10 @@ _SERIALIZERS: Mapping[str, Arguments] = {
         }
         for name in _DESERIALIZER_CLASSES
     },
+    "BaseSerializer.serialize": _honoured("data"),
+    "SimpleBaseSerializer": _honoured("content_type"),
+    "BaseDeserializer.deserialize": _honoured("stream", "content_type"),
+    "SimpleBaseDeserializer": _honoured("accept"),
     "NumpySerializer": _honoured("dtype", "content_type"),
     "NumpyDeserializer": _honoured("dtype", "accept", "allow_pickle"),
     "NumpyDeserializer.deserialize": _honoured("stream", "content_type"),
