@@ -301,12 +301,16 @@ BODIES = (
     b'{"signature_name": "float32", "instances": [' + b",".join(b"[%d, 0.25]" % n for n in range(60)) + b"]}",
     b'{"x": 1.5}\n{"x": 2}\n[3]\n',
     b'1,2.5,"a ""b""",\xc3\xa9\r\n+7,.5,,-1e3\n',
+    b"\x93NUMPY\x01\x00\x38\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}\n\x00\x00\x80?\x00\x00\x00@",
 )
 TARGETS = (
     *("/invocations", "/invocations", "/v1/models/examples:regress", "/v1/models/examples:classify"),
     *("/v1/models/types/versions/1:predict", "/v1/models/types:predict", "/v1/models/mixed:predict"),
 )
-CONTENT_TYPES = ("application/json", "application/jsonlines", "application/jsons", "text/csv", "text/plain", "")
+CONTENT_TYPES = (
+    *("application/json", "application/jsonlines", "application/jsons", "text/csv", "text/plain", ""),
+    "application/x-npy",
+)
 ACCEPTS = ("", "*/*", "application/json", ",application/json", "application/jsonlines, x", "text/csv;q=0")
 ATTRIBUTES = ("", "tfs-model-name=types", "tfs-method=regress", "tfs-model-version=" + "9" * 30, "tfs-model-name=\xff")
 
