@@ -29,10 +29,10 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="listen on this port; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address of the port")
     _add_models(parser)
-    _add_switch(parser, "--enable-batching", help="batch by the parameters of a file")
-    batching = "file of batching parameters: BatchingParameters in text form"
+    _add_switch(parser, "--enable-batching", help="let requests wait for each other, by parameters")
+    batching = "file of batching parameters: BatchingParameters in text form (default: TF Serving's defaults)"
     _add(parser, "--batching-parameters-file", type=Path, help=batching)
-    own = "batch versions that hold a batching_params.pbtxt by its parameters"
+    own = "batch the versions that hold a batching_params.pbtxt by its parameters, and no others by parameters"
     _add_switch(parser, "--enable-per-model-batching-parameters", help=own)
     timeout = "longest time from a request of REST to its answer, in milliseconds (default: 60,000)"
     _add(parser, "--rest-api-timeout-in-ms", type=int, help=timeout)

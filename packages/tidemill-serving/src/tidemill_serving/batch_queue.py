@@ -7,10 +7,11 @@ allowed are padded with copies of the first row; the padding's outputs are dropp
 
 import asyncio
 import itertools
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ __all__ = ["BatchQueue", "BatchingParameters"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingParameters:
-    """TF Serving's parameters of batching.
+    """TF Serving's parameters of batching, with its defaults.
 
     Attributes:
         max_batch_size: Maximum rows of a batch, and of a request unless `split_large` is set.
@@ -40,10 +41,10 @@ class BatchingParameters:
         thread_pool_name: Label of the metrics.
     """
 
-    max_batch_size: int
-    timeout_s: float
-    max_enqueued_batches: int
-    threads: int
+    max_batch_size: int = 1000
+    timeout_s: float = 0.0
+    max_enqueued_batches: int = 10
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     allowed_sizes: tuple[int, ...] = ()
     pad_variable_length: bool = False
     split_large: bool = False

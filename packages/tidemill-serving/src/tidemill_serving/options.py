@@ -89,7 +89,7 @@ class Options:
         max_rows: Maximum rows of a shared run; 1 disables batching.
         batching: TF Serving's batching parameters; None batches only requests that arrive together.
         batching_file: File of batching parameters; takes precedence over ``batching``.
-        model_batching: Whether a version may contain its own batching parameters.
+        model_batching: Whether each version is batched by its own file of parameters, if it has one, and by no other.
         drain_grace_s: Seconds from SIGTERM until new connections are refused.
         drain_timeout_s: Maximum seconds for requests in progress at SIGTERM.
         handlers: Number of processes and time limit of user code.
@@ -171,7 +171,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),
         parallelism=_parallelism(given, environment),
         max_rows=_max_rows(environment),
-        batching=_batching(environment),
+        batching=BatchingParameters() if given.enable_batching else _batching(environment),
         batching_file=_batching_file(given),
         model_batching=given.enable_per_model_batching_parameters,
         limits=_limits(given),
@@ -234,8 +234,6 @@ def _parallelism(given: argparse.Namespace, environment: Mapping[str, str]) -> P
 
 
 def _batching_file(given: argparse.Namespace) -> Path | None:
-    if given.enable_batching and given.batching_parameters_file is None:
-        raise StartFailed("--enable-batching needs --batching-parameters-file")
     if given.batching_parameters_file is not None and not given.enable_batching:
         raise StartFailed("--batching-parameters-file needs --enable-batching")
     file: Path | None = given.batching_parameters_file

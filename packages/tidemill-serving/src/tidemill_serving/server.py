@@ -181,10 +181,10 @@ class _Served:
         return self._grpc is None or await self._grpc.drain(timeout_s=self._options.drain_timeout_s)
 
     def _batching_of(self, version: ModelVersion) -> BatchingParameters | None:
+        if not self._options.model_batching:
+            return self._batching
         file = version.path / MODEL_FILE
-        if self._options.model_batching and self._options.batching_file is None and file.is_file():
-            return read_batching_file(file)
-        return self._batching
+        return read_batching_file(file) if file.is_file() else None
 
     def _warm_up(self, servable: Servable) -> None:
         begin = time.monotonic()

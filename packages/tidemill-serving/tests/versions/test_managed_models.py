@@ -21,6 +21,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from tidemill_serving.batch_queue import BatchingParameters
+from tidemill_serving.options import read_options
+
 Server = Any  # a ServerProcess of conftest.py
 DEADLINE_S = 60
 SWAPS = 12
@@ -306,3 +309,24 @@ def test_models_that_are_not_loaded_in_time_fail_the_start(start: Any, models: P
     with pytest.raises(AssertionError, match="exit status 1") as failure:
         start(tmp_path, environment={"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "1"})
     assert "the models were not loaded within 1 s: allow more by SAGEMAKER_TFS_WAIT_TIME" in str(failure.value)
+
+
+def test_batching_parameters_come_from_a_file_for_all_models_or_from_each_version(
+    start: Any, models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "common.pbtxt").write_text("max_batch_size { value: 2 }")
+    archive = tmp_path / "archive"
+    shutil.copytree(models / "half_plus" / "123", archive / "own" / "1")
+    (archive / "plain").symlink_to(models / "half_plus")
+    (archive / "own" / "1" / "batching_params.pbtxt").write_text("max_batch_size { value: 4 }")
+    common = ("--enable_batching=true", f"--batching_parameters_file={tmp_path / 'common.pbtxt'}")
+    for arguments, most in (
+        (common, {"own": 2, "plain": 2}),
+        ((*common, "--enable_per_model_batching_parameters"), {"own": 4, "plain": 9}),
+    ):
+        server = start(archive, arguments=arguments)
+        for name, rows in most.items():
+            assert server.predict(name, {"instances": [1.0] * rows}).status == 200
+        refused = server.predict("own", {"instances": [1.0] * (most["own"] + 1)})
+        assert (refused.status, f"maximum input batch size {most['own']};" in refused.error) == (400, True)
+    assert read_options(["--enable_batching", "--model-dir", "m"], {}).batching == BatchingParameters()

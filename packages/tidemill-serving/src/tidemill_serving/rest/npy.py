@@ -93,10 +93,10 @@ def _fitted(array: Array, spec: TensorSpec, *, name: str) -> Array:
     fitted: Array | None
     if spec.dtype.kind == "O":
         fitted = _strings(array) if array.dtype.kind in _TEXT_KINDS else None
-    elif array.size or array.dtype == spec.dtype:
-        fitted = array.astype(spec.dtype, copy=False) if array.dtype == spec.dtype else cast(array, spec)
+    elif array.dtype == spec.dtype:
+        fitted = array
     else:
-        fitted = array.astype(spec.dtype)
+        fitted = cast(array, spec) if array.size else np.empty(array.shape, spec.dtype)
     if fitted is None:
         raise invalid(
             f"input {name}: the array of {array.dtype} is not of expected type: {spec.type_name}, or has values out of"
