@@ -121,6 +121,17 @@ def test_the_python_kind_gets_the_training_code_by_default(aws: Any, trained: Te
         trained.deploy(endpoint_type="tfs")
 
 
+@pytest.mark.parametrize(
+    ("endpoint_type", "variable"),
+    [("python", "SAGEMAKER_MODEL_SERVER_WORKERS"), ("tensorflow-serving", "SAGEMAKER_GUNICORN_WORKERS")],
+)
+def test_the_number_of_workers_is_a_variable_of_the_server(session: Session, endpoint_type: str, variable: str) -> None:
+    model = TensorFlowModel(MODEL, endpoint_type=endpoint_type, model_server_workers=3, sagemaker_session=session)
+    assert model.container("local")["Environment"][variable] == "3"
+    with pytest.raises(ValueError, match="model_server_workers=0: expected at least 1"):
+        TensorFlowModel(MODEL, model_server_workers=0, sagemaker_session=session)
+
+
 def test_an_accelerator_is_ignored_with_a_warning(trained: TensorFlow) -> None:
     with pytest.warns(UserWarning, match="accelerator_type='ml.eia1.medium' is ignored"):
         trained.deploy(accelerator_type="ml.eia1.medium", wait=False)

@@ -370,6 +370,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "container_log_level": Recorded("the server has no nginx, whose level it is"),
         "code_location": Honoured(),
         "image": Honoured("earlier name of image_uri"),
+        "model_server_workers": Honoured("processes that run the handlers"),
     },
     "TensorFlowModel.container": _honoured("instance_type"),
     "TensorFlowModel.use_code": _honoured("code"),
