@@ -228,6 +228,14 @@ def test_a_plain_predictor_sends_and_returns_bytes_until_its_attributes_change(a
     ]
 
 
+@pytest.mark.parametrize("kind", [Predictor, TensorFlowPredictor])
+def test_the_endpoint_may_be_given_by_its_earlier_name(session: Session, kind: Any) -> None:
+    assert kind(endpoint="digits", sagemaker_session=session).endpoint_name == "digits"
+    for names in ({}, {"endpoint_name": "a", "endpoint": "b"}):
+        with pytest.raises(ValueError, match="are two names of one argument; give one"):
+            kind(sagemaker_session=session, **names)
+
+
 def test_messages_of_tensorflow_serving_need_their_package() -> None:
     """With the package: tests of `tidemill-serving`, against a server."""
     assert tf_json_deserializer.deserialize(io.BytesIO(b"[1]")) == [1]

@@ -29,6 +29,10 @@ class Predictor:
         deserializer: Parses answers. Default: `predict` returns the bytes of an answer.
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
+        endpoint: Deprecated alias of ``endpoint_name``.
+
+    Raises:
+        ValueError: ``endpoint_name`` is missing, or ``endpoint`` differs from it.
 
     Attributes:
         serializer: May be replaced; None, as in version 1 of AWS's SDK, sends bodies unchanged.
@@ -38,14 +42,16 @@ class Predictor:
 
     def __init__(
         self,
-        endpoint_name: str,
+        endpoint_name: str | None = None,
         sagemaker_session: Any = None,
         serializer: Any = None,
         deserializer: Any = None,
         content_type: str | None = None,
         accept: str | None = None,
+        *,
+        endpoint: str | None = None,
     ) -> None:
-        self.endpoint_name = endpoint_name
+        self.endpoint_name = _only_name(endpoint_name, endpoint)
         self.sagemaker_session = Session.adopt(sagemaker_session)
         self.serializer = IdentitySerializer() if serializer is None else serializer
         self.deserializer = BytesDeserializer() if deserializer is None else deserializer
@@ -223,14 +229,15 @@ class TensorFlowPredictor(Predictor):
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
         component_name: Refused: an endpoint has no inference components.
+        endpoint: Deprecated alias of ``endpoint_name``.
 
     Raises:
-        ValueError: ``component_name`` is given.
+        ValueError: ``component_name`` is given, ``endpoint_name`` is missing, or ``endpoint`` differs from it.
     """
 
     def __init__(
         self,
-        endpoint_name: str,
+        endpoint_name: str | None = None,
         sagemaker_session: Any = None,
         serializer: Any = None,
         deserializer: Any = None,
@@ -239,6 +246,8 @@ class TensorFlowPredictor(Predictor):
         content_type: str | None = None,
         accept: str | None = None,
         component_name: str | None = None,
+        *,
+        endpoint: str | None = None,
     ) -> None:
         refusal = argument_refusal("TensorFlowPredictor", "component_name", component_name)
         if refusal is not None:
@@ -250,6 +259,7 @@ class TensorFlowPredictor(Predictor):
             JSONDeserializer() if deserializer is None else deserializer,
             content_type,
             accept,
+            endpoint=endpoint,
         )
         self.model_attributes = joined(
             f"tfs-model-name={model_name}" if model_name else None,
@@ -293,6 +303,15 @@ class TensorFlowPredictor(Predictor):
 def joined(*attributes: str | None) -> str | None:
     """Return several CustomAttributes as one; None without any."""
     return ",".join(each for each in attributes if each) or None
+
+
+def _only_name(endpoint_name: str | None, endpoint: str | None) -> str:
+    name = endpoint_name or endpoint
+    if name is None or (endpoint is not None and endpoint != name):
+        raise ValueError(
+            f"endpoint_name={endpoint_name!r} and endpoint={endpoint!r} are two names of one argument; give one"
+        )
+    return name
 
 
 def _present(**members: Any) -> dict[str, Any]:

@@ -115,6 +115,7 @@ _MODEL: Arguments = {
 _PREDICTOR: Arguments = {
     **_honoured("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
     **_SESSION,
+    "endpoint": Honoured("earlier name of endpoint_name"),
 }
 
 _PREDICT: Arguments = {
