@@ -214,7 +214,7 @@ def test_options_of_rest_have_their_effect(start: Any, models: Path, tmp_path: P
     ):
         assert (answer.status, {**answer.headers, **allowed}) == (status, answer.headers)
     assert server.request("OPTIONS", target).error == "Origin header is missing in CORS preflight"
-    assert server.get("/numbers").body.startswith(b"# TYPE :tensorflow:serving:request_count counter\n")
+    assert b"# TYPE :tensorflow:serving:request_count counter\n" in server.get("/numbers").body
     assert server.get("/monitoring/prometheus/metrics").status == 400
     assert b":tensorflow:serving:batching_session:wrapped_run_count 1\n" in server.get("/numbers").body
     large = server.predict("model", json.dumps({"instances": [1] * 17}))
