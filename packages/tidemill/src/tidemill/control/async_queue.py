@@ -189,8 +189,7 @@ class AsyncQueue:
         except AwsError as error:
             raise _Failed(error.message) from error
         if answer.status >= 400:
-            words = answer.body.decode("utf-8", "replace")
-            raise _Failed(f'Received client error ({answer.status}) from primary with message "{words}"')
+            raise _Failed(answer.failure)
         await self._store(invocation, invocation.output, answer.body, answer.headers.get("content-type", ""))
 
     def _input(self, invocation: AsyncInvocation) -> ObjectInfo:

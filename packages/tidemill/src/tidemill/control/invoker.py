@@ -40,6 +40,13 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
+    @property
+    def failure(self) -> str:
+        """SageMaker's text for an answer with an error status, with the body as the model's message."""
+        side = "client" if self.status < 500 else "server"
+        text = self.body.decode("utf-8", "replace")
+        return f'Received {side} error ({self.status}) from primary with message "{text}"'
+
 
 class _Answers:
     """Collects the answers of a connection, one after the other, from httptools' callbacks."""
