@@ -10,6 +10,7 @@ from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.limits import InstanceLimits, LimitPolicy
 from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Capacity
+from tidemill.instance.object_rows import row_of, rows_of
 from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -105,3 +106,6 @@ def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_li
     assert whole == again
     assert few_digest == ""
     assert sharded_digest not in ("", whole, read.channels[3].digest)
+    for channel in (*learn.channels, read.channels[3]):
+        rows = [tuple(row) for batch in rows_of(channel.objects) for row in batch]
+        assert rows == [row_of(each) for each in channel.objects]

@@ -24,6 +24,7 @@ from tidemill.core.segments import create_stream
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import MEBIBYTE, TransformJob
 from tidemill.executors.base import Capacity
+from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.store.objects.store import ObjectStore
 
@@ -338,6 +339,13 @@ class _Part:
 
     def __iter__(self) -> Iterator[Input]:
         return islice(iter(self.inputs), self.first, None, self.step)
+
+    def rows(self) -> Iterator[Sequence[ObjectRow]]:
+        """Yield the objects in batches; see `tidemill.instance.object_rows.ObjectRows`."""
+        first = self.first
+        for batch in rows_of(self.inputs):
+            yield batch[first :: self.step]
+            first = (first - len(batch)) % self.step
 
 
 def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instances: int) -> ChannelSpec:
