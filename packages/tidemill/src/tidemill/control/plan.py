@@ -61,7 +61,7 @@ class InstancePlanner:
         warm: Whether to fork scripts from a process that has imported TensorFlow.
         remotes: Remote S3 stores by bucket name or pattern. Default: none.
         capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
-        limits: Determines the CPU, memory and disk limits of training instances. Default: no limits.
+        limits: Determines the limits of all instances. Default: no limits.
     """
 
     def __init__(
@@ -201,6 +201,7 @@ class InstancePlanner:
             job_name=endpoint.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not contact each other
             log=self._stream(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
+            limits=self._limits.of(variant.request.get("InstanceType", ""), volume_gib=None),
         )
 
     def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
@@ -221,6 +222,7 @@ class InstancePlanner:
             job_name=job.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(len(job.log_streams))),
             log=self._stream(TRANSFORM_LOG_GROUP, job.log_streams[index]),
+            limits=self._limits.of(job.request["TransformResources"].get("InstanceType", ""), volume_gib=None),
         )
 
     def _server(self, container: Mapping[str, Any], *, variables: Mapping[str, str], **place: Any) -> InstanceSpec:
