@@ -147,9 +147,9 @@ class Channels:
         input_mode = channel.get("InputMode") or job_mode
         if input_mode == _FAST_FILE and listing.remotes:
             raise DataMissing(
-                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which lies in a"
-                " remote S3: nothing here fetches objects when they are opened. Use File, which downloads them before"
-                " the script starts, or Pipe, which streams them"
+                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which is in a"
+                " remote S3: objects of a remote S3 are not fetched when the script opens them. Use File, which"
+                " downloads them before the script starts, or Pipe, which streams them"
             )
         spec = ChannelSpec(
             name=name,
