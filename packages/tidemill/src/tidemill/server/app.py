@@ -121,7 +121,7 @@ class Application:
             environments_dir=settings.environments_dir,
             isolation=settings.isolation,
             instances=settings.max_instances,
-            content_file=objects.contents.path,
+            content_file=objects.contents.location,
             remotes=settings.remote_s3,
             logs=state.logs,
             service_url=self._url(),
