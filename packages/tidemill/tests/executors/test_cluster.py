@@ -25,7 +25,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
-from tidemill.node.service import AttemptOver, Service
+from tidemill.node.service import AttemptOver, Service, ServiceAway
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
@@ -35,6 +35,10 @@ LEASE_S = 60.0
 SHORT_LEASE_S = 10.0
 BASE = "import os, pathlib; base = pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
 WAIT = "import signal; print('ready', flush=True); signal.pause()\n"
+WAIT_FOR_GO = (
+    BASE + "import time\nprint('ready', flush=True)\n"
+    "while not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
+)
 SAVE = (
     "import signal, sys\n"
     "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saved', flush=True); sys.exit(0)\n"
@@ -42,6 +46,13 @@ SAVE = (
 )
 _numbers = itertools.count(1)
 short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
+
+
+class FastClock(SystemClock):
+    """A clock that is an hour ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
 
 
 class Cluster:
@@ -52,16 +63,23 @@ class Cluster:
         self.logs = root / "logs"
         self.placement = ProcessPlacement(root / "machines")
         self.service = ClusterService(objects, lambda: self.executor.instances)
-        self.executor = ClusterExecutor(
-            root / "cluster",
+        self.records = root / "cluster"
+        self.lease_s = lease_s
+        self.executor = self.open()
+        self.executor.instances.begin_leases()
+        self.jobs: list[str] = []
+        asyncio.run(objects.ensure_bucket("bucket"))
+
+    def open(self) -> ClusterExecutor:
+        """Return an executor, as a service has it before agents can reach the service."""
+        return ClusterExecutor(
+            self.records,
             self.placement,
             logs=SegmentSink(self.logs),
             service_url=lambda: self.service.url,
-            lease_s=lease_s,
+            lease_s=self.lease_s,
             isolation="plain",
         )
-        self.jobs: list[str] = []
-        asyncio.run(objects.ensure_bucket("bucket"))
 
     def spec(self, script: str, **changes: Any) -> InstanceSpec:
         number = next(_numbers)
@@ -94,6 +112,12 @@ class Cluster:
                     await self.executor.changed(timeout_s=0.2)
 
         asyncio.run(follow())
+
+    def go(self) -> InstanceDirectory:
+        """Let the script `WAIT_FOR_GO` continue. Return the directory of its instance."""
+        (data,) = self.placement.directories("ml/output/data")
+        (data / "go").touch()
+        return InstanceDirectory(data.parents[2])
 
     def ended(self, spec: InstanceSpec) -> InstanceExit | None:
         self.wait(lambda: not self.executor.observe(spec.ref).running)
@@ -231,17 +255,53 @@ def test_an_instance_whose_service_is_away_saves_and_ends_before_its_lease(clust
     assert (status.launched, status.exit) == (True, None), "it is lost"
 
 
-def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> None:
-    spec = cluster.start(
-        BASE + "import time\nprint('ready', flush=True)\n"
-        "while not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
-        "for i in range(2000): print(i)\n"
-    )
+def test_an_instance_goes_on_under_a_service_that_starts_when_its_lease_seems_to_be_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = cluster.start(WAIT_FOR_GO)
     cluster.wait_for_line(spec, "ready")
     cluster.service.away = True
-    (go,) = cluster.placement.directories("ml/output/data")
-    (go / "go").touch()
-    instance = InstanceDirectory(go.parents[2])
+    cluster.executor.close()
+    cluster.wait(lambda: cluster.service.turned_away > 0)
+    for file in cluster.records.rglob("lease"):
+        os.utime(file, (1_000_000, 1_000_000))  # the clock of the service has changed by decades
+    cluster.executor = cluster.open()
+    waits: list[float] = []
+    await_stop = cluster.executor.instances.await_stop
+    monkeypatch.setattr(
+        cluster.executor.instances,
+        "await_stop",
+        lambda ref, *, timeout_s: waits.append(timeout_s) or await_stop(ref, timeout_s=timeout_s),
+    )
+    assert [known.ref for known in cluster.executor.recover(finished=lambda _: False)] == [spec.ref]
+    assert cluster.executor.observe(spec.ref).running
+    cluster.service.away = False
+    cluster.executor.instances.begin_leases()
+    cluster.wait(lambda: bool(waits))
+    assert waits[0] == 0, "the agent learns at once that it may go on"
+    cluster.go()
+    ended = cluster.ended(spec)
+    assert ended is not None
+    assert ended.outcome is Outcome.COMPLETED
+
+
+def test_an_agent_does_not_end_because_the_clock_of_the_service_is_wrong(cluster: Cluster) -> None:
+    spec = cluster.spec("")
+    cluster.executor.instances.add(spec)
+    agent = Service(spec.ref, spec.variables)
+    agent.report()
+    cluster.service.clock = FastClock()
+    with pytest.raises(ServiceAway, match="RequestTimeTooSkewed"):
+        agent.report()
+    cluster.service.clock = SystemClock()
+    agent.report()
+
+
+def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT_FOR_GO + "for i in range(2000): print(i)\n")
+    cluster.wait_for_line(spec, "ready")
+    cluster.service.away = True
+    instance = cluster.go()
     # The script has ended, and its lines wait on the machine's disk.
     cluster.wait(lambda: any(phase.status == "Uploading" for phase in instance.read_phases()))
     cluster.service.away = False

@@ -54,6 +54,10 @@ class ServiceApp(Protocol):
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None: ...
 
+    def begin_leases(self) -> None:
+        """Begin the leases of instances on other machines, whose agents reach the service from now on."""
+        ...
+
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
         ...
@@ -243,6 +247,7 @@ def _serve_locked(
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
     def started() -> None:
+        app.begin_leases()
         record.publish(state)
         moved = None if settings.port_is_chosen or sockets.public else moved_port(url, wanted=settings.port)
         if moved:
