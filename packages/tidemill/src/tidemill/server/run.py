@@ -174,10 +174,11 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.say, address)))
-            if lead is None:
+                predecessor = runner.run(stand_by(url, main, state=state, stop=stop, ready=partial(ready.say, address)))
+            if predecessor is None:
                 return
-            end_predecessor(state, lead)
+            end_predecessor(predecessor)
+            lead = predecessor.lead
             sockets = sockets or stack.enter_context(_sockets(settings, public))
             try:
                 with contextlib.ExitStack() as turn:
