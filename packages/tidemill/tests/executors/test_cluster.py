@@ -115,8 +115,8 @@ class Cluster:
 
     def go(self) -> InstanceDirectory:
         """Let the script `WAIT_FOR_GO` continue. Return the directory of its instance."""
-        (data,) = self.placement.directories("ml/output/data")
-        (data / "go").touch()
+        for data in self.placement.directories("ml/output/data"):
+            (data / "go").touch()
         return InstanceDirectory(data.parents[2])
 
     def ended(self, spec: InstanceSpec) -> InstanceExit | None:
@@ -182,8 +182,13 @@ def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
     return found
 
 
-def agents() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if "tidemill.node" in " ".join(_command(each))]
+def agent_of(spec: InstanceSpec) -> psutil.Process:
+    (agent,) = (
+        each
+        for each in psutil.process_iter()
+        if "tidemill.node" in _command(each) and spec.ref.job_id in " ".join(_command(each))
+    )
+    return agent
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -323,13 +328,17 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
 
 
 @short_lease
-def test_an_agent_that_is_killed_takes_its_instance_along(cluster: Cluster) -> None:
-    spec = cluster.start(WAIT)
+def test_an_agent_that_is_killed_takes_its_instance_along_and_the_next_to_end_removes_its_files(cluster: Cluster) -> None:
+    spec, other = cluster.start(WAIT), cluster.start(WAIT_FOR_GO)
     cluster.wait_for_line(spec, "ready")
-    for agent in agents():
-        os.kill(agent.pid, signal.SIGKILL)
+    cluster.wait_for_line(other, "ready")
+    os.kill(agent_of(spec).pid, signal.SIGKILL)
     cluster.wait(lambda: not cluster.executor.observe(spec.ref).running)
     assert processes_of(spec) == []
+    assert len(cluster.placement.directories("ml")) == 2
+    cluster.go()
+    assert cluster.ended(other) is not None
+    cluster.wait(lambda: cluster.placement.directories("ml") == [])
 
 
 def test_reports_of_an_older_attempt_are_refused(cluster: Cluster) -> None:
