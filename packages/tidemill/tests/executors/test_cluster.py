@@ -23,12 +23,14 @@ from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
+from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
 from tidemill.node.service import AttemptOver, Service, ServiceAway
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.rows import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
 LEASE_S = 60.0
@@ -36,8 +38,7 @@ SHORT_LEASE_S = 10.0
 BASE = "import os, pathlib; base = pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
 WAIT = "import signal; print('ready', flush=True); signal.pause()\n"
 WAIT_FOR_GO = (
-    BASE + "import time\nprint('ready', flush=True)\n"
-    "while not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
+    BASE + "import time\nprint('ready', flush=True)\nwhile not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
 )
 SAVE = (
     "import signal, sys\n"
@@ -133,20 +134,21 @@ class Cluster:
         assert line in self.lines(spec)
 
     def stored(self, key: str, data: bytes) -> ObjectReference:
-        info = asyncio.run(self.objects.put_bytes("bucket", key, data))
-        return ObjectReference(
-            uri=f"s3://bucket/{key}",
-            name=key.rpartition("/")[2],
-            content_id=info.content_id,
-            size_bytes=info.size_bytes,
-            sha256=info.sha256,
-            etag=info.etag,
-        )
+        return reference(asyncio.run(self.objects.put_bytes("bucket", key, data)))
 
-    def model_of(self, spec: InstanceSpec) -> list[str]:
-        info = self.objects.require("bucket", f"output/{spec.job_name}/output/model.tar.gz")
+    def stored_in_parts(self, name: str, data: bytes) -> ObjectReference:
+        client = upload_client(self.service.variables("uploader"))
+        upload(client, io.BytesIO(data), bucket="bucket", key=f"output/uploader/{name}")
+        return reference(self.objects.require("bucket", f"output/uploader/{name}"))
+
+    def model_of(self, spec: InstanceSpec) -> ObjectInfo:
+        return self.objects.require("bucket", f"output/{spec.job_name}/output/model.tar.gz")
+
+    def files_of(self, info: ObjectInfo) -> dict[str, bytes]:
+        """Return the files of an archive by name."""
         with tarfile.open(fileobj=io.BytesIO(asyncio.run(self.objects.read_bytes(info)))) as archive:
-            return archive.getnames()
+            opened = {member.name: archive.extractfile(member) for member in archive}
+            return {name: file.read() for name, file in opened.items() if file is not None}
 
 
 @pytest.fixture
@@ -168,6 +170,17 @@ def cluster(
                     made.placement.release(job_id)
                 made.executor.close()
         asyncio.run(objects.close())
+
+
+def reference(info: ObjectInfo) -> ObjectReference:
+    return ObjectReference(
+        uri=f"s3://{info.bucket}/{info.key}",
+        name=info.key.rpartition("/")[2],
+        content_id=info.content_id,
+        size_bytes=info.size_bytes,
+        sha256=info.sha256,
+        etag=info.etag,
+    )
 
 
 def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
@@ -198,22 +211,27 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_code_and_data_come_from_s3_and_the_model_goes_there(cluster: Cluster) -> None:
+def test_code_and_data_come_from_s3_and_the_model_goes_there_in_parts_if_they_are_large(cluster: Cluster) -> None:
     code = io.BytesIO()
     with tarfile.open(fileobj=code, mode="w:gz"):
         pass
+    content = os.urandom(9 << 20)  # boto3 uploads in parts of 8 MiB, and random bytes cannot be packed
+    large = cluster.stored_in_parts("large", content)
+    assert large.etag.endswith("-2")
     spec = cluster.start(
         BASE + "data = base / 'input/data/training'\n"
         "print((data / 'a').read_text(), (base / '.tidemill/sourcedir.tar.gz').stat().st_size)\n"
-        "(base / 'model/weights').write_text('x')",
+        "(base / 'model/weights').write_bytes((data / 'large').read_bytes())",
         code=cluster.stored("code/sourcedir.tar.gz", code.getvalue()),
-        channels=(ChannelSpec(name="training", objects=[cluster.stored("data/a", b"first")]),),
+        channels=(ChannelSpec(name="training", objects=[cluster.stored("data/a", b"first"), large]),),
     )
     ended = cluster.ended(spec)
     assert ended is not None, cluster.lines(spec)
     assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
     assert f"first {len(code.getvalue())}" in cluster.lines(spec)
-    assert cluster.model_of(spec) == ["weights"]
+    model = cluster.model_of(spec)
+    assert model.etag.endswith("-2")
+    assert cluster.files_of(model) == {"weights": content}
 
 
 def test_data_of_another_s3_is_read_with_the_keys_of_the_machine_and_the_service_with_those_of_the_job(
@@ -328,7 +346,9 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
 
 
 @short_lease
-def test_an_agent_that_is_killed_takes_its_instance_along_and_the_next_to_end_removes_its_files(cluster: Cluster) -> None:
+def test_an_agent_that_is_killed_takes_its_instance_along_and_the_next_to_end_removes_its_files(
+    cluster: Cluster,
+) -> None:
     spec, other = cluster.start(WAIT), cluster.start(WAIT_FOR_GO)
     cluster.wait_for_line(spec, "ready")
     cluster.wait_for_line(other, "ready")
