@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from database_contract import TABLES, DatabaseContract, adding, names
 from postgresql_server import PostgresqlServer
@@ -86,8 +87,6 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(database, monkeypatch)
             self.pgconn.finish()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-    import psycopg
-
     with monkeypatch.context() as patch:
         patch.setattr(type(raw), "commit", commit_and_break)
         database.write_sync(work)
@@ -121,6 +120,28 @@ def test_an_acknowledged_write_survives_the_loss_of_the_server(url, server):
             stop.set()
             thread.join()
         assert set(written) <= set(names(database))
+
+
+def test_a_write_that_the_server_lost_is_made_again_although_others_reuse_its_transaction_id(
+    url, server, database, monkeypatch
+):
+    """A crash of PostgreSQL loses a transaction that is in memory only, and later transactions get its id."""
+    passes = []
+
+    def crash(point: str) -> None:
+        if point == "store.commit.before" and not passes:
+            passes.append(point)
+            server.kill()
+            server.start()
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute("CREATE TABLE others (number int)")
+                for number in range(20):
+                    other.execute("INSERT INTO others VALUES (%s)", (number,))
+
+    monkeypatch.setattr(faults, "point", crash)
+    database.write_sync(adding("a"))
+    assert passes
+    assert names(database) == ["a"]
 
 
 def _grows(written: list[str]) -> None:

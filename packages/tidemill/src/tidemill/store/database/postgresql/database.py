@@ -2,12 +2,18 @@
 
 The connection of the writer holds an advisory lock for its life, so no two services ever write. A service that has lost
 its connection writes again only after it has the lock back, and only if no other service has led meanwhile.
+
+Each transaction of the writer also stores a random mark. If the connection breaks during a commit, the mark in the
+database shows whether the commit happened. The id of the transaction would not: after a crash, PostgreSQL gives the ids
+of transactions that were only in memory to later ones.
 """
 
+import secrets
 import time
 from collections.abc import Callable
 
-from sqlalchemy import BigInteger, MetaData, bindparam, cast, func, select
+from sqlalchemy import MetaData, bindparam, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
@@ -19,6 +25,7 @@ from tidemill.store.database.postgresql import engine as postgresql
 from tidemill.store.database.postgresql.lead import DatabaseClock, Lead, LeadKeeper, begin_term, read_lead
 from tidemill.store.database.postgresql.locks import try_lock
 from tidemill.store.database.revisions import bring_up_to_date
+from tidemill.store.database.schema import meta
 
 __all__ = ["DatabaseInUse", "PostgresqlDatabase"]
 
@@ -27,8 +34,11 @@ LOCK_WAIT_S = 5.0
 OUTCOME_WAIT_S = 20.0
 _PAUSE_S = 0.2
 
-_TRANSACTION_ID = select(func.txid_current_if_assigned())
-_OUTCOME = select(func.txid_status(cast(bindparam("id"), BigInteger)))
+_MARK_KEY = "newest_commit"
+_MARK_BYTES = 16
+_MARK = insert(meta).values(key=_MARK_KEY, value=bindparam("mark"))
+_MARK = _MARK.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": _MARK.excluded.value})
+_NEWEST_MARK = select(meta.c.value).where(meta.c.key == _MARK_KEY)
 
 
 class DatabaseInUse(ConfigurationError):
@@ -130,12 +140,13 @@ class PostgresqlDatabase(PooledDatabase):
             return
 
     def _attempt(self, group: list[PendingWork]) -> None:
-        transaction_id = None
+        mark, is_marked = secrets.token_hex(_MARK_BYTES), False
         try:
             with self._connection.begin():
                 for pending in group:
                     self._run(pending)
-                transaction_id = self._connection.execute(_TRANSACTION_ID).scalar()
+                self._connection.execute(_MARK, {"mark": mark})
+                is_marked = True
                 faults.point("store.commit.before")
         except NotCommitted as failure:
             self._lost = self._lost or postgresql.has_lost_connection(failure.cause)
@@ -146,36 +157,35 @@ class PostgresqlDatabase(PooledDatabase):
             if not postgresql.has_lost_connection(error):
                 raise NotCommitted(error) from error
             self._lost = True
-            if transaction_id is None or not self._was_committed(transaction_id):
+            if not is_marked or not self._was_committed(mark):
                 raise _Interrupted(reason_of(error)) from error
         try:
             faults.point("store.commit.after")
         except OSError as error:  # the reply is lost, the rows are not
             self._refuse(group, str(error))
 
-    def _was_committed(self, transaction_id: int) -> bool:
-        """Ask the server whether a transaction was committed whose connection broke during the commit.
+    def _was_committed(self, mark: str) -> bool:
+        """Return whether a transaction was committed whose connection broke during the commit.
 
         Raises:
-            NotCommitted: The server does not tell within `OUTCOME_WAIT_S`.
+            NotCommitted: The server cannot be asked within `OUTCOME_WAIT_S`.
         """
         deadline_s = time.monotonic() + OUTCOME_WAIT_S
-        failure = NotCommitted(TimeoutError("the server does not tell what became of the transaction"))
-        while time.monotonic() < deadline_s:
+        while True:
             try:
                 if self._lost:
+                    # With the lock back, the old connection has ended, and with it the transaction.
                     self._come_back()
                 with self._connection.begin():
-                    outcome = self._connection.execute(_OUTCOME, {"id": transaction_id}).scalar()
-                if outcome in ("committed", "aborted"):
-                    return outcome == "committed"
+                    return self._connection.execute(_NEWEST_MARK).scalar() == mark
             except DBAPIError as error:
                 self._lost = True
                 failure = NotCommitted(error)
             except NotCommitted as error:
                 failure = error
+            if time.monotonic() > deadline_s:
+                raise failure
             time.sleep(_PAUSE_S)
-        raise failure
 
     def _come_back(self) -> None:
         """Connect again and take the lock.
