@@ -170,7 +170,9 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                predecessor = runner.run(stand_by(url, main, state=state, stop=stop, ready=partial(ready.announce, address)))
+                predecessor = runner.run(
+                    stand_by(url, main, state=state, stop=stop, ready=partial(ready.announce, address))
+                )
             if predecessor is None:
                 return
             end_predecessor(predecessor)
