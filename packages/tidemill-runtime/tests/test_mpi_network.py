@@ -109,8 +109,8 @@ def test_the_first_notice_of_a_failure_stays(instance):
         connection = call(addresses, "algo-2")
         assert connection is not None
         outcome = {"exit_code": code, "where": "rank 0 on algo-1", "pid": 1, "reports": "", "tail": ""}
-        connection.send({"notice": FAILED, "outcome": outcome, "teller": "algo-1"})
+        connection.send({"notice": FAILED, "outcome": outcome, "sender": "algo-1"})
         assert connection.receive() == {}
         connection.close()
         listener.accept()[0].close()
-    assert peers.told(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)
+    assert peers.read_notice(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)

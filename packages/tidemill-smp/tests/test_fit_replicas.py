@@ -22,12 +22,12 @@ BATCH, EPOCHS = 16, 8
 
 @KERASES
 def test_callbacks_decide_as_in_one_process(environment: dict[str, str]) -> None:
-    results = ranks.run(4, told, config=CONFIG, environment=environment)
+    results = ranks.run(4, logs_of_callbacks, config=CONFIG, environment=environment)
     (plain,) = [plain for _, plain in results if plain]
     assert len(plain["loss"]) < EPOCHS, "early stopping has a part in it"
     assert plain["rates"][-1] < plain["rates"][0], "and the learning rate"
     for rank, (mine, _) in enumerate(results):
-        assert mine == results[0][0], f"rank {rank} was told something else"
+        assert mine == results[0][0], f"rank {rank} was logs_of_callbacks something else"
         assert mine.keys() == plain.keys()
         for name, values in plain.items():
             assert mine[name] == pytest.approx(values, rel=1e-4), name
@@ -84,15 +84,15 @@ class Measured(tf.keras.layers.Layer):
         return x
 
 
-def told() -> Any:
+def logs_of_callbacks() -> Any:
     """Return the logs of callbacks in a job that stops early; on one rank also those of plain Keras on all data."""
     with sessions.configured(ddp=True, horovod=False):
-        mine = _told(models.distributed(Net), slice(smp.dp_rank(), None, smp.dp_size()))
+        mine = _fit_logs(models.distributed(Net), slice(smp.dp_rank(), None, smp.dp_size()))
     smp.barrier()
-    return mine, _told(Net, slice(None)) if smp.rank() == 3 else None
+    return mine, _fit_logs(Net, slice(None)) if smp.rank() == 3 else None
 
 
-def _told(kind: Any, rows: slice) -> dict[str, list[float]]:
+def _fit_logs(kind: Any, rows: slice) -> dict[str, list[float]]:
     forget_the_step_before()
     tf.keras.utils.set_random_seed(3)
     model = kind()

@@ -60,7 +60,7 @@ def test_with_revisiting_only_the_sharers_are_joined_and_stand_at_their_anchor()
     assert first.revisits
     assert first.predecessors[2] == (1,)
     assert 2 not in first.predecessors[1]
-    assert 2 in first.neighbours[1]
+    assert 2 in first.neighbors[1]
 
 
 def test_edges_of_one_tensor_are_one_message_per_group_and_of_the_largest_size() -> None:

@@ -18,7 +18,7 @@ from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 def test_the_forest_knows_which_slices_are_connected(graph: UnitGraph, data: st.DataObject) -> None:
     groups = group(graph)
     order = data.draw(st.permutations(range(len(groups))))
-    slices = Slices({each: i for i, each in enumerate(order)}, groups.neighbours)
+    slices = Slices({each: i for i, each in enumerate(order)}, groups.neighbors)
     for begin in range(len(order)):
         for end in range(begin + 1, len(order) + 1):
             inside = {groups.members[each][0] for each in order[begin:end]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["is_writing", "judge_outcome", "read_outcome", "write_outcome"]
+__all__ = ["is_writing", "outcome_problem", "read_outcome", "write_outcome"]
 
 _VERSION = 2
 _UNREADABLE = "the outcome file of the feeder cannot be read"
@@ -21,7 +21,7 @@ def read_outcome(path: str) -> str | None:
         return None
 
 
-def judge_outcome(text: str, bytes_read: int) -> str:
+def outcome_problem(text: str, bytes_read: int) -> str:
     """Return why an epoch with `bytes_read` bytes read is incomplete or failed; an empty string if it is complete."""
     version, state, size, _, error = _fields(text)
     if _is_count(version) and int(version) > _VERSION:

@@ -184,7 +184,7 @@ void FuzzOnce(std::mt19937_64* random) {
   CheckChecksum(stream, random);
   std::string outcome = (*random)() % 2 == 0 ? "2 ok 12 3\n" : "2 error 12 3 object \xc3\xa9 is gone\n";
   for (std::uint64_t count = (*random)() % 5; count != 0; --count) Mutate(random, &outcome);
-  (void)tidemill::JudgeOutcome(outcome, (*random)() % 16);
+  (void)tidemill::OutcomeProblem(outcome, (*random)() % 16);
 }
 
 int PrintParsed(const std::string& format, const FramingOptions& options) {
@@ -240,7 +240,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const std::string input(reinterpret_cast<const char*>(data) + 4, size - 4);
   CheckStream(format, data[3] % 2 == 0 ? input : FramedStream(format, input), options, &random);
   CheckChecksum(input, &random);
-  (void)tidemill::JudgeOutcome(input, size);
+  (void)tidemill::OutcomeProblem(input, size);
   return 0;
 }
 

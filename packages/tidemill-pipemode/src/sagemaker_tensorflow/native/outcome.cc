@@ -23,7 +23,7 @@ bool IsCount(std::string_view field, std::uint64_t* value) {
 
 }  // namespace
 
-std::string JudgeOutcome(const std::string& text, std::uint64_t bytes_read) {
+std::string OutcomeProblem(const std::string& text, std::uint64_t bytes_read) {
   std::string_view line = text;
   const bool whole = !line.empty() && line.back() == '\n';
   if (whole) line.remove_suffix(1);

@@ -7,6 +7,6 @@
 namespace tidemill {
 
 // Why an epoch of which `bytes_read` bytes were read did not end well, or an empty string if it did.
-std::string JudgeOutcome(const std::string& text, std::uint64_t bytes_read);
+std::string OutcomeProblem(const std::string& text, std::uint64_t bytes_read);
 
 }  // namespace tidemill

@@ -179,7 +179,7 @@ Step PipeReader::Fill(std::vector<Bytes>* records) {
       const std::size_t whole = records->size();
       framer_->Finish(buffer_.data() + begin_, end_ - begin_, records);
       // Only the feeder's word makes the last line of a text whole: without it half a line would pass as one.
-      if (records->size() > whole && !Judge().empty()) records->resize(whole);
+      if (records->size() > whole && !FindProblem().empty()) records->resize(whole);
       begin_ = end_ = 0;
     }
   }
@@ -187,20 +187,20 @@ Step PipeReader::Fill(std::vector<Bytes>* records) {
 
 // All records are given; what is left is to say how the epoch ended.
 Step PipeReader::AtEnd() {
-  const std::string judgement = finished_ ? Judge() : "";
-  if (framer_->failed()) return Fail(framer_->error() + (judgement.empty() ? "" : "; " + judgement));
-  return judgement.empty() ? Step::kEnd : Fail("The stream ended early or is damaged: " + judgement);
+  const std::string problem = finished_ ? FindProblem() : "";
+  if (framer_->failed()) return Fail(framer_->error() + (problem.empty() ? "" : "; " + problem));
+  return problem.empty() ? Step::kEnd : Fail("The stream ended early or is damaged: " + problem);
 }
 
 // What the feeder's outcome file has against this epoch.
-std::string PipeReader::Judge() const {
+std::string PipeReader::FindProblem() const {
   const std::string file = OutcomePath();
   std::string text;
   const int failure = ReadSmallFile(file, &text);
   if (failure == ENOENT || failure == ENOTDIR) return "";  // a feeder that says nothing
   if (failure != 0) return "the outcome file " + file + " cannot be read: " + std::strerror(failure);
-  const std::string judgement = JudgeOutcome(text, bytes_read_);
-  return judgement.empty() ? "" : judgement + " [" + file + "]";
+  const std::string problem = OutcomeProblem(text, bytes_read_);
+  return problem.empty() ? "" : problem + " [" + file + "]";
 }
 
 // The state file is read, the FIFO opened and the state written under one lock: whoever else reads this channel takes

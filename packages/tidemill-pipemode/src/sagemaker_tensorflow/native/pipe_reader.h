@@ -68,7 +68,7 @@ class PipeReader {
   std::string FeederLockPath() const;
   Step Read(std::size_t* size, bool* at_end);
   Step AtEnd();
-  std::string Judge() const;
+  std::string FindProblem() const;
   Step Quiet(const char* what);
   Step Fail(const std::string& text);
   Step FailWithErrno(const std::string& what, int number);

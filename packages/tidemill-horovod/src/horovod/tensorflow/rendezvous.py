@@ -1,4 +1,4 @@
-"""How ranks find each other before they are connected: an allgather of small messages through their launcher."""
+"""Exchange small messages between ranks before they are connected: an allgather through their launcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ import numpy as np
 from horovod.tensorflow._shared.encryption.tunnel import enclose
 from horovod.tensorflow.communicator import Communicator
 
-__all__ = ["CommunicatorMeeting", "Launched", "LauncherMeeting", "Meeting", "find_encryption_secret", "find_launched"]
+__all__ = [
+    "CommunicatorRendezvous",
+    "Launched",
+    "LauncherRendezvous",
+    "Rendezvous",
+    "find_encryption_secret",
+    "find_launched",
+]
 
 _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 24
@@ -30,7 +37,7 @@ _SECRET_BYTES = 16
 _numbers = itertools.count(1)
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """A group of processes that can exchange small messages until they are connected."""
 
     rank: int
@@ -41,7 +48,7 @@ class Meeting(Protocol):
         ...
 
 
-class CommunicatorMeeting:
+class CommunicatorRendezvous:
     """Ranks that have a `Communicator`."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -121,7 +128,7 @@ def find_encryption_secret(environment: Mapping[str, str] | None = None) -> byte
     return secret
 
 
-class LauncherMeeting:
+class LauncherRendezvous:
     """Ranks that tidemill's launcher started."""
 
     def __init__(self, launched: Launched, *, timeout_s: float) -> None:
@@ -164,7 +171,7 @@ class LauncherMeeting:
         host, _, port = self._launched.store.rpartition(":")
         if self.rank == 0:
             return self._gather(int(port), message, deadline_s)
-        return self._give(host, int(port), message, deadline_s)
+        return self._send_to_first(host, int(port), message, deadline_s)
 
     def _gather(self, port: int, message: bytes, deadline_s: float) -> list[bytes]:
         messages = {0: message}
@@ -191,7 +198,7 @@ class LauncherMeeting:
                     _write(connection, one)
         return ordered
 
-    def _give(self, host: str, port: int, message: bytes, deadline_s: float) -> list[bytes]:
+    def _send_to_first(self, host: str, port: int, message: bytes, deadline_s: float) -> list[bytes]:
         while True:
             try:
                 with self._secured(socket.create_connection((host, port), timeout=5.0), server=False) as connection:
