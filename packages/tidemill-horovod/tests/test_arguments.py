@@ -30,7 +30,7 @@ def test_every_argument_of_a_function_has_a_row(function: str) -> None:
     assert sorted(signature.parameters) == sorted(ARGUMENTS.get(function, {}))
 
 
-def test_every_row_is_of_a_public_function_and_says_something() -> None:
+def test_every_row_describes_an_argument_of_a_public_function() -> None:
     assert set(ARGUMENTS) <= set(FUNCTIONS)
     assert all(row.note for arguments in ARGUMENTS.values() for row in arguments.values())
 

@@ -20,7 +20,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("how", "when", "victim", "ranks", "tcp"), CASES)
-def test_the_others_hear_which_rank_is_lost(
+def test_the_other_ranks_get_an_error_that_names_the_lost_rank(
     how: str, when: str, victim: int, ranks: int, tcp: bool, tmp_path: Path
 ) -> None:
     environment = {

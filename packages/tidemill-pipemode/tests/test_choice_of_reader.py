@@ -43,7 +43,7 @@ def test_without_a_wheel_the_reader_is_compiled_or_python_takes_over_with_a_warn
         assert warned == 1
 
 
-def test_the_line_about_the_reader_names_what_runs_here(channels):
+def test_the_line_about_the_reader_names_the_reader_in_use(channels):
     channels.write(b"one")
     script = "import sys; from sagemaker_tensorflow import PipeModeDataset as D\n"
     script += "a = sys.argv; print(list(D('training', 'TextLine', *a[1:]).as_numpy_iterator()))"

@@ -47,7 +47,7 @@ def test_every_argument_of_a_function_has_a_row(name: str) -> None:
     assert arguments_of(public_functions()[name]) == list(ARGUMENTS.get(name, {}))
 
 
-def test_every_row_is_of_a_public_function_and_says_something() -> None:
+def test_every_row_describes_an_argument_of_a_public_function() -> None:
     assert set(ARGUMENTS) <= set(public_functions())
     assert all(row.note for arguments in ARGUMENTS.values() for row in arguments.values())
 

@@ -83,7 +83,7 @@ def read_all(connection):
     return b"".join(parts)
 
 
-def test_what_is_sent_arrives_and_cannot_be_read_on_the_way():
+def test_sent_data_arrives_and_is_encrypted_in_transit():
     tap = Wiretap()
     near, far = both(*tap.ends())
     there, back = MARK * 100_000, MARK * 50_000
@@ -108,7 +108,7 @@ def test_what_is_sent_arrives_and_cannot_be_read_on_the_way():
         assert SECRET not in heard
 
 
-def test_who_does_not_know_the_secret_is_refused_by_both_sides():
+def test_a_side_without_the_secret_is_refused_by_the_other():
     tap = Wiretap()
     near, far = both(*tap.ends(), far_secret=OTHER)
     tap.close()
@@ -137,7 +137,7 @@ connection.sendall(bytes(int(sys.argv[3])))
 """
 
 
-def test_what_a_rank_wrote_before_it_ended_is_delivered():
+def test_data_written_before_a_rank_ended_is_delivered():
     size_bytes = 300_000  # more than the peer's tunnel reads in one call, less than the socket buffers hold
     with socket.create_server(("127.0.0.1", 0)) as listener:
         arguments = [str(listener.getsockname()[1]), SECRET.hex(), str(size_bytes)]
@@ -152,7 +152,7 @@ def test_ranks_exchange_objects_and_tensors_over_encrypted_connections():
     assert ranks.run(2, exchange_by_both, environment=ENCRYPTED) == [([0, 1], 1.0), ([0, 1], 0.0)]
 
 
-def test_ranks_meet_in_a_store_at_an_address_over_encrypted_connections():
+def test_ranks_connect_through_a_store_at_an_address_over_encrypted_connections():
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     results = ranks.run(2, exchange_by_both, environment={**ENCRYPTED, "SMP_STORE": address})

@@ -90,7 +90,7 @@ def weights_in_all_ways() -> Any:
 
 
 @KERASES
-def test_weights_are_taken_and_put_back_where_they_are_held(environment: dict[str, str]) -> None:
+def test_get_weights_and_set_weights_use_the_variables_of_the_rank(environment: dict[str, str]) -> None:
     for rank, result in enumerate(ranks.run(2, weights_in_all_ways, config=CONFIG, environment=environment)):
         is_back, has_changed, count, said = result
         assert (is_back, has_changed, count) == (True, True, 10)

@@ -38,12 +38,12 @@ def test_a_callback_that_stops_one_rank_stops_all(moment: str) -> None:
     assert ranks.run(4, stopped_by_one, moment, config=CONFIG) == [(2, 5 if moment == "batch" else 6)] * 4
 
 
-def test_logs_of_a_train_step_of_the_scripts_own_are_averaged() -> None:
+def test_logs_of_a_custom_train_step_are_averaged() -> None:
     histories = ranks.run(4, told_by_own_step, config=CONFIG)
     assert histories == [{"replica": [0.5], "parts": [[0.5, 1.0]]}] * 4
 
 
-def test_replicas_that_train_apart_are_told_their_own() -> None:
+def test_replicas_that_train_independently_get_their_own_logs() -> None:
     losses = ranks.run(4, told_apart, config=CONFIG)
     assert losses[0] == losses[1] != losses[2] == losses[3]
 

@@ -12,7 +12,7 @@ MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 4}
 AUTOMATIC = {"microbatches": 4}
 
 
-def test_a_rank_holds_its_own_variables_only_and_says_who_holds_the_others() -> None:
+def test_a_rank_has_only_its_own_variables_and_names_the_owners_of_the_others() -> None:
     for rank, (remote, errors) in enumerate(ranks.run(2, holdings, config=MANUAL)):
         other = 1 - rank
         assert remote == {0: [4, 5, 6, 7, 8, 9], 1: [0, 1, 2, 3]}[rank]
@@ -179,7 +179,7 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
 
 
 @pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
-def test_a_wrapped_model_tells_what_it_is_made_of_as_the_model_itself_does(environment: dict[str, str]) -> None:
+def test_a_wrapped_model_lists_its_layers_and_variables_like_the_model_itself(environment: dict[str, str]) -> None:
     for plain, before, after in ranks.run(2, what_a_model_tells, environment=environment):
         assert before == plain
         assert after == plain
@@ -291,7 +291,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_are_told_on_every_rank() -> None:
+def test_usage_errors_are_raised_on_every_rank() -> None:
     for found in ranks.run(2, make_mistakes, config=MANUAL):
         assert set(found) == set(MISTAKES)
         for name, (kind, text) in MISTAKES.items():
@@ -371,7 +371,7 @@ def make_mistakes() -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_a_model_is_cut_on_paper() -> None:
+def test_a_model_is_planned_without_values() -> None:
     (text,) = ranks.run(1, plan_alone, config={"partitions": 1})
     assert "3 partitions, 4 microbatches" in text
     assert "speed-up" in text
@@ -388,7 +388,7 @@ def plan_alone() -> str:
     return str(smp.plan(net, batch, partitions=3, microbatches=4, optimize="speed"))
 
 
-def test_objects_that_cut_themselves_may_differ_between_microbatches() -> None:
+def test_objects_with_their_own_slicing_may_differ_between_microbatches() -> None:
     for sums, outputs, shapes in ranks.run(2, slice_objects, config=MANUAL):
         assert sums == [0.0, 8.0, 16.0, 24.0]
         assert outputs == [0, 1, 2, 3]
@@ -493,7 +493,7 @@ def nest_functions() -> Any:
     return losses, plain_losses, sum(map(is_remote, net.variables))
 
 
-def test_the_memory_of_a_wrapped_model_is_freed_where_it_is_remote() -> None:
+def test_the_memory_of_remote_variables_of_a_wrapped_model_is_freed() -> None:
     for rank, alive in enumerate(ranks.run(2, free_wrapped, config=MANUAL)):
         assert alive == {"first": rank == 0, "last": rank == 1}
 
@@ -547,7 +547,7 @@ def compile_with_xla() -> Any:
     return losses, plain_losses, sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)
 
 
-def test_a_shared_weight_travels_once_per_step() -> None:
+def test_a_shared_weight_is_sent_once_per_step() -> None:
     (sends_0, receives_0), (sends_1, receives_1) = ranks.run(2, count_messages, config=MANUAL)
     # To partition 1: the weight, and the activations of 4 microbatches. Back: per microbatch the gradients of the
     # activation and of the weight, and the loss.
@@ -707,7 +707,7 @@ def set_idle_options() -> list[str]:
     return messages
 
 
-def test_gradients_of_what_nothing_leads_to_are_none_on_all_ranks() -> None:
+def test_gradients_of_unconnected_variables_are_none_on_all_ranks() -> None:
     for outputs, means, loss in ranks.run(2, leave_a_layer_out, config=MANUAL):
         assert outputs == [None] * 4
         assert means == [None]

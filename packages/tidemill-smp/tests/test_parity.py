@@ -44,7 +44,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("model", "partitions", "microbatches", "pipeline"), CASES)
-def test_weights_equal_those_of_the_model_in_one_piece(
+def test_weights_equal_those_of_the_unpartitioned_model(
     model: str, partitions: int, microbatches: int, pipeline: str
 ) -> None:
     parity.check(model, partitions, microbatches, pipeline)

@@ -9,7 +9,7 @@ import ranks
 NAPS_S = (0.015, 0.005, 0.005, 0.005)
 
 
-def test_the_cut_goes_by_measured_times() -> None:
+def test_the_cut_uses_measured_times() -> None:
     for slowest, estimated, measured, message in ranks.run(2, profile_and_train, config={"auto_partition": True}):
         assert slowest > 2 * NAPS_S[0] * 1e6
         # By estimate four equal layers, two per rank; in fact the first takes as long as the other three.
@@ -80,7 +80,7 @@ def profile_and_train() -> Any:
     return slowest, estimated, decided, message
 
 
-def test_the_cut_goes_by_times_that_are_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
+def test_the_cut_uses_times_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
     config = {"auto_partition": True, "optimize": "speed", "microbatches": 2}
     by_time, *_ = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config={**config, "measure_layers": True})
     by_estimate, *_ = ranks.run(2, cut_of_unequal_layers, None, config=config)
@@ -203,7 +203,7 @@ def train_where_measuring_fails() -> dict[str, Any]:
     return {"warnings": warnings, "measured": measured, "parts": parts, "asked": asked}
 
 
-def test_layers_that_reach_out_of_the_graph_are_run_only_if_the_script_asks() -> None:
+def test_layers_with_effects_outside_the_graph_are_measured_only_on_request() -> None:
     (calls_before, quiet, calls_after, asked) = ranks.run(1, measure_layers_that_reach_out, config={"partitions": 1})[0]
     assert calls_before == 0 and quiet == {"plain"}
     assert calls_after > 0 and asked >= {"plain", "calling", "looping"}

@@ -137,7 +137,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> LongRun:
         ),
     ],
 )
-def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
+def test_a_job_with_a_killed_rank_ends_and_resumes_bit_identically(
     tmp_path: Path, whole: tuple[dict[str, str], dict[str, np.ndarray]], kill: str
 ) -> None:
     code, before, end_s = train(tmp_path, kill)
@@ -156,7 +156,7 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
 
 
 @pytest.mark.parametrize("optimizer", ["legacy.Adam", pytest.param("Adam", marks=pytest.mark.matrix)])
-def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
+def test_a_job_with_tf_keras_ends_and_resumes_bit_identically(tmp_path: Path, optimizer: str) -> None:
     environment = {"TF_USE_LEGACY_KERAS": "1", "OPTIMIZER": optimizer}
     code, output, _ = train(tmp_path / "whole", **environment)
     assert code == 0, output
@@ -170,7 +170,7 @@ def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(12))
-def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
+def test_a_job_with_a_rank_killed_at_any_moment_resumes_bit_identically(
     tmp_path: Path, long_run: LongRun, seed: int
 ) -> None:
     draw = random.Random(seed)

@@ -98,7 +98,7 @@ MISMATCHES = [
 
 
 @pytest.mark.parametrize(("kind", "loaded", "runner", "words"), MISMATCHES)
-def test_ranks_meet_without_an_mpi4py_that_loads_another_mpi(kind, loaded, runner, words):
+def test_ranks_connect_without_an_mpi4py_that_loads_another_mpi(kind, loaded, runner, words):
     job = [*mpi.launch(kind, 2), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
     done = launch(*job, **mpi.loading(loaded))
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ def test_a_script_runs_alone():
     assert places(done.stdout) == {"place 0/1 mp 0 dp 0 gathered [0]"}
 
 
-def test_alone_with_two_partitions_says_how_many_ranks_are_needed():
+def test_one_process_with_two_partitions_gets_an_error_with_the_number_of_ranks():
     done = launch(sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2")
     assert done.returncode == 1
     assert "there are 1 ranks and 'partitions' is 2" in done.stderr
@@ -172,7 +172,7 @@ def test_ranks_die_with_a_launcher_that_is_killed():
         wait_until_gone(processes)
 
 
-def test_lines_come_out_whole():
+def test_lines_of_ranks_are_not_mixed():
     done = launch(*LAUNCH, "-n", "4", "-c", "import sys; [print('x' * 5000, i) for i in range(200)]")
     if done.returncode == 2:
         pytest.fail(done.stderr)
@@ -226,7 +226,7 @@ def test_options_for_several_machines_that_do_not_fit_are_refused(words, variabl
     assert said in done.stderr
 
 
-def test_the_launcher_says_what_it_wants():
+def test_the_launcher_explains_its_arguments():
     assert "there is no script to run" in launch(*LAUNCH, "-n", "2").stderr
     assert "-n is 0; allowed is an int >= 1" in launch(*LAUNCH, "-n", "0", "script.py").stderr
 

@@ -45,7 +45,7 @@ def test_forward_loss_and_backward_of_the_last_partition_are_one_segment():
     assert kinds == {(0, 0): "forward", (0, 2): "backward", (1, 1): "forward and backward"}
 
 
-def test_forth_and_back_between_partitions():
+def test_a_value_may_return_to_an_earlier_partition():
     graph = Graph()
     x = graph.given("x")
     names = ["a", "b", "c", "d"]
@@ -81,7 +81,7 @@ def test_unneeded_ops_are_left_out_but_side_effects_are_kept():
     assert layout(found, graph) == {(0, 0): ["wanted"], (1, 0): ["effect"]}
 
 
-def test_control_edges_hold_within_a_partition_and_mean_nothing_between_two():
+def test_control_edges_apply_within_a_partition_and_not_between_two():
     graph = Graph()
     x = graph.given("x")
     before = graph.add("before", x, stateful=True)
@@ -173,7 +173,7 @@ def _trained() -> tuple[Graph, list[int], dict[str, int]]:
     return graph, owners, place
 
 
-def test_recomputing_keeps_only_what_the_forward_segment_took_and_what_was_drawn():
+def test_recomputing_keeps_only_the_inputs_of_the_forward_segment_and_random_draws():
     graph, owners, place = _trained()
     last = place["gradient_tape/one"]
     names = {index: name for name, index in place.items()}

@@ -97,7 +97,7 @@ def _logged() -> Iterator[list[str]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
-def test_ranks_that_share_cores_and_those_that_start_late_are_told() -> None:
+def test_ranks_that_share_cores_or_start_late_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
         assert job.call(start_late_on_one_core) == [True, True]
         output = job.output()

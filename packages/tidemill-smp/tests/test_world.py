@@ -34,7 +34,7 @@ def where_this_rank_is():
     }
 
 
-def test_each_rank_knows_its_place_in_a_spread_job():
+def test_each_rank_has_its_position_in_a_spread_job():
     places = ranks.run(4, where_this_rank_is, config={"partitions": 2, "placement_strategy": "spread"})
     assert [place["rank"] for place in places] == [0, 1, 2, 3]
     assert [place["mp"] for place in places] == [(0, 2, [0, 2]), (0, 2, [1, 3]), (1, 2, [0, 2]), (1, 2, [1, 3])]
@@ -197,14 +197,14 @@ def receive_from_each_other():
     smp.recv_from(1 - smp.rank(), smp.RankType.WORLD_RANK)
 
 
-def test_ranks_that_wait_for_each_other_are_told_what_the_other_waits_for():
+def test_ranks_that_wait_for_each_other_report_what_the_other_waits_for():
     failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 4}, check=False)
     late = [failure for failure in failures if failure.kind == "SMPDeadlockError"]
     assert late
     assert any("it is alive and itself waits in recv_from rank" in failure.text for failure in late)
 
 
-def test_a_rank_that_left_is_missed_only_by_those_who_wait_for_it():
+def test_a_rank_that_exited_normally_is_an_error_only_for_ranks_that_wait_for_it():
     with ranks.Job(3, {"partitions": 3}) as job:
         job.call(where_this_rank_is)
         job._pipes[2][0].close()  # its script ends
@@ -224,7 +224,7 @@ def exchange_between_the_others():
     return smp.recv_from(0, smp.RankType.WORLD_RANK)
 
 
-def test_a_stranger_without_the_secret_is_turned_away():
+def test_a_connection_without_the_secret_is_refused():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         thread = threading.Thread(target=introduce_a_stranger, args=(theirs,))
@@ -239,7 +239,7 @@ def introduce_a_stranger(connection):
         wire.introduce(connection, secret=b"b" * 32, rank=1, purpose=wire.Purpose.OBJECTS)
 
 
-def test_ranks_also_meet_over_tcp():
+def test_ranks_also_connect_over_tcp():
     results = ranks.run(2, exchange_by_both, environment={"SMP_SOCKETS": "tcp"})
     assert results == [([0, 1], 1.0), ([0, 1], 0.0)]
 
@@ -255,7 +255,7 @@ def exchange_by_both():
     return smp.allgather(smp.rank(), smp.WORLD), float(exchange(tf.constant(float(smp.rank()))))
 
 
-def test_ranks_also_meet_in_a_store_at_an_address():
+def test_ranks_also_connect_through_a_store_at_an_address():
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     assert ranks.run(2, exchange_by_both, environment={"SMP_STORE": address}) == [([0, 1], 1.0), ([0, 1], 0.0)]
@@ -269,7 +269,7 @@ def send_files(root):
         utils.receive_checkpoint_files(directory, 1)
 
 
-def test_checkpoint_files_arrive_as_they_were(tmp_path):
+def test_checkpoint_files_arrive_unchanged(tmp_path):
     source = tmp_path / "of_1" / "mp_rank_1"
     (source / "deeper").mkdir(parents=True)
     (source / "checkpoint").write_text("ckpt-1")
