@@ -100,7 +100,7 @@ def directories(service: Service, name: str) -> list[InstanceDirectory]:
     return [each for each in every if read_json(each.spec_file)["job_name"] == name]  # type: ignore[index]
 
 
-def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_first_one_has_the_model(
+def test_every_instance_has_its_name_and_its_part_of_the_data_and_the_first_one_publishes_the_model(
     service: Service, gangs: Any
 ) -> None:
     for number in range(5):

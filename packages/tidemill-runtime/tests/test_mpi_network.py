@@ -68,7 +68,7 @@ def test_a_message_that_the_other_side_did_not_send_is_refused(pair, how):
         victim.receive()
 
 
-def test_an_impostor_is_not_taken_for_the_instance():
+def test_a_listener_without_the_secret_is_not_accepted_as_the_instance():
     left, right = socket.socketpair()
     with left, right:
         right.sendall(secrets.token_bytes(64))  # a random number, and an answer with another secret
@@ -76,7 +76,7 @@ def test_an_impostor_is_not_taken_for_the_instance():
             ask(left, secret=SECRET, host="algo-2")
 
 
-def test_a_stranger_starts_nothing_and_a_peer_does(instance):
+def test_only_a_peer_with_the_secret_can_start_a_command(instance):
     _, listener, addresses = instance
     ports = [port_of(SECRET, "algo-2", number) for number in range(NUM_PORTS)]
     strangers = 0

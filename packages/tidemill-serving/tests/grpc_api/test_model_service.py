@@ -43,7 +43,7 @@ def test_a_model_that_is_not_there_has_no_status(
     assert (failure.value.code().name, failure.value.details()) == (code, text)
 
 
-def test_sigterm_answers_the_calls_that_have_come(start: Any, models: Path, client_class: type[Client]) -> None:
+def test_after_sigterm_received_calls_are_answered(start: Any, models: Path, client_class: type[Client]) -> None:
     server = start(models / "spin", arguments=("--grpc-port", "0"))
     client = client_class(server.grpc_port)
     turns = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[4000], tensor_shape={})

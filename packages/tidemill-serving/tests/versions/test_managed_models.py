@@ -99,7 +99,7 @@ def test_policies_labels_and_several_models(managed: Any, models: Path, tmp_path
     assert server.invoke('{"instances": [2.0]}').json == {"predictions": [3.0]}  # the first model is the default
 
 
-def test_a_new_version_takes_over_and_a_broken_one_leaves_the_old_serving(
+def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     managed: Any, models: Path, tmp_path: Path
 ) -> None:
     base = tmp_path / "half"
@@ -264,7 +264,7 @@ def warmup_log(values: list[float]) -> bytes:
     return log.SerializeToString()
 
 
-def test_a_version_is_warmed_up_with_the_requests_it_brings(managed: Any, models: Path, tmp_path: Path) -> None:
+def test_a_version_is_warmed_up_with_its_recorded_requests(managed: Any, models: Path, tmp_path: Path) -> None:
     base = tmp_path / "checked"
     file = Path("assets.extra/tf_serving_warmup_requests")
     put(models, base, 1, source="checked/1")

@@ -194,9 +194,7 @@ def test_a_fault_of_our_own_fails_the_endpoint_with_its_reason_and_lets_it_be_de
     asyncio.run(run())
 
 
-def test_a_deletion_that_meets_a_fault_is_tried_again(
-    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_deletion_is_retried(make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.control.endpoints.driver._LOOK_S", 0.01)
 
     async def run() -> None:

@@ -263,7 +263,7 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
 
 
 @short_lease
-def test_an_agent_that_is_killed_takes_its_instance_along(cluster: Cluster) -> None:
+def test_the_instance_of_a_killed_agent_ends(cluster: Cluster) -> None:
     spec = cluster.start(WAIT)
     cluster.wait_for_line(spec, "ready")
     for agent in agents():
@@ -310,7 +310,9 @@ def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> Non
         ({"hosts": tuple(f"algo-{i}" for i in range(1, 5))}, "4 machines were asked for, and there are 3"),
     ],
 )
-def test_what_a_cluster_lacks_is_refused_by_name(cluster: Cluster, changes: dict[str, Any], words: str) -> None:
+def test_features_that_a_cluster_lacks_are_refused_by_name(
+    cluster: Cluster, changes: dict[str, Any], words: str
+) -> None:
     spec = cluster.spec("", **changes)
     with pytest.raises(LaunchError, match=words):
         cluster.executor.launch([spec])

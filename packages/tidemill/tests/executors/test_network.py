@@ -282,7 +282,7 @@ def test_a_network_of_a_service_that_was_killed_while_making_it_is_found(stage):
     assert not found.alive
 
 
-def test_full_can_be_asked_for_and_says_so():
+def test_isolation_full_can_be_requested_and_is_logged():
     found = detect("full")
     assert found.always
     assert not found.no_network

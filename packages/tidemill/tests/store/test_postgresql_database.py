@@ -130,7 +130,7 @@ def _grows(written: list[str]) -> None:
         time.sleep(0.01)
 
 
-def test_a_server_that_is_gone_is_told_and_comes_back(url, server):
+def test_an_unavailable_server_is_an_error_until_it_is_back(url, server):
     with PostgresqlDatabase.open(url, metadata=TABLES) as database:
         database.write_sync(adding("a"))
         server.kill()
