@@ -143,12 +143,12 @@ def line(row: Row, kept: list[tuple[Sample, Sample]], attempts: int, others: lis
     cpu = statistics.median(several.cpu_s / max(one.cpu_s, 1e-9) for one, several in kept)
     one_ms, several_ms = (statistics.median(pair[side].step_s for pair in kept) * 1e3 for side in (0, 1))
     goal = GOALS.get(row.workload)
-    said = "" if goal is None else f"  goal {goal}: {'met' if ratio / ideal >= goal else 'MISSED'}"
+    goal_text = "" if goal is None else f"  goal {goal}: {'met' if ratio / ideal >= goal else 'MISSED'}"
     if row.workload == "tiny":
-        said = f"  goal 2.5 times one rank: {1 / ratio:.2f}, {'met' if 1 / ratio <= 2.5 else 'MISSED'}"
+        goal_text = f"  goal 2.5 times one rank: {1 / ratio:.2f}, {'met' if 1 / ratio <= 2.5 else 'MISSED'}"
     return (
         f"{head} {one_ms:9.2f} {several_ms:11.2f}  {ratio:5.3f}  {ideal:5.3f}  {ratio / ideal:8.3f}  {cpu:9.2f}  "
-        f"{len(kept):2}/{attempts:<3}  {statistics.median(others):10.2f}{said}"
+        f"{len(kept):2}/{attempts:<3}  {statistics.median(others):10.2f}{goal_text}"
     )
 
 

@@ -203,10 +203,10 @@ def test_an_instance_that_passes_a_limit_of_the_settings_fails_its_job(gangs: An
     script = 'import time\nheld = bytearray(b"1") * (700 << 20)\ntime.sleep(60)\n'
     job = gangs.run(script, ResourceConfig=resources(1))
     assert job["TrainingJobStatus"] == "Failed"
-    said = (
+    cause = (
         "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 600 MiB"
     )
-    assert job["FailureReason"].startswith(f"{said} (settings), and its peak was ")
+    assert job["FailureReason"].startswith(f"{cause} (settings), and its peak was ")
     assert "tidemill: limits of this instance (settings): 600 MiB of memory" in gangs.log(job["TrainingJobName"])
 
 

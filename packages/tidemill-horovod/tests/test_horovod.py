@@ -34,10 +34,10 @@ def test_every_call_returns_the_right_result_in_one_process():
 
 @pytest.mark.parametrize("options", [[], ["--ranks"]])
 def test_every_call_returns_the_right_result_under_mpirun(options):
-    said = run(MPIRUN, "-np", "2", sys.executable, CALLS, *options)
-    assert said.count("all calls right on") == 2
-    assert "on 0 of 2" in said
-    assert "on 1 of 2" in said
+    output = run(MPIRUN, "-np", "2", sys.executable, CALLS, *options)
+    assert output.count("all calls right on") == 2
+    assert "on 0 of 2" in output
+    assert "on 1 of 2" in output
 
 
 class Numbers:

@@ -137,7 +137,7 @@ def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels
 
 
 def test_both_readers_raise_the_same_text(channels, read, monkeypatch, request):
-    said = {}
+    results = {}
     for name in ("native", "python"):
         with monkeypatch.context() as patch:
             if name == "python":
@@ -145,14 +145,14 @@ def test_both_readers_raise_the_same_text(channels, read, monkeypatch, request):
 
                 patch.setattr(dataset, "load_native_reader", lambda: native_library.NativeLibrary(None, None, "off"))
                 patch.setattr(dataset, "_announce_reader", lambda reader, source: None)
-            said[name] = []
+            results[name] = []
             for record_format, stream, _ in BROKEN.values():
                 (channels.pipe_dir / "training_0").write_bytes(stream)
                 (channels.state_dir).mkdir(exist_ok=True)
                 (channels.state_dir / ".training-pipe_mode-state").write_text("0")
                 records, error = read(channels.dataset(record_format=record_format))
-                said[name].append((records, error[error.index("}} ") + 3 : error.index("\n")]))
-    assert said["native"] == said["python"]
+                results[name].append((records, error[error.index("}} ") + 3 : error.index("\n")]))
+    assert results["native"] == results["python"]
 
 
 def test_an_error_is_raised_again_by_the_next_read(channels, reader, read):

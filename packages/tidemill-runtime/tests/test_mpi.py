@@ -71,8 +71,8 @@ def test_each_rank_runs_the_script_and_has_its_rank_in_the_variables_of_both_mpi
         from mpi4py import MPI
         world = MPI.COMM_WORLD
         names = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"]
-        said = [int(os.environ["OMPI_COMM_WORLD_" + name]) for name in names]
-        assert said == [world.rank, world.size, world.rank, world.size], said
+        reported = [int(os.environ["OMPI_COMM_WORLD_" + name]) for name in names]
+        assert reported == [world.rank, world.size, world.rank, world.size], reported
         assert "MPICH" in MPI.Get_library_version()
         print(world.allreduce(world.rank + 1), sys.argv, __name__, os.environ["COLOR"], os.environ["NCCL_DEBUG"],
               os.environ["SM_CURRENT_HOST"], os.environ["SM_HP_LEARNING_RATE"])

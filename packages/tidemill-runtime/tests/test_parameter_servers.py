@@ -154,9 +154,9 @@ def test_the_exception_of_the_server_is_named(member, tmp_path):
     report = {"type": "UnknownError", "module": "", "message": "Could not start gRPC server", "frames": []}
     (tmp_path / f"{master.server.pid}.json").write_text(json.dumps(report))
     assert await_end(master) == 1
-    told = json.loads((tmp_path / f"{master.pid}.json").read_text())["message"]
-    assert "exit code 1" in told
-    assert told.endswith(": UnknownError: Could not start gRPC server")
+    message = json.loads((tmp_path / f"{master.pid}.json").read_text())["message"]
+    assert "exit code 1" in message
+    assert message.endswith(": UnknownError: Could not start gRPC server")
 
 
 def test_the_runtime_starts_servers_and_scripts_of_a_cluster_and_reports_a_server_that_cannot_start(job):

@@ -55,7 +55,7 @@ def test_the_log_names_each_unusable_signature_once_when_the_model_is_loaded(sta
     server.predict("model", {"signature_name": "ragged", "instances": [1.0]})
     assert server.terminate() == 0
     line = re.compile(r"signature\.(?:unusable|grpc_only) model=model version=1 signature=(\w+) reason=(.*)")
-    told = [match.groups() for match in map(line.fullmatch, server.log) if match]
-    assert sorted(name for name, _ in told) == sorted(REASONS)
-    for name, reason in told:
+    reports = [match.groups() for match in map(line.fullmatch, server.log) if match]
+    assert sorted(name for name, _ in reports) == sorted(REASONS)
+    for name, reason in reports:
         assert json.loads(reason).startswith(REASONS[name])

@@ -191,7 +191,7 @@ def clip_by_tensorflow() -> list[list[str]]:
     from checkpoints import forget_the_step_before
 
     forget_the_step_before()
-    net, heard = _net(distributed=True), []
+    net, warned = _net(distributed=True), []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("smdistributed.modelparallel")
@@ -216,6 +216,6 @@ def clip_by_tensorflow() -> list[list[str]]:
     for call in calls:
         messages: list[str] = []
         call()
-        heard.append(messages)
+        warned.append(messages)
     log.removeHandler(handler)
-    return heard
+    return warned

@@ -26,7 +26,7 @@ class Wiretap:
     """Forwards a connection, and records the bytes in both directions."""
 
     def __init__(self):
-        self.heard = {"to": bytearray(), "from": bytearray()}
+        self.captured = {"to": bytearray(), "from": bytearray()}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._target = socket.create_server(("127.0.0.1", 0))
         self._threads = []
@@ -54,7 +54,7 @@ class Wiretap:
     def _pass_on(self, source, target, way):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                self.heard[way] += data
+                self.captured[way] += data
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
 
@@ -101,11 +101,11 @@ def test_sent_data_arrives_and_is_encrypted_in_transit():
         assert read_all(near) == back, "one direction goes on when the other has ended"
         thread.join()
     tap.close()
-    assert len(tap.heard["to"]) > len(there)
-    assert len(tap.heard["from"]) > len(back)
-    for heard in tap.heard.values():
-        assert MARK not in heard
-        assert SECRET not in heard
+    assert len(tap.captured["to"]) > len(there)
+    assert len(tap.captured["from"]) > len(back)
+    for captured in tap.captured.values():
+        assert MARK not in captured
+        assert SECRET not in captured
 
 
 def test_a_side_without_the_secret_is_refused_by_the_other():

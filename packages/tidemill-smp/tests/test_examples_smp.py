@@ -55,8 +55,8 @@ def test_a_job_passes_the_parameters_in_a_variable_and_on_the_command_line(
     parameters = '{"auto_partition": false, "default_partition": 0, "microbatches": 2, "partitions": 2}'
     monkeypatch.setenv("SM_HP_MP_PARAMETERS", parameters)
     monkeypatch.setenv("SM_MODEL_DIR", str(tmp_path / "opt"))
-    said = "auto_partition=False,default_partition=0,microbatches=2,partitions=2"
-    printed = run(tmp_path, "digits.py", "--epochs", "2", "--mp_parameters", said, by=LAUNCH)
+    mp_parameters = "auto_partition=False,default_partition=0,microbatches=2,partitions=2"
+    printed = run(tmp_path, "digits.py", "--epochs", "2", "--mp_parameters", mp_parameters, by=LAUNCH)
     losses = losses_of(printed)
     assert losses[1] < losses[0]
     assert (tmp_path / "opt" / "saved_model.pb").exists()

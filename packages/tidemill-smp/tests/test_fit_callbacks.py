@@ -75,7 +75,7 @@ def weights_in_all_ways() -> Any:
     is_back = all(np.array_equal(before[name], after[name]) for name in names)
     has_changed = any(not np.array_equal(before[name], trained[name]) for name in names)
 
-    said = []
+    messages = []
     marker = next(weight for weight in taken if isinstance(weight, RemoteWeight))
     for function in (
         lambda: np.asarray(marker),
@@ -85,18 +85,18 @@ def weights_in_all_ways() -> Any:
         try:
             function()
         except (SMPRemoteVariableError, SMPUsageError) as error:
-            said.append(str(error))
-    return is_back, has_changed, len(taken), said
+            messages.append(str(error))
+    return is_back, has_changed, len(taken), messages
 
 
 @KERASES
 def test_get_weights_and_set_weights_use_the_variables_of_the_rank(environment: dict[str, str]) -> None:
     for rank, result in enumerate(ranks.run(2, weights_in_all_ways, config=CONFIG, environment=environment)):
-        is_back, has_changed, count, said = result
+        is_back, has_changed, count, messages = result
         assert (is_back, has_changed, count) == (True, True, 10)
-        assert f"held by rank {1 - rank}" in said[0] and "save_weights" in said[0]
-        assert "got 9 weights; the model has 10" in said[1]
-        assert "shape" in said[2]
+        assert f"held by rank {1 - rank}" in messages[0] and "save_weights" in messages[0]
+        assert "got 9 weights; the model has 10" in messages[1]
+        assert "shape" in messages[2]
 
 
 def backed_up(directory: str) -> str:

@@ -178,15 +178,15 @@ def start_in_vain_and_then_alone() -> str:
 
     import smdistributed.modelparallel.tensorflow as smp
 
-    find, said = importlib.util.find_spec, ""
+    find, message = importlib.util.find_spec, ""
     importlib.util.find_spec = lambda name, package=None: None if name == "horovod" else find(name, package)
     try:
         smp.init({"partitions": 1, "horovod": True})
     except ValueError as error:
-        said = str(error)
+        message = str(error)
     assert not smp.core.initialized, "so that it can be called again"
     smp.init({"partitions": 1})
-    return said
+    return message
 
 
 def call_the_other() -> Any:

@@ -180,12 +180,12 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
 
 @pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
 def test_a_wrapped_model_lists_its_layers_and_variables_like_the_model_itself(environment: dict[str, str]) -> None:
-    for plain, before, after in ranks.run(2, what_a_model_tells, environment=environment):
+    for plain, before, after in ranks.run(2, describe_models, environment=environment):
         assert before == plain
         assert after == plain
 
 
-def what_a_model_tells() -> Any:
+def describe_models() -> Any:
     """Return the description of a plain model, and of the wrapped model before and after its first step."""
     import numpy as np
     import tensorflow as tf
@@ -197,7 +197,7 @@ def what_a_model_tells() -> Any:
         first = tf.keras.layers.Dense(5, name="first")(inputs)
         return tf.keras.Model(inputs, tf.keras.layers.Dense(3, name="head")(first), name="net")
 
-    def told(model: Any) -> Any:
+    def describe(model: Any) -> Any:
         lines: list[str] = []
         model.summary(print_fn=lambda line, line_break=False: lines.append(line))
         shapes = tuple(model.input_shape), tuple(model.output_shape)
@@ -205,10 +205,10 @@ def what_a_model_tells() -> Any:
         return model.count_params(), [one.name for one in model.layers], head.units, shapes, "\n".join(lines)
 
     net = smp.DistributedModel.wrap(build(), {"head": 1})
-    before = told(net)
+    before = describe(net)
     net.compile(tf.keras.optimizers.SGD(0.1), loss="mse")
     net.fit(np.ones([8, 6], "float32"), np.ones([8, 3], "float32"), batch_size=8, verbose=0)
-    return told(build()), before, told(net)
+    return describe(build()), before, describe(net)
 
 
 def test_weights_are_loaded_in_a_post_partition_hook() -> None:
@@ -591,11 +591,11 @@ def count_messages() -> tuple[int, int]:
 
 
 def test_tensorflow_can_optimize_a_step() -> None:
-    for said in ranks.run(2, step_and_listen, config=MANUAL):
-        assert "topological" not in said
+    for output_text in ranks.run(2, step_with_stderr, config=MANUAL):
+        assert "topological" not in output_text
 
 
-def step_and_listen() -> str:
+def step_with_stderr() -> str:
     """Train a model with casts, loops and functions, and return the messages of TensorFlow's runtime."""
     import os
     import tempfile
@@ -604,16 +604,16 @@ def step_and_listen() -> str:
 
     import models
 
-    with tempfile.TemporaryFile("w+") as heard:
+    with tempfile.TemporaryFile("w+") as captured:
         stderr = os.dup(2)
-        os.dup2(heard.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             models.smp_steps(models.distributed(models.Language)(2), keras.optimizers.SGD(0.1), models.batches(2, 16))
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-        heard.seek(0)
-        return heard.read()
+        captured.seek(0)
+        return captured.read()
 
 
 def test_weights_are_read_back_from_one_file(tmp_path: Path) -> None:

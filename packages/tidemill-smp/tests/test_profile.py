@@ -305,7 +305,7 @@ def save_too_early(directory: str) -> Any:
         def call(self, x: Any) -> Any:
             return self.out(self.layer(x))
 
-    def said(call: Any) -> str:
+    def error_of(call: Any) -> str:
         try:
             return f"nothing was raised: {call()}"
         except SMPError as error:
@@ -316,16 +316,16 @@ def save_too_early(directory: str) -> Any:
     manager = smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
     net.profile(x)
     before = {
-        "save_model": said(lambda: net.save_model(f"{directory}/model")),
-        "save_weights": said(lambda: net.save_weights(f"{directory}/too_early.weights.h5")),
-        "get_weights": said(net.get_weights),
-        "checkpoint": said(manager.save),
-        "export": said(lambda: manager.export(f"{directory}/whole")),
+        "save_model": error_of(lambda: net.save_model(f"{directory}/model")),
+        "save_weights": error_of(lambda: net.save_weights(f"{directory}/too_early.weights.h5")),
+        "get_weights": error_of(net.get_weights),
+        "checkpoint": error_of(manager.save),
+        "export": error_of(lambda: manager.export(f"{directory}/whole")),
     }
     paper = Net()
     if smp.rank() == 0:
         smp.plan(paper, x)
-    planned = said(lambda: paper.save_weights(f"{directory}/planned.weights.h5"))
+    planned = error_of(lambda: paper.save_weights(f"{directory}/planned.weights.h5"))
     smp.step(lambda x: paper(x))(x)
     paper.save_weights(f"{directory}/planned.weights.h5")
     return before, planned, [tuple(variable.shape) for variable in paper.variables]

@@ -196,16 +196,16 @@ def test_launchers_on_several_machines_start_one_job(tmp_path):
         )
         for index in ("0", "1")
     ]
-    said = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
-    assert [launcher.returncode for launcher in launchers] == [0, 0], said
-    first, second = (places(out) for out, _ in said)
+    outputs = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+    first, second = (places(out) for out, _ in outputs)
     assert first | second == FOUR
     assert {place.split()[1] for place in first} == {"0/4", "1/4"}
-    assert "[3] " in said[1][0]
+    assert "[3] " in outputs[1][0]
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "said"),
+    ("words", "variables", "text"),
     [
         (["--hosts", "127.0.0.1,127.0.0.2"], {}, "SMP_SECRET has 0 characters"),
         (["--hosts", "127.0.0.1,"], {}, "allowed are different addresses, separated by commas"),
@@ -220,10 +220,10 @@ def test_launchers_on_several_machines_start_one_job(tmp_path):
         (["--encrypt"], {}, "name them by --hosts"),
     ],
 )
-def test_options_for_several_machines_that_do_not_fit_are_refused(words, variables, said):
+def test_options_for_several_machines_that_do_not_fit_are_refused(words, variables, text):
     done = launch(*LAUNCH, "-n", "1", *words, "nothing.py", **{"SMP_SECRET": "", **variables})
     assert done.returncode == 2
-    assert said in done.stderr
+    assert text in done.stderr
 
 
 def test_the_launcher_explains_its_arguments():

@@ -134,9 +134,9 @@ def test_a_model_that_cannot_be_saved_is_refused_with_advice(tmp_path: Path) -> 
 
 
 def test_a_write_that_fails_is_raised_on_all_ranks(tmp_path: Path) -> None:
-    for said in run(3, saving.failing, str(tmp_path)):
-        assert len(said) == 4
-        for text in said:
+    for messages in run(3, saving.failing, str(tmp_path)):
+        assert len(messages) == 4
+        for text in messages:
             assert "rank 0" in text and "file0" in text
     assert (tmp_path / "saved" / "saved_model.pb").is_file()
 

@@ -69,8 +69,8 @@ def train_with_timeline(path: str, pipeline: str) -> dict[str, Any]:
         net = models.distributed(models.Chain)(2)
         models.smp_steps(net, keras.optimizers.SGD(0.1), models.batches(3, 16))
     log.removeHandler(handler)
-    said = [message for message in messages if "smp.timeline" in message]
-    assert len(said) == (smp.rank() == 0)
+    lines = [message for message in messages if "smp.timeline" in message]
+    assert len(lines) == (smp.rank() == 0)
     return timeline.summary()
 
 

@@ -52,9 +52,9 @@ def test_updating_inside_a_step_is_refused_for_tf_keras() -> None:
 
 
 def test_updating_once_per_microbatch_is_warned_of() -> None:
-    (said, again), others = ranks.run(2, update_inside, config=MANUAL)
-    assert said == again, "once for each shape that is traced"
-    assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in said
+    (warning, again), others = ranks.run(2, update_inside, config=MANUAL)
+    assert warning == again, "once for each shape that is traced"
+    assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in warning
     assert others == []
 
 

@@ -701,8 +701,8 @@ def test_a_lost_instance_is_named_and_the_others_are_stopped(make_stage: MakeSta
             await stage.until(lambda other=other: other in stage.executor.launches)  # type: ignore[misc]
             stage.executor.lose(lost)
             stage.wake(lost)
-            told = (other, StopReason.PEER_FAILED)
-            await stage.until(lambda told=told: told in stage.executor.stops)  # type: ignore[misc]
+            stopped = (other, StopReason.PEER_FAILED)
+            await stage.until(lambda stopped=stopped: stopped in stage.executor.stops)  # type: ignore[misc]
             stage.executor.end(other, Outcome.STOPPED)
             stage.wake(other)
         return await stage.reaches(SecondaryStatus.FAILED, "gang")

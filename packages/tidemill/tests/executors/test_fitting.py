@@ -21,10 +21,10 @@ def test_instances_that_fit_different_machines_fit(shares: list[MachineShare]) -
     [[GPU, GPU], [GPU, LABELED], [ANY, ANY, ANY], [MachineShare(cpus=9)], [MachineShare(labels={"disk": "slow"})]],
 )
 def test_the_error_for_instances_that_do_not_fit_lists_the_machines(shares: list[MachineShare]) -> None:
-    told = too_few(shares, [SMALL, LARGE])
-    assert f"{len(shares)} instances need a machine each, with " in told
-    assert "10.0.0.1 (2 CPUs), 10.0.0.2 (8 CPUs, 2 GPUs, disk=fast)" in told
-    assert str(shares[0]) in told
+    message = too_few(shares, [SMALL, LARGE])
+    assert f"{len(shares)} instances need a machine each, with " in message
+    assert "10.0.0.1 (2 CPUs), 10.0.0.2 (8 CPUs, 2 GPUs, disk=fast)" in message
+    assert str(shares[0]) in message
 
 
 def test_no_machines_are_too_few() -> None:

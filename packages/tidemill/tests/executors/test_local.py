@@ -540,9 +540,9 @@ def test_in_plain_mode_files_share_their_blocks_with_the_store_where_the_file_sy
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
     (line,) = (line for line in stage.lines(ref) if line.startswith("tidemill: channel"))
     assert line == "tidemill: channel training not copied (reflink; what the script writes stays with the job)"
-    (said,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
-    assert said.endswith("['a', 'b']")
-    assert before.f_bfree * before.f_frsize - int(said.split()[1]) < 10 << 20
+    (free_line,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
+    assert free_line.endswith("['a', 'b']")
+    assert before.f_bfree * before.f_frsize - int(free_line.split()[1]) < 10 << 20
     stored = stage.content(channel.objects[0]).read_bytes()
     assert hashlib.sha256(stored).hexdigest() == channel.objects[0].sha256
 

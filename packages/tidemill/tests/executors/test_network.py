@@ -74,7 +74,7 @@ def stranger():
         yield server.getsockname()[1]
 
 
-def said(stage, ref) -> list[object]:
+def results_of(stage, ref) -> list[object]:
     return [json.loads(line[2:]) for line in stage.lines(ref) if line.startswith("= ")]
 
 
@@ -107,7 +107,7 @@ def test_one_instance_reaches_the_service_and_nothing_else(full_stage, service, 
     ref, ended = full_stage.run(hosts=("algo-1",), config=config)
     lines = full_stage.lines(ref)
     assert ended.outcome is Outcome.COMPLETED, lines
-    host, reached, (name, address, interfaces), interface = said(full_stage, ref)
+    host, reached, (name, address, interfaces), interface = results_of(full_stage, ref)
     assert host == service.removeprefix("http://")  # signatures cover it
     assert reached == ["ECONNREFUSED", "ENETUNREACH", "ENETUNREACH"]
     assert (name, address) == ("algo-1", holder_of(full_stage, ref).instances[0][0])
@@ -125,13 +125,13 @@ def test_a_closed_network_leads_to_no_service_and_packages_are_not_installed_fro
         closed=True,
     )
     assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
-    assert said(stage, ref) == [["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]]
+    assert results_of(stage, ref) == [["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]]
     assert any("EnableNetworkIsolation" in line for line in stage.lines(ref))
 
 
 def test_one_instance_keeps_the_machines_network_unless_it_needs_another(stage, stranger):
     ref, ended = stage.run(f"{PROBE}\nsay(probe('127.0.0.1', {stranger}))", hosts=("algo-1",))
-    assert said(stage, ref) == ["reached"]
+    assert results_of(stage, ref) == ["reached"]
     assert ended.record["isolation"] == "mount"
 
 
@@ -197,10 +197,10 @@ def _stream_of_second(ref: InstanceRef) -> str:
 
 def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(full_stage):
     first, second = two(full_stage, f"{PROBE}\nimport time\n{TALK}")
-    full_stage.wait(first, lambda: bool(said(full_stage, first)))
+    full_stage.wait(first, lambda: bool(results_of(full_stage, first)))
     full_stage.wait(second, lambda: any(line.startswith("= ") for line in log_of_second(full_stage, first)))
     addresses = [address for address, _ in holder_of(full_stage, first).instances]
-    assert said(full_stage, first)[0] == ["algo-1", "algo-2", addresses[1]]
+    assert results_of(full_stage, first)[0] == ["algo-1", "algo-2", addresses[1]]
     [line] = [line for line in log_of_second(full_stage, first) if line.startswith("= [")]
     assert json.loads(line[2:]) == ["algo-2", "algo-1", addresses[0]]
     # Both instances answer every caller. The machine cannot reach them, though a router may accept the call instead.
@@ -211,7 +211,7 @@ def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(ful
         f"say([probe(address, 8890) for address in {addresses}])",
         hosts=("algo-1",),
     )
-    assert "reached" not in said(full_stage, ref)[0]
+    assert "reached" not in results_of(full_stage, ref)[0]
     full_stage.executor.reap(first.job_id)
     assert nobody_is_left(full_stage, first)
 
@@ -239,7 +239,7 @@ def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
     stage.executor.recover(finished=lambda _: False)
     (stage.directory(ref).ml / "go").touch()
     assert stage.ended(ref).outcome is Outcome.COMPLETED
-    assert said(stage, ref) == [200]
+    assert results_of(stage, ref) == [200]
     holder = holder_of(stage, ref).holder
     assert holder.alive
     stage.executor.reap(ref.job_id)

@@ -108,10 +108,10 @@ def test_a_service_is_started_if_none_runs_and_one_line_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_cli(tmp_path, monkeypatch)
-    said = io.StringIO()
-    session = connect(settings=Settings(state_dir=tmp_path), console=Console(said))
+    printed = io.StringIO()
+    session = connect(settings=Settings(state_dir=tmp_path), console=Console(printed))
     assert session.endpoint_url == "http://127.0.0.1:9"
-    assert said.getvalue() == (
+    assert printed.getvalue() == (
         f"Started the tidemill service at http://127.0.0.1:9 (process {os.getpid()}); `tidemill down` ends it.\n"
     )
 

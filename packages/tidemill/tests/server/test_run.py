@@ -83,9 +83,9 @@ def test_two_concurrent_starts_result_in_one_service(
         subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [start.communicate(timeout=120) for start in starts]
-    assert [start.returncode for start in starts] == [0, 0], said
-    assert len({re.findall(r"pid \d+", out)[0] for out, _ in said}) == 1
+    outputs = [start.communicate(timeout=120) for start in starts]
+    assert [start.returncode for start in starts] == [0, 0], outputs
+    assert len({re.findall(r"pid \d+", out)[0] for out, _ in outputs}) == 1
 
 
 def test_down_ends_the_service_in_order(tidemill: Run, state: StateDirectory) -> None:
