@@ -150,7 +150,7 @@ def test_a_job_that_cannot_be_shown_is_reported_in_one_line(
         process = tidemill(tidemill_service, "tensorboard", name)
         output = process.communicate(timeout=60)[0]
         assert (process.returncode, output.count("\n")) == (1, 1), output
-        assert message in output
+        assert reason in output
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(tmp_path))
         process = tidemill(tidemill_service, "tensorboard", without)
