@@ -1,13 +1,13 @@
-"""Gain of a pipeline: one rank with one core, compared with two (or four) ranks with a core each, in one run.
+"""Measure the gain of a pipeline: one rank with one core, compared with two (or four) ranks with a core each.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_pipeline.py [--rounds 5] [--attempts 40] [--only sleeps transformer]
 
-One round is some steps on one rank and then as many on several; the order changes from round to round. Every rank, also
-the single one, has one core, one thread between ops and one within ops. How many CPUs other processes used meanwhile is
-read from /proc/stat. A round in which that was 0.05 CPUs or more does not count, except for `sleeps`, which needs no
+A round consists of some steps on one rank and the same number of steps on several ranks, in alternating order. Every
+rank, also the single one, has one core, one thread between ops and one within ops. The CPU time of other processes is
+read from /proc/stat. A round in which they used 0.05 CPUs or more does not count, except for `sleeps`, which needs no
 CPU. Each line shows how many rounds count and how many were run. The ratio is the median over rounds of the time of one
 rank divided by that of several; the ideal is P B / (B + P - 1). A second ratio is the CPU time of all ranks together
-divided by that of one rank; it is reliable on a busy machine, too.
+divided by that of one rank, which is reliable on a busy machine, too.
 
 Workloads: `sleeps`, layers that sleep 10 ms forward and 20 ms backward; `transformer`, 4 blocks of width 256 on 16
 sequences of 64; `mlp`, 4 layers of 1024 on 1024 rows; `tiny`, 4 layers of 16 on 16 rows.

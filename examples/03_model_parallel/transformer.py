@@ -79,7 +79,7 @@ class LanguageModel(smp.DistributedModel):
         return self.head(self.norm(x))
 
 
-def cut_on_paper(arguments: argparse.Namespace):
+def plan_partitions(arguments: argparse.Namespace):
     """Return the report of the partitions, without a second process and without values of variables."""
     return smp.plan(
         LanguageModel(arguments.length, arguments.width, arguments.blocks),
@@ -113,7 +113,7 @@ def complete(served, start: str, length: int, count: int = 60) -> str:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.plan:
-        print(cut_on_paper(arguments))
+        print(plan_partitions(arguments))
         return
     # Show the library's log, including the report of the partitions.
     logging.basicConfig(format="%(message)s")
