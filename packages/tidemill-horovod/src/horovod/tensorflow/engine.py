@@ -36,6 +36,10 @@ class Engine:
 def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
     """Connect this rank to the others and start its engine. Collective.
 
+    Args:
+        rendezvous: Exchanges the ranks' addresses.
+        address: Address of this machine for other machines; empty uses the address of its host name.
+
     Environment: `HOROVOD_START_TIMEOUT` (120 s), `HOROVOD_STALL_CHECK_TIME_SECONDS` (60 s; 0 for no warning),
     `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` (600 s; 0 for never), `HOROVOD_FUSION_THRESHOLD` (64 MiB).
 

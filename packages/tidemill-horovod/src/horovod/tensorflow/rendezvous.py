@@ -78,6 +78,9 @@ class Launched:
 def find_launched(environment: Mapping[str, str] | None = None) -> Launched | None:
     """Return the variables of the launcher; None if this process was started otherwise.
 
+    Args:
+        environment: Environment variables. Default: those of the process.
+
     Raises:
         RuntimeError: If a variable of the launcher is missing or malformed.
     """
@@ -106,6 +109,9 @@ def find_launched(environment: Mapping[str, str] | None = None) -> Launched | No
 
 def find_encryption_secret(environment: Mapping[str, str] | None = None) -> bytes | None:
     """Return the secret by which connections between machines are encrypted; None if they are not.
+
+    Args:
+        environment: Environment variables. Default: those of the process.
 
     Raises:
         RuntimeError: If SMP_ENCRYPTION or SMP_SECRET is missing or malformed.
