@@ -1,4 +1,4 @@
-"""A script beside a parameter server: which process waits for which, and whose end is reported."""
+"""A script and a parameter server: which process waits for which, and which end is reported."""
 
 import json
 import os

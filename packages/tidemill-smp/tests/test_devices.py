@@ -19,7 +19,7 @@ def test_each_rank_of_a_machine_has_its_own_gpu_and_ranks_share_gpus_if_there_ar
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Record the devices that TensorFlow is told to make visible, of four fake GPUs."""
+    """Record the devices that are made visible to TensorFlow, of four fake GPUs."""
     told: list[Any] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: GPUS if kind == "GPU" else [])
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: told[-1:] or GPUS)

@@ -96,7 +96,7 @@ def test_a_wrapped_pretrained_model_continues_to_learn(pretrained: Path, tmp_pat
     losses = losses_of(printed)
     assert len(losses) == 4
     assert losses[3] < losses[0] / 3
-    # Four epochs are too few for ten digits, unless the weights already know five of them.
+    # Four epochs are too few for ten digits, unless the weights were trained on five of them.
     assert float(re.findall(r"accuracy on 320 test images: (0\.\d+)", printed)[0]) > 0.85
     assert re.search(r"the saved model reads \[0, 1, \d, 3, 4\]", printed)
     assert {"saved_model.pb", "digits.keras"} <= {path.name for path in (tmp_path / "model" / "fine_tuned").iterdir()}

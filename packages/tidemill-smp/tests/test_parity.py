@@ -1,4 +1,4 @@
-"""Training in partitions gives the same weights as training without."""
+"""Training in partitions and training without them result in the same weights."""
 
 import itertools
 

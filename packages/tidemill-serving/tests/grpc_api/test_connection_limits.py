@@ -95,7 +95,7 @@ class Transport:
 
 
 class Peer:
-    """A connection that answers each call with the call's own message, unless it is told to wait."""
+    """A connection that answers each call with the call's own message, or waits if the test requests it."""
 
     def __init__(self, *, waits: bool = False, **limits: Any) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""Copies of contents that lie in another S3: fetched once for all jobs of the machine, and never wrong."""
+"""Copies of contents in another S3: downloaded once for all jobs of the machine, and always verified."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ CONTENT = os.urandom(3_000_000)
 
 @pytest.fixture
 def source(remote: Any, tmp_path: Path) -> ObjectFile:
-    """An object whose content lies in another S3, and whose copy is not there yet."""
+    """An object with its content in another S3, before its copy exists."""
     remote.put("content", CONTENT)
     (tmp_path / "copies").mkdir()
     return ObjectFile(

@@ -169,7 +169,7 @@ with socket.create_server(('0.0.0.0', 8890)) as server:
 
 
 def _answer(address: str, port: int) -> bytes:
-    """Return what the first server that answers at an address says; empty if none does."""
+    """Return the answer of the first server that answers at an address; empty if none does."""
     try:
         with socket.create_connection((address, port), timeout=2) as client:
             return client.recv(100)

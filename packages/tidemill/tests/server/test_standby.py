@@ -27,7 +27,7 @@ ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 @pytest.fixture
 def pair(postgresql: "PostgresqlServer", tmp_path: Path) -> Iterator[list[Service]]:
-    """Two services that stand by for each other; the first leads."""
+    """Two services, each the standby of the other; the first leads."""
     url = postgresql.empty_database()
     services = [Service(state_dir=tmp_path / "s", settings={"database_url": url, "standby": True}) for _ in range(2)]
     with services[0], services[1]:

@@ -23,7 +23,7 @@ from tidemill.shim.transfers import RemoteBody, Transfers, TransfersClosed
 
 @pytest.fixture
 def far(stage: Any, remote: Any) -> Any:
-    """Return the remote store, which the stage knows."""
+    """Add the remote store to the stage, and return it."""
     stage.remotes = remote.remotes
     return remote
 
