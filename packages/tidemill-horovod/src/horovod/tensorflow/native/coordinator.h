@@ -1,5 +1,5 @@
-// The coordinator on rank 0: records which tensors are ready on which ranks, and determines the order of collectives for
-// all ranks, so that ranks whose graphs run their ops in different orders do not wait for each other.
+// The coordinator on rank 0: records which tensors are ready on which ranks, and determines the order of collectives
+// for all ranks, so that ranks whose graphs run their ops in different orders do not wait for each other.
 #pragma once
 
 #include <chrono>

@@ -184,7 +184,7 @@ void Engine::Break(const std::string& why) {
 
 bool Engine::Turn() {
   bool active = TakeSubmitted();
-  active = Converse() || active;
+  active = PollSockets() || active;
   if (coordinator_ != nullptr) {
     for (Response& response : coordinator_->Take()) {
       const std::string message = Pack(response);
@@ -193,7 +193,7 @@ bool Engine::Turn() {
       }
       responses_.push_back(std::move(response));
     }
-    Converse();
+    PollSockets();
   }
   while (!responses_.empty()) {
     const Response response = std::move(responses_.front());
@@ -242,7 +242,7 @@ bool Engine::TakeSubmitted() {
   return !tasks.empty();
 }
 
-bool Engine::Converse() {
+bool Engine::PollSockets() {
   bool active = false;
   for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
     Line* const line = lines_[rank].get();
@@ -452,7 +452,7 @@ void Engine::CheckLimits() {
 
 // Called during a collective. A message of the coordinator may be that the job has failed.
 void Engine::Check(int rank, double seconds) {
-  Converse();
+  PollSockets();
   const auto raise = [&] { throw Failure(Name(rank) + " has ended during a collective"); };
   if (seconds < 0) raise();
   if (HasEnded(rank)) raise();

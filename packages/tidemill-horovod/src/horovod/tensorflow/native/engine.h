@@ -1,5 +1,5 @@
-// The engine of a rank: queues its tensors, and runs the collectives in the coordinator's order, in a separate thread or
-// in a calling thread that waits for the result anyway.
+// The engine of a rank: queues its tensors, and runs the collectives in the coordinator's order, in a separate thread
+// or in a calling thread that waits for the result anyway.
 #pragma once
 
 #include <atomic>
@@ -82,7 +82,7 @@ class Engine : public Watch {
   bool Turn();  // returns whether there was any progress
   void Sleep();
   bool TakeSubmitted();
-  bool Converse();         // reads and writes control sockets
+  bool PollSockets();         // reads and writes control sockets
   void Announce(int rank);
   void Deliver(int rank, const std::string& message);
   void Perform(const Response& response);
