@@ -61,7 +61,7 @@ inline std::string Cause(const std::string& stream, std::uint64_t at) {
   return "";
 }
 
-// Reads one record at `at` into `result` and returns the position of the next one. Sets the error if there is no record.
+// Reads one record at `at` into `result` and returns the position of the next one. Sets the error if there is none.
 inline std::uint64_t RecordIO(const std::string& stream, std::uint64_t at, const tidemill::FramingOptions& options,
                               Result* result) {
   std::string record;
