@@ -180,7 +180,7 @@ def test_a_slot_that_one_rank_cannot_read_when_it_is_created_is_an_error_on_all_
 
 
 def test_a_model_that_first_runs_in_a_later_step_is_restored_too(tmp_path: Path) -> None:
-    undisturbed, restored = zip(*run(2, checkpoints.both_go_on, str(tmp_path)), strict=True)
+    undisturbed, restored = zip(*run(2, checkpoints.resume_both, str(tmp_path)), strict=True)
     checkpoints.assert_equal(checkpoints.merged(undisturbed), checkpoints.merged(restored))
 
 

@@ -65,7 +65,7 @@ def test_the_first_replica_resumes_bit_identically_with_dropout_and_batch_normal
 
 
 def test_a_save_is_due_after_its_interval_and_all_ranks_count_alike(tmp_path: Path) -> None:
-    for saved, message, names in run((2, 2), checkpoints.saved_now_and_then, str(tmp_path)):
+    for saved, message, names in run((2, 2), checkpoints.save_in_intervals, str(tmp_path)):
         assert saved == [1, 3, 5, 7]
         assert names == [f"ckpt-{number}" for number in range(1, 6)]
         assert "different steps (rank 0: 9, rank 1: 10, rank 2: 11, rank 3: 12)" in message

@@ -62,7 +62,7 @@ def test_early_stopping_restores_the_best_weights(environment: dict[str, str]) -
         np.testing.assert_array_equal(now[name], value, err_msg=name)
 
 
-def weights_in_all_ways() -> Any:
+def get_and_set_weights() -> Any:
     """Get weights, train, and set them again; use a marker as a value, and set weights that do not match."""
     model, (x, y) = made(), data()
     model.fit(x, y, batch_size=8, epochs=1, verbose=0)
@@ -91,7 +91,7 @@ def weights_in_all_ways() -> Any:
 
 @KERASES
 def test_get_weights_and_set_weights_use_the_variables_of_the_rank(environment: dict[str, str]) -> None:
-    for rank, result in enumerate(ranks.run(2, weights_in_all_ways, config=CONFIG, environment=environment)):
+    for rank, result in enumerate(ranks.run(2, get_and_set_weights, config=CONFIG, environment=environment)):
         is_back, has_changed, count, messages = result
         assert (is_back, has_changed, count) == (True, True, 10)
         assert f"held by rank {1 - rank}" in messages[0] and "save_weights" in messages[0]

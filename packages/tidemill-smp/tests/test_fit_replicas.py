@@ -39,12 +39,12 @@ def test_a_callback_that_stops_one_rank_stops_all(moment: str) -> None:
 
 
 def test_logs_of_a_custom_train_step_are_averaged() -> None:
-    histories = ranks.run(4, told_by_own_step, config=CONFIG)
+    histories = ranks.run(4, logs_of_own_train_step, config=CONFIG)
     assert histories == [{"replica": [0.5], "parts": [[0.5, 1.0]]}] * 4
 
 
 def test_replicas_that_train_independently_get_their_own_logs() -> None:
-    losses = ranks.run(4, told_apart, config=CONFIG)
+    losses = ranks.run(4, independent_logs, config=CONFIG)
     assert losses[0] == losses[1] != losses[2] == losses[3]
 
 
@@ -160,7 +160,7 @@ def stopped_by_one(moment: str) -> tuple[int, int]:
     return seen["epochs"], int(counter)
 
 
-def told_by_own_step() -> Any:
+def logs_of_own_train_step() -> Any:
     class Own(models.distributed(models.Chain)):  # type: ignore[misc]
         def train_step(self, data: Any) -> Any:
             super().train_step(data)
@@ -175,7 +175,7 @@ def told_by_own_step() -> Any:
     return json.loads(json.dumps(history, default=np.ndarray.tolist))
 
 
-def told_apart() -> float:
+def independent_logs() -> float:
     with sessions.configured(horovod=False):
         forget_the_step_before()
         tf.keras.utils.set_random_seed(3)

@@ -79,7 +79,7 @@ def test_a_horovod_that_the_script_has_started_is_refused(kind: str, counts: tup
 
 def test_replicas_without_horovod_are_refused_and_replicas_without_averaging_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
-        for text in job.call(start_in_vain_and_then_alone):
+        for text in job.call(init_without_horovod_and_again):
             assert "'horovod' is True and there are 2 replicas, but Horovod is not installed" in text
             assert "set 'ddp'" in text
         assert "there are 2 replicas (2 ranks, 1 partitions), but neither 'horovod' nor 'ddp' is set" in job.output()
@@ -173,7 +173,7 @@ def _bytes(net: Any) -> list[bytes]:
     return [value.tobytes() for value in hybrid.held(net).values()]
 
 
-def start_in_vain_and_then_alone() -> str:
+def init_without_horovod_and_again() -> str:
     import importlib.util
 
     import smdistributed.modelparallel.tensorflow as smp

@@ -145,7 +145,7 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
 
 def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measured_plan_fails() -> None:
     config = {"auto_partition": True, "optimize": "speed", "microbatches": 2, "measure_layers": True}
-    first, second = ranks.run(2, train_where_measuring_fails, config=config)
+    first, second = ranks.run(2, train_with_failing_measurement, config=config)
     warning = (
         "smp: the layers could not be measured (ValueError: the graph of this layer cannot be imported);"
         " automatic partitioning uses estimated times"
@@ -155,7 +155,7 @@ def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measur
     assert first == second == {"measured": [], "parts": {0, 1}, "asked": "the graph of this layer cannot be imported"}
 
 
-def train_where_measuring_fails() -> dict[str, Any]:
+def train_with_failing_measurement() -> dict[str, Any]:
     """Return the log of the first step of a model whose layers cannot be imported, and their placement."""
     import logging
     from unittest import mock

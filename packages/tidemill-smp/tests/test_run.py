@@ -34,7 +34,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def wait_until_gone(processes: list[int]) -> None:
+def wait_for_exit(processes: list[int]) -> None:
     deadline = time.monotonic() + 30
     while any(map(is_alive, processes)):
         assert time.monotonic() < deadline, f"orphans: {[one for one in processes if is_alive(one)]}"
@@ -151,7 +151,7 @@ def test_a_rank_that_does_not_notice_is_ended_within_ten_seconds():
         os.kill(processes[0], signal.SIGKILL)
         assert job.wait(60) == 128 + signal.SIGKILL
         assert time.monotonic() - begun_s < 30  # ten, on a quiet machine
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -161,7 +161,7 @@ def test_a_signal_to_the_launcher_ends_all_ranks(number):
         processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
         job.send_signal(number)
         assert job.wait(60) == 128 + number
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
 def test_ranks_die_with_a_launcher_that_is_killed():
@@ -169,7 +169,7 @@ def test_ranks_die_with_a_launcher_that_is_killed():
         assert job.stdout is not None
         processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
         job.kill()
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
 def test_lines_of_ranks_are_not_mixed():

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_graphs import Graph, owned_graphs, run_on_paper, value_of
+from node_graphs import Graph, owned_graphs, simulate, value_of
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.plan import stages_of
 from smdistributed.modelparallel.tensorflow.engine.schedule import make_schedule
@@ -206,7 +206,7 @@ def test_any_graph_in_any_partitions_computes_the_same(drawn, num_microbatches, 
     schedule = make_schedule(
         stages_of(found), num_partitions=num_partitions, num_microbatches=num_microbatches, pipeline=pipeline
     )
-    held = run_on_paper(nodes, found, schedule, num_partitions)
+    held = simulate(nodes, found, schedule, num_partitions)
     values = value_of(nodes)
     for output, where in results:
         for partition in range(num_partitions) if where == ALL else [where]:

@@ -42,7 +42,7 @@ def test_a_step_is_traced_for_a_larger_batch_only_if_it_has_fixed_lookups() -> N
 
 
 def test_a_step_that_rejects_a_larger_batch_uses_shapes_and_warns() -> None:
-    ((rows, plain_rows, messages),) = ranks.run(1, insist_on_sizes, config=CONFIG)
+    ((rows, plain_rows, messages),) = ranks.run(1, fail_on_other_sizes, config=CONFIG)
     assert rows == plain_rows
     (message,) = messages
     assert "the step was also traced for a larger batch" in message
@@ -89,7 +89,7 @@ def test_replicas_add_shared_rows_up_to_the_longest_input(mode: Any) -> None:
 
 def test_rows_that_replicas_cannot_share_cause_a_warning() -> None:
     config = {**CONFIG, "microbatches": 1, "horovod": True}
-    for averaged, in_step in ranks.run(2, lose_what_is_known, config=config):
+    for averaged, in_step in ranks.run(2, return_gradients_from_functions, config=config):
         assert len(averaged) == 1
         assert "Call accumulate() and apply_gradients (or hvd.allreduce) in one function" in averaged[0]
         assert len(in_step) == 1
@@ -214,7 +214,7 @@ def _noted() -> tuple[Any, list[str]]:
     return handler, messages
 
 
-def insist_on_sizes() -> Any:
+def fail_on_other_sizes() -> Any:
     """Run a body that accepts two rows only, and looks up positions and as many zeros."""
     table, tokens, targets = _fresh()
     handler, messages = _noted()
@@ -258,7 +258,7 @@ def slice_by_objects() -> Any:
     return [sorted(grad.accumulate().indices.numpy().tolist()) for grad in step(tokens, Numbered(), targets)]
 
 
-def lose_what_is_known() -> tuple[list[str], list[str]]:
+def return_gradients_from_functions() -> tuple[list[str], list[str]]:
     """Return the warnings for a gradient averaged outside of its function, and for one reduced in the step."""
     import horovod.tensorflow as hvd
     import sessions

@@ -215,13 +215,13 @@ def count_traces() -> dict[str, int]:
 
 
 def test_partition_marks_have_no_effect_with_auto_partition() -> None:
-    for units, shape, plain in ranks.run(2, mark_in_vain, config={"microbatches": 2}):
+    for units, shape, plain in ranks.run(2, mark_partitions_with_auto_partition, config={"microbatches": 2}):
         assert sorted(set(units)) == [0, 1]
         assert shape == (8, 4)
         assert "4 partitions" in plain
 
 
-def mark_in_vain() -> Any:
+def mark_partitions_with_auto_partition() -> Any:
     """Return the placement of a model written for four partitions, its outputs, and the planned cut into four."""
     import tensorflow as tf
 

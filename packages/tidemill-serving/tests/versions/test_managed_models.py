@@ -136,7 +136,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
                 counts[reply.status] = counts.get(reply.status, 0) + 1
         return counts
 
-    def ask_by_grpc() -> dict[int, int]:
+    def predict_by_grpc() -> dict[int, int]:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "half"
         request.inputs["x"].CopyFrom(tensor_pb2.TensorProto(dtype=1, float_val=[2.0]))
@@ -150,7 +150,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
         return {200: asked}
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        running = [pool.submit(ask) for _ in range(CLIENTS - 1)] + [pool.submit(ask_by_grpc)]
+        running = [pool.submit(ask) for _ in range(CLIENTS - 1)] + [pool.submit(predict_by_grpc)]
         try:
             for version in range(2, swaps + 2):
                 put(models, base, version)

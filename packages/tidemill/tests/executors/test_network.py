@@ -83,7 +83,7 @@ def holder_of(stage, ref) -> JobNetwork:
     return JobNetwork.from_json(json.loads(file.read_text())["network"])
 
 
-def nobody_is_left(stage, ref) -> bool:
+def no_process_is_left(stage, ref) -> bool:
     """Return whether no process of a job is left, neither marked nor in its network namespaces."""
     wanted = ref.job_id.encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -213,7 +213,7 @@ def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(ful
     )
     assert "reached" not in results_of(full_stage, ref)[0]
     full_stage.executor.reap(first.job_id)
-    assert nobody_is_left(full_stage, first)
+    assert no_process_is_left(full_stage, first)
 
 
 def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
@@ -225,7 +225,7 @@ def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
     assert ended.outcome is Outcome.FAILED
     assert "the network of the job is gone" in ended.failure
     stage.executor.reap(ref.job_id)
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
@@ -245,7 +245,7 @@ def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
     stage.executor.reap(ref.job_id)
     assert not holder.alive
     assert not JobNetworks(stage.state_dir).file(ref).exists()
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(stage):
@@ -254,7 +254,7 @@ def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(sta
     stage.executor.kill(ref)
     assert holder_of(stage, ref).holder.alive
     stage.executor.reap(ref.job_id)
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_a_new_attempt_gets_its_own_network_and_the_old_one_ends(stage):

@@ -46,7 +46,7 @@ class TestPostgresqlDatabase(DatabaseContract):
 def test_works_go_on_after_all_connections_were_ended(database, server):
     database.write_sync(adding("a"))
     assert names(database) == ["a"]
-    server.disconnect_everybody()
+    server.disconnect_all()
     assert names(database) == ["a"], "an idle connection that broke is replaced"
     database.write_sync(adding("b"))
     assert names(database) == ["a", "b"]
@@ -59,7 +59,7 @@ def test_a_connection_that_breaks_before_the_commit_costs_nothing(database, serv
         attempts.append(1)
         adding("a")(connection)
         if len(attempts) == 1:
-            server.disconnect_everybody()
+            server.disconnect_all()
         return "done"
 
     assert database.write_sync(work) == "done"
